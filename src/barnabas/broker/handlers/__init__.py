@@ -1,0 +1,1 @@
+"""One module per API: the folder is the protocol."""

@@ -1,0 +1,1 @@
+"""Clients of any Kafka broker over the wire. It must never import the broker."""

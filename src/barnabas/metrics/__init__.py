@@ -1,0 +1,1 @@
+"""Counters and gauges. It must never know what is counted."""

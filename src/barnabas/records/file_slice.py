@@ -1,0 +1,28 @@
+"""A range of a file on its way to a socket: named by the log, sent by the network, read by neither."""
+
+import os
+from dataclasses import dataclass
+
+__all__ = ["FileSlice"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """`size` bytes of the open file `fd` from `position` on. The bytes are final once a slice names them."""
+
+    fd: int
+    position: int
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read(self) -> bytes:
+        """The bytes themselves, for small slices and for TLS; raises EOFError if the file ends early."""
+        data = os.pread(self.fd, self.size, self.position)
+        while len(data) < self.size:
+            more = os.pread(self.fd, self.size - len(data), self.position + len(data))
+            if not more:
+                raise EOFError(f"{self} ends early: the segment was truncated under a reader")
+            data += more
+        return data
