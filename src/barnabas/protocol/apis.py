@@ -1,0 +1,129 @@
+"""The API table: which requests a broker serves, at which versions, and the classes of their messages.
+
+ApiVersions answers from `SERVED`: an API stands here only when all of it works, because clients switch features on by
+that list. Versions are those of Kafka 4.x; lower bounds are Kafka's own (KIP-896).
+"""
+
+from enum import IntEnum
+from functools import cache
+from importlib import import_module
+from typing import Final, NamedTuple, cast
+
+from barnabas.protocol.messages.index import REQUESTS
+from barnabas.protocol.schema import Request, Response
+
+__all__ = [
+    "SERVED",
+    "ApiKey",
+    "VersionRange",
+    "is_flexible",
+    "message_classes",
+    "request_header_version",
+    "response_header_version",
+]
+
+
+class ApiKey(IntEnum):
+    """Kafka's API keys that have a name here."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class VersionRange(NamedTuple):
+    """Inclusive."""
+
+    first: int
+    last: int
+
+
+SERVED: Final[dict[int, VersionRange]] = {
+    ApiKey.PRODUCE: VersionRange(3, 13),
+    ApiKey.FETCH: VersionRange(4, 18),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 10),
+    ApiKey.METADATA: VersionRange(0, 13),
+    ApiKey.OFFSET_COMMIT: VersionRange(2, 10),
+    ApiKey.OFFSET_FETCH: VersionRange(1, 10),
+    ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
+    ApiKey.JOIN_GROUP: VersionRange(0, 9),
+    ApiKey.HEARTBEAT: VersionRange(0, 4),
+    ApiKey.LEAVE_GROUP: VersionRange(0, 5),
+    ApiKey.SYNC_GROUP: VersionRange(0, 5),
+    ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
+    ApiKey.LIST_GROUPS: VersionRange(0, 5),
+    ApiKey.API_VERSIONS: VersionRange(0, 4),
+    ApiKey.CREATE_TOPICS: VersionRange(2, 7),
+    ApiKey.DELETE_TOPICS: VersionRange(1, 6),
+    ApiKey.DELETE_RECORDS: VersionRange(0, 2),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
+    ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+    ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.DELETE_GROUPS: VersionRange(0, 2),
+    ApiKey.ELECT_LEADERS: VersionRange(0, 2),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+    ApiKey.OFFSET_DELETE: VersionRange(0, 0),
+    ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
+}
+
+ADVERTISED_PRODUCE_FIRST: Final = 0
+"""librdkafka takes the lowest Produce version for a sign of which compressions work (KAFKA-18659): Kafka says 0, so do we."""
+
+
+@cache
+def message_classes(api_key: int) -> tuple[type[Request], type[Response]]:
+    """(request class, response class); imports the API's module at its first use. Raises KeyError."""
+    module_name, request, response = REQUESTS[api_key]
+    module = import_module(module_name)
+    return cast(type[Request], getattr(module, request)), cast(type[Response], getattr(module, response))
+
+
+@cache
+def is_flexible(api_key: int, version: int) -> bool:
+    return version >= message_classes(api_key)[0].FLEXIBLE_FROM
+
+
+def request_header_version(api_key: int, version: int) -> int:
+    """2 with tagged fields, 1 without."""
+    return 2 if is_flexible(api_key, version) else 1
+
+
+def response_header_version(api_key: int, version: int) -> int:
+    """As the request, but ApiVersions answers with header 0 always: the client may not know our versions yet (KIP-511)."""
+    if api_key == ApiKey.API_VERSIONS:
+        return 0
+    return 1 if is_flexible(api_key, version) else 0

@@ -1,0 +1,467 @@
+"""Readers and writers of messages, compiled per class and version from the schemas.
+
+`decode(cls, version, data, position)` and `encode(message, version)` are the doors. The first use of a class and version
+writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema costs several times
+more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing is allocated from a length
+that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible versions.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+from barnabas.errors import BarnabasError
+from barnabas.protocol.schema import Field, Message
+
+__all__ = ["ARRAY_ELEMENTS_MAX", "MalformedMessage", "decode", "encode", "encode_into", "read_uvarint", "uvarint"]
+
+ARRAY_ELEMENTS_MAX: Final = 1_000_000
+"""As Kafka 4.4: no array of a request has more elements."""
+
+M = TypeVar("M", bound=Message)
+Reader = Callable[[bytes, int], tuple[Any, int]]
+Writer = Callable[[bytearray, Any], None]
+
+_FIXED: Final = {
+    "int8": ("b", 1),
+    "int16": ("h", 2),
+    "int32": ("i", 4),
+    "int64": ("q", 8),
+    "uint16": ("H", 2),
+    "uint32": ("I", 4),
+    "float64": ("d", 8),
+    "bool": ("?", 1),
+    "uuid": ("16s", 16),
+}
+
+
+class MalformedMessage(BarnabasError):
+    """The peer sent bytes that are not the message they claim to be. The connection ends; nothing else does."""
+
+
+def decode(cls: type[M], version: int, data: bytes, position: int = 0) -> tuple[M, int]:
+    """The message that starts at `position`, and the position behind it. Raises MalformedMessage."""
+    try:
+        message, end = _reader(cls, version)(data, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
+    except MalformedMessage as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
+    return message, end
+
+
+def encode(message: Message, version: int) -> bytes:
+    """The bytes of a message at a version; fields that the version does not have are left out."""
+    out = bytearray()
+    _writer(type(message), version)(out, message)
+    return bytes(out)
+
+
+def encode_into(out: bytearray, message: Message, version: int) -> None:
+    """As encode, appended to `out`."""
+    _writer(type(message), version)(out, message)
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint, 7 bits a byte, low bits first."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
+    """(value, position behind). Raises MalformedMessage beyond 5 bytes and IndexError beyond the end."""
+    byte = data[position]
+    if byte < 0x80:
+        return byte, position + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position + 1
+        shift += 7
+        if shift > 28:
+            raise MalformedMessage("a varint runs over five bytes")
+
+
+# --- run-time helpers of the compiled functions ---------------------------------------------------------------------
+
+
+def _take(data: bytes, start: int, size: int) -> bytes:
+    if size < 0 or start + size > len(data):
+        raise MalformedMessage(f"{size} bytes asked for at {start}, the message has {len(data)}")
+    return bytes(data[start : start + size])
+
+
+def _text(data: bytes, start: int, size: int) -> str:
+    return str(_take(data, start, size), "utf-8")
+
+
+def _check_count(data: bytes, position: int, count: int, element_size_min: int) -> int:
+    if count > ARRAY_ELEMENTS_MAX:
+        raise MalformedMessage(f"an array claims {count} elements, {ARRAY_ELEMENTS_MAX} is the most")
+    if count * element_size_min > len(data) - position:
+        raise MalformedMessage(f"an array claims {count} elements, {len(data) - position} bytes are left")
+    return count
+
+
+def _null(name: str) -> MalformedMessage:
+    return MalformedMessage(f"{name} must not be null")
+
+
+def _skip_tag(data: bytes, position: int) -> int:
+    size, position = read_uvarint(data, position)
+    if position + size > len(data):
+        raise MalformedMessage("a tagged field runs past the end")
+    return position + size
+
+
+def _put_legacy_text(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out += b"\xff\xff"
+        return
+    data = value.encode()
+    out += len(data).to_bytes(2, "big")
+    out += data
+
+
+def _put_compact_text(out: bytearray, value: str | None) -> None:
+    if value is None:
+        out.append(0)
+        return
+    data = value.encode()
+    size = len(data) + 1
+    if size < 0x80:
+        out.append(size)
+    else:
+        out += uvarint(size)
+    out += data
+
+
+def _put_legacy_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out += b"\xff\xff\xff\xff"
+        return
+    out += len(value).to_bytes(4, "big")
+    out += value
+
+
+def _put_compact_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(0)
+        return
+    out += uvarint(len(value) + 1)
+    out += value
+
+
+def _put_compact_count(out: bytearray, value: Any) -> None:
+    out += b"\0" if value is None else uvarint(len(value) + 1)
+
+
+def _put_legacy_count(out: bytearray, value: Any) -> None:
+    out += b"\xff\xff\xff\xff" if value is None else len(value).to_bytes(4, "big")
+
+
+_NAMESPACE: Final = {name: value for name, value in globals().items() if name.startswith("_")} | {
+    "UUID": UUID,
+    "read_uvarint": read_uvarint,
+    "uvarint": uvarint,
+    "MalformedMessage": MalformedMessage,
+}
+
+
+# --- the compiler ---------------------------------------------------------------------------------------------------
+
+
+def _fields(cls: type[Message], version: int) -> tuple[list[Field], list[Field]]:
+    """(body fields, tagged fields by tag) of a version."""
+    present = [field for field in cls.SCHEMA if field.first <= version <= field.last]
+    body = [field for field in present if field.tag < 0]
+    return body, sorted((field for field in present if field.tag >= 0), key=lambda field: field.tag)
+
+
+def _size_min(field: Field) -> int:
+    """The fewest bytes one element of the field takes: what bounds an array's count by the bytes that are left."""
+    if isinstance(field.kind, str) and field.kind in _FIXED:
+        return _FIXED[field.kind][1]
+    return 1
+
+
+def _compile(source: list[str], name: str, names: dict[str, Any]) -> Any:
+    namespace = dict(_NAMESPACE) | names
+    exec(compile("\n".join(source), f"<{name}>", "exec"), namespace)  # noqa: S102  the source is ours, from the schema
+    return namespace[name]
+
+
+@cache
+def _reader(cls: type[Message], version: int, flexible: bool | None = None) -> Reader:
+    if flexible is None:
+        flexible = version >= cls.FLEXIBLE_FROM
+    body, tagged = _fields(cls, version)
+    compiler = _ReaderSource(flexible, version)
+    source = [f"def read_{cls.__name__}(b, p):"]
+    source += [f"    {line}" for line in compiler.body(body)]
+    if flexible:
+        source += [f"    {line}" for line in compiler.tags(tagged)]
+    present = {field.name for field in (*body, *tagged)}
+    arguments = ", ".join(f"{field.name}=v_{field.name}" for field in cls.SCHEMA if field.name in present)
+    source.append(f"    return cls({arguments}), p")
+    result: Reader = _compile(source, f"read_{cls.__name__}", compiler.names | {"cls": cls})
+    return result
+
+
+class _ReaderSource:
+    def __init__(self, flexible: bool, version: int) -> None:
+        self.flexible = flexible
+        self.version = version
+        self.names: dict[str, Any] = {}
+
+    def body(self, fields: list[Field]) -> list[str]:
+        lines: list[str] = []
+        run: list[Field] = []
+        for field in fields:
+            if not field.array and isinstance(field.kind, str) and field.kind in _FIXED:
+                run.append(field)
+                continue
+            lines += self._fixed(run)
+            run = []
+            lines += self.value(field, f"v_{field.name}")
+        return lines + self._fixed(run)
+
+    def _fixed(self, run: list[Field]) -> list[str]:
+        """Neighbours of fixed size are read by one unpack."""
+        if not run:
+            return []
+        packed = struct.Struct(">" + "".join(_FIXED[str(field.kind)][0] for field in run))
+        name = f"s{len(self.names)}"
+        self.names[name] = packed.unpack_from
+        targets = "".join(f"v_{field.name}, " for field in run)
+        lines = [f"{targets}= {name}(b, p)", f"p += {packed.size}"]
+        lines += [f"v_{field.name} = UUID(bytes=v_{field.name})" for field in run if field.kind == "uuid"]
+        return lines
+
+    def value(self, field: Field, target: str) -> list[str]:
+        nullable = self.version >= field.nullable_from
+        if field.array:
+            return self._array(field, target, nullable)
+        if isinstance(field.kind, str):
+            return self._primitive(field, target, nullable)
+        return self._struct(field, target, nullable)
+
+    def _count(self, kind: str) -> list[str]:
+        """n becomes the length that stands here, -1 for null."""
+        if self.flexible:
+            return ["n = b[p]", "p += 1", "if n > 127: n, p = read_uvarint(b, p - 1)", "n -= 1"]
+        width = 2 if kind == "string" else 4
+        return [
+            f"n = int.from_bytes(b[p:p + {width}], 'big', signed=True)",
+            f"p += {width}",
+            "if p > len(b): raise MalformedMessage('the message ends early')",
+        ]
+
+    def _when_null(self, field: Field, target: str, nullable: bool) -> list[str]:
+        if nullable:
+            return ["if n < 0:", f"    {target} = None"]
+        return ["if n < 0:", f"    raise _null('{field.name}')"]
+
+    def _primitive(self, field: Field, target: str, nullable: bool) -> list[str]:
+        kind = str(field.kind)
+        if kind in _FIXED:
+            return self._fixed([field._replace(name=target.removeprefix("v_"))])
+        take = "_text" if kind == "string" else "_take"
+        return [
+            *self._count(kind),
+            *self._when_null(field, target, nullable),
+            "else:",
+            f"    {target} = {take}(b, p, n)",
+            "    p += n",
+        ]
+
+    def _struct(self, field: Field, target: str, nullable: bool) -> list[str]:
+        assert not isinstance(field.kind, str)
+        name = f"r_{field.kind.__name__}"
+        self.names[name] = _reader(field.kind, self.version, self.flexible)
+        if not nullable:
+            return [f"{target}, p = {name}(b, p)"]
+        return [
+            "n = b[p]",
+            "p += 1",
+            "if n == 255:",
+            f"    {target} = None",
+            "else:",
+            f"    {target}, p = {name}(b, p)",
+        ]
+
+    def _array(self, field: Field, target: str, nullable: bool) -> list[str]:
+        element = field._replace(array=False, nullable_from=32767)
+        lines = [*self._count("array"), *self._when_null(field, target, nullable), "else:"]
+        kind = field.kind
+        if isinstance(kind, str) and kind in _FIXED and kind != "uuid":
+            code, width = _FIXED[kind]
+            self.names["_unpack"] = struct.unpack_from
+            lines += [
+                f"    _check_count(b, p, n, {width})",
+                f"    {target} = list(_unpack(f'>{{n}}{code}', b, p))",
+                f"    p += n * {width}",
+            ]
+            return lines
+        lines += [
+            f"    {target} = []",
+            f"    for _ in range(_check_count(b, p, n, {_size_min(field)})):",
+            *(f"        {line}" for line in self.value(element, "v_element")),
+            f"        {target}.append(v_element)",
+        ]
+        return lines
+
+    def tags(self, tagged: list[Field]) -> list[str]:
+        lines = []
+        for field in tagged:
+            default = field.default
+            if not isinstance(field.kind, str) and not field.array:
+                lines.append(f"v_{field.name} = None")
+                continue
+            self.names[f"d_{field.name}"] = default
+            lines.append(f"v_{field.name} = d_{field.name}")
+        lines += [
+            "t, p = read_uvarint(b, p)",
+            "for _ in range(_check_count(b, p, t, 2)):",
+            "    tag, p = read_uvarint(b, p)",
+        ]
+        keyword = "if"
+        for field in tagged:
+            lines.append(f"    {keyword} tag == {field.tag}:")
+            lines += ["        size, p = read_uvarint(b, p)", "        end = p + size"]
+            lines += [f"        {line}" for line in self.value(field, f"v_{field.name}")]
+            lines.append("        if p != end: raise MalformedMessage('a tagged field has another size than it says')")
+            keyword = "elif"
+        if tagged:
+            lines += ["    else:", "        p = _skip_tag(b, p)"]
+        else:
+            lines.append("    p = _skip_tag(b, p)")
+        return lines
+
+
+@cache
+def _writer(cls: type[Message], version: int, flexible: bool | None = None) -> Writer:
+    if flexible is None:
+        flexible = version >= cls.FLEXIBLE_FROM
+    body, tagged = _fields(cls, version)
+    compiler = _WriterSource(flexible, version)
+    source = [f"def write_{cls.__name__}(out, m):"]
+    source += [f"    {line}" for line in compiler.body(body)]
+    if flexible:
+        source += [f"    {line}" for line in compiler.tags(tagged)]
+    source.append("    return None")
+    result: Writer = _compile(source, f"write_{cls.__name__}", compiler.names)
+    return result
+
+
+class _WriterSource:
+    def __init__(self, flexible: bool, version: int) -> None:
+        self.flexible = flexible
+        self.version = version
+        self.names: dict[str, Any] = {}
+        self.style = "compact" if flexible else "legacy"
+
+    def body(self, fields: list[Field]) -> list[str]:
+        lines: list[str] = []
+        run: list[Field] = []
+        for field in fields:
+            if not field.array and isinstance(field.kind, str) and field.kind in _FIXED:
+                run.append(field)
+                continue
+            lines += self._fixed(run, "m.")
+            run = []
+            lines += self.value(field, f"m.{field.name}", "out")
+        return lines + self._fixed(run, "m.")
+
+    def _fixed(self, run: list[Field], prefix: str, out: str = "out") -> list[str]:
+        if not run:
+            return []
+        packed = struct.Struct(">" + "".join(_FIXED[str(field.kind)][0] for field in run))
+        name = f"s{len(self.names)}"
+        self.names[name] = packed.pack
+        values = ", ".join(f"{prefix}{field.name}" + (".bytes" if field.kind == "uuid" else "") for field in run)
+        return [f"{out} += {name}({values})"]
+
+    def value(self, field: Field, expression: str, out: str) -> list[str]:
+        nullable = self.version >= field.nullable_from
+        if field.array:
+            return self._array(field, expression, out, nullable)
+        if isinstance(field.kind, str):
+            if field.kind in _FIXED:
+                holder, _, name = expression.rpartition(".")
+                return self._fixed([field._replace(name=name)], f"{holder}." if holder else "", out)
+            put = f"_put_{self.style}_text" if field.kind == "string" else f"_put_{self.style}_bytes"
+            return (
+                [f"{put}({out}, {expression})"]
+                if nullable
+                else [
+                    f"if {expression} is None: raise TypeError('{field.name} must not be None in version {self.version}')",
+                    f"{put}({out}, {expression})",
+                ]
+            )
+        name = f"w_{field.kind.__name__}"
+        self.names[name] = _writer(field.kind, self.version, self.flexible)
+        if not nullable:
+            return [f"{name}({out}, {expression})"]
+        return [
+            f"if {expression} is None:",
+            f"    {out}.append(255)",
+            "else:",
+            f"    {out}.append(1)",
+            f"    {name}({out}, {expression})",
+        ]
+
+    def _array(self, field: Field, expression: str, out: str, nullable: bool) -> list[str]:
+        element = field._replace(array=False, nullable_from=32767)
+        lines = (
+            []
+            if nullable
+            else [
+                f"if {expression} is None: raise TypeError('{field.name} must not be None in version {self.version}')"
+            ]
+        )
+        lines += [
+            f"_put_{self.style}_count({out}, {expression})",
+            f"for e in {expression} or ():",
+            *(f"    {line}" for line in self.value(element, "e", out)),
+        ]
+        return lines
+
+    def tags(self, tagged: list[Field]) -> list[str]:
+        if not tagged:
+            return ["out.append(0)"]
+        lines = ["tags = []"]
+        for field in tagged:
+            if not isinstance(field.kind, str) and not field.array:
+                self.names[f"d_{field.name}"] = field.kind() if self.version < field.nullable_from else None
+                test = f"m.{field.name} is not None and m.{field.name} != d_{field.name}"
+            elif field.array:
+                test = f"m.{field.name}" if field.default == () else f"m.{field.name} is not None"
+            else:
+                self.names[f"d_{field.name}"] = field.default
+                test = f"m.{field.name} != d_{field.name}"
+            lines += [
+                f"if {test}:",
+                "    t = bytearray()",
+                *(f"    {line}" for line in self.value(field, f"m.{field.name}", "t")),
+                f"    tags.append(({field.tag}, t))",
+            ]
+        lines += [
+            "out += uvarint(len(tags))",
+            "for tag, t in tags:",
+            "    out += uvarint(tag)",
+            "    out += uvarint(len(t))",
+            "    out += t",
+        ]
+        return lines
