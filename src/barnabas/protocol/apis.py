@@ -101,7 +101,7 @@ SERVED: Final[dict[int, VersionRange]] = {
 }
 
 ADVERTISED_PRODUCE_FIRST: Final = 0
-"""librdkafka takes the lowest Produce version for a sign of which compressions work (KAFKA-18659): Kafka says 0, so do we."""
+"""librdkafka reads from the lowest Produce version which compressions work (KAFKA-18659): Kafka says 0, so do we."""
 
 
 @cache
@@ -123,7 +123,7 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """As the request, but ApiVersions answers with header 0 always: the client may not know our versions yet (KIP-511)."""
+    """As the request's, but ApiVersions always answers with header 0: the client may not know our versions (KIP-511)."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
     return 1 if is_flexible(api_key, version) else 0

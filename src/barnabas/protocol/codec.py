@@ -1,14 +1,13 @@
 """Readers and writers of messages, compiled per class and version from the schemas.
 
 `decode(cls, version, data, position)` and `encode(message, version)` are the doors. The first use of a class and version
-writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema costs several times
-more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing is allocated from a length
-that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible versions.
+writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema
+costs several times more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing is
+allocated from a length that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible versions.
 """
 
 import struct
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -23,6 +22,10 @@ ARRAY_ELEMENTS_MAX: Final = 1_000_000
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
+
+_READERS: Final[dict[tuple[type, int], Reader]] = {}
+_WRITERS: Final[dict[tuple[type, int], Writer]] = {}
+"""Compiled once per class and version; a struct is flexible where its message is, and messages share no structs."""
 
 _FIXED: Final = {
     "int8": ("b", 1),
@@ -202,10 +205,15 @@ def _compile(source: list[str], name: str, names: dict[str, Any]) -> Any:
     return namespace[name]
 
 
-@cache
 def _reader(cls: type[Message], version: int, flexible: bool | None = None) -> Reader:
-    if flexible is None:
-        flexible = version >= cls.FLEXIBLE_FROM
+    reader = _READERS.get((cls, version))
+    if reader is None:
+        reader = _compile_reader(cls, version, version >= cls.FLEXIBLE_FROM if flexible is None else flexible)
+        _READERS[cls, version] = reader
+    return reader
+
+
+def _compile_reader(cls: type[Message], version: int, flexible: bool) -> Reader:
     body, tagged = _fields(cls, version)
     compiler = _ReaderSource(flexible, version)
     source = [f"def read_{cls.__name__}(b, p):"]
@@ -350,10 +358,15 @@ class _ReaderSource:
         return lines
 
 
-@cache
 def _writer(cls: type[Message], version: int, flexible: bool | None = None) -> Writer:
-    if flexible is None:
-        flexible = version >= cls.FLEXIBLE_FROM
+    writer = _WRITERS.get((cls, version))
+    if writer is None:
+        writer = _compile_writer(cls, version, version >= cls.FLEXIBLE_FROM if flexible is None else flexible)
+        _WRITERS[cls, version] = writer
+    return writer
+
+
+def _compile_writer(cls: type[Message], version: int, flexible: bool) -> Writer:
     body, tagged = _fields(cls, version)
     compiler = _WriterSource(flexible, version)
     source = [f"def write_{cls.__name__}(out, m):"]

@@ -1,0 +1,329 @@
+"""One client's connection: frames in, ordered replies out, bounded both ways.
+
+A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later. Replies leave in the
+order of the requests (the protocol promises it), so one that is ready waits for those before it. Reading goes on while replies are
+pending, up to `PENDING_MAX` requests or `OUTGOING_BYTES_MAX` bytes that the peer has not taken; then it pauses.
+"""
+
+import asyncio
+import errno
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from barnabas.errors import BarnabasError
+from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
+from barnabas.records.file_slice import FileSlice
+
+__all__ = ["NO_REPLY", "Connection", "Parts", "PendingReply", "RequestHandler"]
+
+Part = bytes | bytearray | FileSlice
+Parts = Sequence[Part]
+"""A whole response frame, its size field included."""
+
+PENDING_MAX: Final = 1000
+OUTGOING_BYTES_MAX: Final = 16 * 1024 * 1024
+SENDFILE_MIN: Final = 64 * 1024
+"""A smaller slice is read and sent together with its neighbours: one system call for all of them."""
+_FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What one connection may send before others have their turn."""
+_READS_MAX: Final = 4
+
+NO_REPLY: Final[Parts] = ()
+"""The answer to a request that gets none (Produce with acks=0)."""
+
+_GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTUNREACH)
+
+
+class PendingReply:
+    """A reply that comes later. Whoever holds it calls `resolve` once."""
+
+    __slots__ = ("_connection", "parts")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.parts: Parts | None = None
+
+    def resolve(self, parts: Parts) -> None:
+        assert self.parts is None, "a request is answered once"
+        self.parts = parts
+        self._connection.replies_ready()
+
+
+class RequestHandler(Protocol):
+    """What a connection asks of the broker."""
+
+    def __call__(self, connection: "Connection", frame: memoryview) -> Parts | PendingReply:
+        """Handle one request. The frame is only valid during the call. Raises BarnabasError to end the connection."""
+
+
+class Connection:
+    """A non-blocking socket on the event loop. `on_close` hears of its end once."""
+
+    __slots__ = (
+        "__weakref__",
+        "_fd",
+        "_frames",
+        "_handler",
+        "_loop",
+        "_on_close",
+        "_out",
+        "_out_bytes",
+        "_paused",
+        "_pending",
+        "_reading",
+        "_recv_into",
+        "_socket",
+        "_writing",
+        "client_software",
+        "closed",
+        "last_active",
+        "listener_name",
+        "local_host",
+        "local_port",
+        "peer_host",
+        "peer_port",
+        "state",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        *,
+        listener_name: str,
+        pool: BufferPool,
+        request_size_max: int,
+        handler: RequestHandler,
+        on_close: Callable[["Connection", str], None],
+    ) -> None:
+        self._loop = loop
+        self._socket = sock
+        self._recv_into = sock.recv_into
+        self._fd = sock.fileno()
+        self._frames = FrameReader(pool, request_size_max)
+        self._handler = handler
+        self._on_close = on_close
+        self._pending: deque[Parts | PendingReply] = deque()
+        self._out: deque[Part] = deque()
+        self._out_bytes = 0
+        self._writing = False
+        self._reading = True
+        self._paused = False
+        self.closed = False
+        self.listener_name = listener_name
+        self.peer_host, self.peer_port = _address(sock.getpeername())
+        self.local_host, self.local_port = _address(sock.getsockname())
+        self.client_software = ""
+        self.state: dict[str, Any] | None = None
+        """What a handler keeps for the life of the connection."""
+        self.last_active = loop.time()
+        loop.add_reader(self._fd, self._on_readable)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        frames = self._frames
+        self.last_active = self._loop.time()
+        for _ in range(_READS_MAX):
+            buffer = frames.buffer()
+            try:
+                count = self._recv_into(buffer)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self.close(f"read failed: {error.strerror}")
+                return
+            if count == 0:
+                self.close("the client closed the connection")
+                return
+            filled = count == len(buffer)
+            try:
+                for frame in frames.received(count):
+                    self._request(frame)
+                    if self.closed:
+                        return
+            except (FrameTooLarge, BarnabasError) as error:
+                self.close(str(error))
+                return
+            if not filled or self._paused:
+                return
+
+    def _request(self, frame: memoryview) -> None:
+        reply = self._handler(self, frame)
+        if self.closed or reply is NO_REPLY:
+            return
+        pending = self._pending
+        if type(reply) is PendingReply or pending:
+            pending.append(reply)
+        else:
+            self._send(reply)  # type: ignore[arg-type]
+        if len(pending) >= PENDING_MAX or self._out_bytes >= OUTGOING_BYTES_MAX:
+            self._pause()
+
+    def _pause(self) -> None:
+        if not self._paused:
+            self._paused = True
+            self._loop.remove_reader(self._fd)
+
+    def _maybe_resume(self) -> None:
+        if self._paused and len(self._pending) < PENDING_MAX // 2 and self._out_bytes < OUTGOING_BYTES_MAX // 2:
+            self._paused = False
+            self._loop.add_reader(self._fd, self._on_readable)
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def pending_reply(self) -> PendingReply:
+        """A place in the order of replies for the request that is being handled; return it from the handler."""
+        return PendingReply(self)
+
+    def replies_ready(self) -> None:
+        """Send what is ready at the head of the order."""
+        if self.closed:
+            return
+        pending = self._pending
+        while pending:
+            head = pending[0]
+            if type(head) is PendingReply:
+                if head.parts is None:
+                    break
+                head = head.parts
+            pending.popleft()
+            if head:
+                self._send(head)  # type: ignore[arg-type]
+            if self.closed:
+                return
+        self._maybe_resume()
+
+    def _send(self, parts: Parts) -> None:
+        self.last_active = self._loop.time()
+        if not self._writing and len(parts) == 1:
+            # The usual case: one small buffer that the socket takes whole.
+            part = parts[0]
+            if type(part) is not FileSlice:
+                try:
+                    sent = self._socket.send(part)  # type: ignore[arg-type]
+                except BlockingIOError:
+                    sent = 0
+                except OSError as error:
+                    self.close(f"write failed: {error.strerror}")
+                    return
+                if sent == len(part):
+                    return
+                self._out.append(part[sent:])  # type: ignore[index]
+                self._out_bytes += len(part) - sent
+                self._want_write()
+                return
+        for part in parts:
+            self._out.append(part)
+            self._out_bytes += len(part)
+        if not self._writing:
+            self._flush()
+
+    def _want_write(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._loop.add_writer(self._fd, self._flush)
+
+    def _flush(self) -> None:
+        budget = _FLUSH_BYTES_MAX
+        out = self._out
+        try:
+            while out and budget > 0:
+                sent = (
+                    self._send_slice()
+                    if type(out[0]) is FileSlice and len(out[0]) >= SENDFILE_MIN
+                    else self._send_small()
+                )
+                if sent < 0:
+                    self._want_write()
+                    return
+                budget -= sent
+                self._out_bytes -= sent
+        except BlockingIOError:
+            self._want_write()
+            return
+        except OSError as error:
+            self.close(f"write failed: {error.strerror or error}")
+            return
+        if out:
+            self._want_write()
+            return
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._fd)
+            self.last_active = self._loop.time()
+        self._maybe_resume()
+
+    def _send_slice(self) -> int:
+        """Bytes of the file slice at the head that went out; what is left of it stays at the head."""
+        part = self._out[0]
+        assert type(part) is FileSlice
+        sent = os.sendfile(self._fd, part.fd, part.position, part.size)
+        if sent == 0:
+            raise OSError(errno.EIO, f"{part} ends early: the segment was truncated under a reader")
+        if sent == part.size:
+            self._out.popleft()
+        else:
+            self._out[0] = FileSlice(part.fd, part.position + sent, part.size - sent)
+        return sent
+
+    def _send_small(self) -> int:
+        """As _send_slice, for all small parts up to the next large slice: gathered and sent by one system call."""
+        out = self._out
+        gathered: list[bytes | bytearray] = []
+        size = 0
+        more = 0
+        while out and size < SENDFILE_MIN * 4:
+            part = out[0]
+            if type(part) is FileSlice:
+                if part.size >= SENDFILE_MIN:
+                    more = socket.MSG_MORE
+                    break
+                data: bytes | bytearray = part.read()
+            else:
+                data = part  # type: ignore[assignment]
+            gathered.append(data)
+            size += len(data)
+            out.popleft()
+        if not gathered:
+            return 0
+        try:
+            sent = (
+                self._socket.send(gathered[0], more) if len(gathered) == 1 else self._socket.sendmsg(gathered, (), more)
+            )
+        except BlockingIOError:
+            out.extendleft(reversed(gathered))
+            raise
+        if sent < size:
+            rest = b"".join(gathered)[sent:]
+            out.appendleft(rest)
+        return sent
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is owed to the peer."""
+        return not self._pending and not self._out
+
+    def close(self, reason: str) -> None:
+        """End the connection; parked requests are answered into the void."""
+        if self.closed:
+            return
+        self.closed = True
+        self._loop.remove_reader(self._fd)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self._socket.close()
+        self._frames.close()
+        self._pending.clear()
+        self._out.clear()
+        self._out_bytes = 0
+        self._on_close(self, reason)
+
+
+def _address(name: Any) -> tuple[str, int]:
+    return str(name[0]), int(name[1])
