@@ -1,0 +1,277 @@
+"""The four codecs of the batch format, each with a bound on what comes out.
+
+    id  name    stored as
+    0   none    -
+    1   gzip    gzip members (RFC 1952)
+    2   snappy  xerial blocks as Java writes them; a bare snappy block is read too
+    3   lz4     one LZ4 frame
+    4   zstd    zstd frames
+
+Decompression never holds more than `max_bytes` plus a constant, whatever sizes the input claims. Libraries are imported
+when first used: a broker stores compressed batches without them being loaded for anything but the check of records.
+"""
+
+import threading
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from barnabas.errors import BarnabasError
+from barnabas.records.batch import Buffer
+
+__all__ = [
+    "CODECS",
+    "CODEC_IDS",
+    "DECOMPRESSED_MAX_BYTES",
+    "GZIP",
+    "LZ4",
+    "NONE",
+    "SNAPPY",
+    "ZSTD",
+    "DamagedData",
+    "DecompressedTooLarge",
+    "codec_name",
+    "compress",
+    "decompress",
+]
+
+NONE: Final = 0
+GZIP: Final = 1
+SNAPPY: Final = 2
+LZ4: Final = 3
+ZSTD: Final = 4
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+CODEC_IDS: Final = {name: number for number, name in enumerate(CODECS)}
+
+DECOMPRESSED_MAX_BYTES: Final = 100_000_000
+"""The most that one batch may hold uncompressed, in bytes. librdkafka's consumers refuse more by default
+(receive.message.max.bytes), so a larger batch would stop a part of its readers."""
+
+_CHUNK: Final = 65_536
+_SNAPPY_BLOCK: Final = 32_768
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+
+_local = threading.local()
+
+
+class DamagedData(BarnabasError):
+    """The compressed bytes are cut off, followed by others, or not of the codec that their batch names."""
+
+
+class DecompressedTooLarge(BarnabasError):
+    """More than the allowed number of bytes would come out."""
+
+
+def codec_name(codec: int) -> str:
+    """`codec_name(3)` is `lz4`; 5 to 7 are `unknown(5)` and so on."""
+    return CODECS[codec] if 0 <= codec < len(CODECS) else f"unknown({codec})"
+
+
+def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
+    """`data` in the codec's form. `level` None is Kafka's default (gzip 6, lz4 fast, zstd 3)."""
+    if codec == NONE:
+        return bytes(data)
+    return _COMPRESSORS[codec](data, level)
+
+
+def decompress(codec: int, data: Buffer, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes:
+    """What `data` holds. Raises DamagedData, or DecompressedTooLarge if that is more than `max_bytes`."""
+    if codec == NONE:
+        if len(data) > max_bytes:
+            raise _too_large(max_bytes)
+        return bytes(data)
+    decompressor = _DECOMPRESSORS.get(codec)
+    if decompressor is None:
+        raise DamagedData(f"compression type {codec} does not exist")
+    return decompressor(data, max_bytes)
+
+
+def _too_large(max_bytes: int) -> DecompressedTooLarge:
+    return DecompressedTooLarge(f"the compressed records hold more than {max_bytes} bytes")
+
+
+# gzip
+
+
+def _gzip(data: Buffer, level: int | None) -> bytes:
+    deflate = zlib.compressobj(6 if level is None else level, zlib.DEFLATED, 31)
+    return deflate.compress(data) + deflate.flush()
+
+
+def _gunzip(data: Buffer, max_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    room = max_bytes
+    rest: Buffer = data
+    while True:  # one turn for each member
+        inflate = zlib.decompressobj(31)
+        while not inflate.eof:
+            try:
+                part = inflate.decompress(rest, min(room + 1, max(_CHUNK, 4 * len(rest))))
+            except zlib.error as error:
+                raise DamagedData(f"gzip: {error}") from None
+            rest = inflate.unconsumed_tail
+            room -= len(part)
+            if room < 0:
+                raise _too_large(max_bytes)
+            if part:
+                parts.append(part)
+            elif not rest and not inflate.eof:
+                raise DamagedData("gzip: the data ends early")
+        rest = inflate.unused_data
+        if not rest:
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# snappy
+
+
+def _snappy(data: Buffer, _level: int | None) -> bytes:
+    from cramjam import snappy
+
+    view = memoryview(data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(view), _SNAPPY_BLOCK):
+        block = bytes(snappy.compress_raw(view[start : start + _SNAPPY_BLOCK]))
+        parts += (len(block).to_bytes(4, "big"), block)
+    return b"".join(parts)
+
+
+def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
+    if bytes(view[:8]) != _XERIAL_MAGIC:
+        return _unsnappy_block(view, max_bytes)
+    if len(view) < len(_XERIAL_HEADER):
+        raise DamagedData("snappy: the xerial header is cut off")
+    parts: list[bytes] = []
+    room, position, end = max_bytes, len(_XERIAL_HEADER), len(view)
+    while position < end:
+        size = int.from_bytes(view[position : position + 4], "big")
+        position += 4
+        if position > end or size > end - position or size == 0:
+            raise DamagedData(f"snappy: a block of {size} bytes, {max(end - position, 0)} are left")
+        try:
+            part = _unsnappy_block(view[position : position + size], room)
+        except DecompressedTooLarge:
+            raise _too_large(max_bytes) from None
+        parts.append(part)
+        room -= len(part)
+        position += size
+    return b"".join(parts)
+
+
+def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
+    from cramjam import DecompressionError, snappy
+
+    try:
+        size = snappy.decompress_raw_len(block)
+    except (DecompressionError, OSError, ValueError) as error:
+        raise DamagedData(f"snappy: {error}") from None
+    if size > max_bytes:
+        raise _too_large(max_bytes)
+    if size > 64 * len(block):  # no element yields more than 64 bytes from 2: the claim is a lie, do not allocate for it
+        raise DamagedData(f"snappy: a block of {len(block)} bytes claims to hold {size}")
+    try:
+        return bytes(snappy.decompress_raw(block))
+    except (DecompressionError, OSError, ValueError) as error:
+        raise DamagedData(f"snappy: {error}") from None
+
+
+# lz4
+
+
+def _lz4(data: Buffer, level: int | None) -> bytes:
+    from lz4 import frame
+
+    # Kafka's default level, 9, is its fast compressor, which lz4 calls 0; Java reads frames of independent blocks only
+    compressed: bytes = frame.compress(
+        data,
+        compression_level=0 if level is None or level == 9 else level,
+        block_size=frame.BLOCKSIZE_MAX64KB,
+        block_linked=False,
+        store_size=False,
+    )
+    return compressed
+
+
+def _unlz4(data: Buffer, max_bytes: int) -> bytes:
+    from lz4 import frame
+
+    decompressor: Any = frame.LZ4FrameDecompressor()
+    parts: list[bytes] = []
+    room = max_bytes
+    rest: Buffer = data
+    size = max(_CHUNK, 4 * len(data))
+    while True:
+        try:
+            part: bytes = decompressor.decompress(rest, min(room + 1, size))
+        except (RuntimeError, ValueError, EOFError) as error:
+            raise DamagedData(f"lz4: {error}") from None
+        room -= len(part)
+        if room < 0:
+            raise _too_large(max_bytes)
+        parts.append(part)
+        if decompressor.eof:
+            break
+        if decompressor.needs_input:
+            raise DamagedData("lz4: the frame ends early")
+        rest = b""
+        size *= 2
+    if decompressor.unused_data:
+        raise DamagedData(f"lz4: {len(decompressor.unused_data)} bytes follow the frame")
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+# zstd
+
+
+def _zstd(data: Buffer, level: int | None) -> bytes:
+    compressors: dict[int, Any] | None = getattr(_local, "zstd_compressors", None)
+    if compressors is None:
+        compressors = _local.zstd_compressors = {}
+    number = 3 if level is None else level
+    compressor = compressors.get(number)
+    if compressor is None:
+        import zstandard
+
+        compressor = compressors[number] = zstandard.ZstdCompressor(level=number)
+    compressed: bytes = compressor.compress(data)
+    return compressed
+
+
+def _unzstd(data: Buffer, max_bytes: int) -> bytes:
+    import zstandard
+
+    decompressor = getattr(_local, "zstd_decompressor", None)
+    if decompressor is None:
+        decompressor = _local.zstd_decompressor = zstandard.ZstdDecompressor()
+    parts: list[bytes] = []
+    room = max_bytes
+    size = max(_CHUNK, 4 * len(data))
+    try:
+        with decompressor.stream_reader(data, read_across_frames=True) as reader:
+            while part := reader.read(min(room + 1, size)):
+                room -= len(part)
+                if room < 0:
+                    raise _too_large(max_bytes)
+                parts.append(part)
+                size *= 2
+    except zstandard.ZstdError as error:
+        raise DamagedData(f"zstd: {error}") from None
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+_COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {
+    GZIP: _gzip,
+    SNAPPY: _snappy,
+    LZ4: _lz4,
+    ZSTD: _zstd,
+}
+_DECOMPRESSORS: Final[dict[int, Callable[[Buffer, int], bytes]]] = {
+    GZIP: _gunzip,
+    SNAPPY: _unsnappy,
+    LZ4: _unlz4,
+    ZSTD: _unzstd,
+}

@@ -1,0 +1,298 @@
+"""The record walker: varints, lengths and deltas of magic v2 records, written as plain typed Python.
+
+The file runs as it is; where a C compiler exists the wheel holds it compiled by mypyc, ten to thirty times faster, with
+the same results. It knows bytes and numbers only: no headers, no codecs, no policies.
+
+A varint here is Kafka's: zigzag, 7 bits a byte, at most 5 bytes for 32 bits and 10 for 64. Encodings whose value does
+not fit are refused (clients disagree about them).
+"""
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, u8
+
+from barnabas.records.record import Record
+
+IRREGULAR = -(2**63)
+"""What `check_records` returns when a record is well formed but may not be accepted."""
+
+
+
+def is_compiled() -> bool:
+    """True when this module runs as machine code."""
+    return not __file__.endswith(".py")
+
+
+def _varint(data: bytes, position: i64) -> tuple[i64, i64]:
+    """Value and the position after it. IndexError at the end of data, ValueError beyond 32 bits."""
+    byte: i64 = data[position]
+    position += 1
+    raw: i64 = byte & 127
+    shift: i64 = 7
+    while byte > 127:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 127) << shift
+        shift += 7
+        if shift > 35:
+            raise ValueError("a 32-bit varint is longer than 5 bytes")
+    if raw > 0xFFFFFFFF:
+        raise ValueError("a varint exceeds 32 bits")
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def _varlong(data: bytes, position: i64) -> tuple[i64, i64]:
+    """Value and the position after it. IndexError at the end of data, ValueError beyond 64 bits."""
+    byte: i64 = data[position]
+    position += 1
+    raw: i64 = byte & 127
+    shift: i64 = 7
+    while byte > 127:
+        byte = data[position]
+        position += 1
+        if shift == 63:
+            if byte > 1:
+                raise ValueError("a varlong exceeds 64 bits")
+            # raw holds 63 bits; the 64th decides the sign bit of the unsigned raw value
+            low: i64 = raw & 1
+            half: i64 = raw >> 1
+            if byte == 1:
+                half |= 1 << 62
+            return half ^ -low, position
+        raw |= (byte & 127) << shift
+        shift += 7
+    return (raw >> 1) ^ -(raw & 1), position
+
+
+def check_records(
+    data: bytes,
+    position: i64,
+    count: i64,
+    delta_min: i64,
+    delta_max: i64,
+    no_timestamp_delta: i64,
+    keys_required: bool,
+) -> i64:
+    """Walk `count` records from `position` to the end of `data`; the largest timestamp delta, or IRREGULAR.
+
+    IRREGULAR: an offset delta is not the record's index, a timestamp delta is outside [delta_min, delta_max] (and not
+    `no_timestamp_delta`), or a key is missing although `keys_required`. ValueError or IndexError: broken structure.
+    """
+    size: i64 = len(data)
+    index: i64 = 0
+    max_delta: i64 = IRREGULAR
+    while index < count:
+        length: i64 = data[position]
+        if length > 127:
+            length, position = _varint(data, position)
+        else:
+            length = (length >> 1) ^ -(length & 1)
+            position += 1
+        end: i64 = position + length
+        if length < 0 or end > size:
+            raise ValueError(f"record {index} has length {length}, {size - position} bytes are left")
+        position += 1  # attributes: no bit has a meaning yet
+        delta: i64 = data[position]
+        if delta > 127:
+            delta, position = _varlong(data, position)
+        else:
+            delta = (delta >> 1) ^ -(delta & 1)
+            position += 1
+        offset: i64 = data[position]
+        if offset > 127:
+            offset, position = _varint(data, position)
+        else:
+            offset = (offset >> 1) ^ -(offset & 1)
+            position += 1
+        key: i64 = data[position]
+        if key > 127:
+            key, position = _varint(data, position)
+        else:
+            key = (key >> 1) ^ -(key & 1)
+            position += 1
+        if key > 0:
+            position += key
+        value: i64 = data[position]
+        if value > 127:
+            value, position = _varint(data, position)
+        else:
+            value = (value >> 1) ^ -(value & 1)
+            position += 1
+        if value > 0:
+            position += value
+        headers: i64 = data[position]
+        if headers == 0:
+            position += 1
+        else:
+            position = _skip_headers(data, position)
+        if position != end or key < -1 or value < -1:
+            raise ValueError(f"record {index} has length {length}, its fields do not fill it")
+        if offset != index or (keys_required and key < 0):
+            return IRREGULAR
+        if (delta < delta_min or delta > delta_max) and delta != no_timestamp_delta:
+            return IRREGULAR
+        if delta > max_delta:
+            max_delta = delta
+        index += 1
+    if position != size:
+        raise ValueError(f"{size - position} bytes follow the last of {count} records")
+    return max_delta
+
+
+def _skip_headers(data: bytes, position: i64) -> i64:
+    """The position after the headers, their count included."""
+    count: i64
+    length: i64
+    count, position = _varint(data, position)
+    if count < 0:
+        raise ValueError(f"a record has {count} headers")
+    while count > 0:
+        length, position = _varint(data, position)
+        if length < 0:
+            raise ValueError(f"a header's key has length {length}")
+        position += length
+        length, position = _varint(data, position)
+        if length < -1:
+            raise ValueError(f"a header's value has length {length}")
+        if length > 0:
+            position += length
+        count -= 1
+    return position
+
+
+def _slice(data: bytes, position: i64, length: i64) -> bytes:
+    end: i64 = position + length
+    if end > len(data):
+        raise ValueError(f"a field has length {length}, {len(data) - position} bytes are left")
+    return data[position:end]
+
+
+def _read_headers(data: bytes, position: i64, count: i64) -> tuple[tuple[str, bytes | None], ...]:
+    headers: list[tuple[str, bytes | None]] = []
+    length: i64
+    while count > 0:
+        length, position = _varint(data, position)
+        if length < 0:
+            raise ValueError(f"a header's key has length {length}")
+        key = _slice(data, position, length).decode("utf-8", "replace")
+        position += length
+        length, position = _varint(data, position)
+        if length < -1:
+            raise ValueError(f"a header's value has length {length}")
+        if length < 0:
+            headers.append((key, None))
+        else:
+            headers.append((key, _slice(data, position, length)))
+            position += length
+        count -= 1
+    return tuple(headers)
+
+
+def read_records(
+    data: bytes, position: i64, count: i64, base_offset: i64, base_timestamp: int, append_timestamp: int | None
+) -> list[Record]:
+    """The `count` records between `position` and the end of `data`. `append_timestamp` replaces each record's own.
+
+    Raises ValueError or IndexError for broken structure. Offsets need not be consecutive: compaction leaves gaps.
+    """
+    size: i64 = len(data)
+    records: list[Record] = []
+    index: i64 = 0
+    length: i64
+    delta: i64
+    offset: i64
+    headers: i64
+    while index < count:
+        length, position = _varint(data, position)
+        end: i64 = position + length
+        if length < 0 or end > size:
+            raise ValueError(f"record {index} has length {length}, {size - position} bytes are left")
+        position += 1
+        delta, position = _varlong(data, position)
+        offset, position = _varint(data, position)
+        key: bytes | None = None
+        length, position = _varint(data, position)
+        if length >= 0:
+            key = _slice(data, position, length)
+            position += length
+        value: bytes | None = None
+        length, position = _varint(data, position)
+        if length >= 0:
+            value = _slice(data, position, length)
+            position += length
+        headers = data[position]
+        if headers == 0:
+            position += 1
+            fields: tuple[tuple[str, bytes | None], ...] = ()
+        else:
+            after: i64 = _skip_headers(data, position)
+            headers, position = _varint(data, position)
+            fields = _read_headers(data, position, headers)
+            position = after
+        if position != end:
+            raise ValueError(f"record {index} ends at byte {end}, its fields at byte {position}")
+        timestamp: int = int(delta) + base_timestamp if append_timestamp is None else append_timestamp
+        records.append(Record(base_offset + offset, timestamp, key, value, fields))
+        index += 1
+    if position != size:
+        raise ValueError(f"{size - position} bytes follow the last of {count} records")
+    return records
+
+
+def _write_varint(out: BytesWriter, number: i64) -> None:
+    raw: i64 = (number << 1) ^ (number >> 63)
+    while raw > 127 or raw < 0:
+        out.append(u8((raw & 127) | 128))
+        raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
+    out.append(u8(raw))
+
+
+def _varint_size(number: i64) -> i64:
+    raw: i64 = (number << 1) ^ (number >> 63)
+    size: i64 = 1
+    while raw > 127 or raw < 0:
+        raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
+        size += 1
+    return size
+
+
+def _write_field(out: BytesWriter, field: bytes | None) -> None:
+    if field is None:
+        out.append(1)
+    else:
+        _write_varint(out, len(field))
+        out.write(field)
+
+
+def _field_size(field: bytes | None) -> i64:
+    if field is None:
+        return 1
+    length: i64 = len(field)
+    return _varint_size(length) + length
+
+
+def write_record(
+    out: BytesWriter,
+    offset_delta: i64,
+    timestamp_delta: i64,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+) -> None:
+    """Append one record to `out`."""
+    encoded: list[tuple[bytes, bytes | None]] = []
+    size: i64 = 1 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + _field_size(key) + _field_size(value)
+    size += _varint_size(len(headers))
+    for name, content in headers:
+        raw = name.encode()
+        encoded.append((raw, content))
+        size += _field_size(raw) + _field_size(content)
+    _write_varint(out, size)
+    out.append(0)
+    _write_varint(out, timestamp_delta)
+    _write_varint(out, offset_delta)
+    _write_field(out, key)
+    _write_field(out, value)
+    _write_varint(out, len(headers))
+    for raw_name, raw_content in encoded:
+        _write_field(out, raw_name)
+        _write_field(out, raw_content)

@@ -1,0 +1,395 @@
+"""What a leader checks before it appends: a batch that would poison its readers is refused here, with Kafka's code.
+
+In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogValidator; the code is what a client gets):
+
+    rule                                                                     refused with
+    -----------------------------------------------------------------------  ----------------------------
+    fewer than 17 bytes, or the batch's length reaches past the end           INVALID_RECORD (no batch)
+    the batch's length below 14, magic not 0, 1 or 2                          CORRUPT_MESSAGE
+    magic 0 or 1                                                              INVALID_RECORD
+    zstd before Produce v7 (`zstd_allowed` False)                             UNSUPPORTED_COMPRESSION_TYPE
+    a second batch, whole                                                     INVALID_RECORD
+    a base offset other than 0                                                INVALID_RECORD
+    the whole batch larger than max.message.bytes, before or after recoding   MESSAGE_TOO_LARGE
+    a length below a header's, a wrong CRC-32C                                CORRUPT_MESSAGE
+    no records; count and last offset delta that do not agree                 INVALID_RECORD
+    a control batch; a producer id without a sequence                         INVALID_RECORD
+    records that do not fill the batch exactly, lengths, varints, headers     INVALID_RECORD
+    an offset delta that is not the record's index                            INVALID_RECORD per record
+    no key on a compacted topic                                               INVALID_RECORD per record
+    a timestamp out of bounds (CreateTime), a LogAppendTime batch             INVALID_TIMESTAMP per record
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from barnabas.errors import (
+    CorruptMessage,
+    InvalidRecord,
+    InvalidTimestamp,
+    KafkaError,
+    MessageTooLarge,
+    UnknownServerError,
+    UnsupportedCompressionType,
+)
+from barnabas.records import kernel
+from barnabas.records.batch import (
+    BATCH_LENGTH_OVERHEAD,
+    CHECKED,
+    CHECKED_POSITION,
+    COMPRESSION_MASK,
+    CONTROL_FLAG,
+    DELETE_HORIZON_FLAG,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_FLAG,
+    PREFIX,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+)
+from barnabas.records.compression import (
+    CODEC_IDS,
+    CODECS,
+    DECOMPRESSED_MAX_BYTES,
+    NONE,
+    ZSTD,
+    DamagedData,
+    DecompressedTooLarge,
+    compress,
+    decompress,
+)
+
+__all__ = [
+    "RECORD_ERRORS_MAX",
+    "AppendPolicy",
+    "RecordError",
+    "RefusedRecords",
+    "RefusedTimestamps",
+    "ValidatedBatch",
+    "record_errors_of",
+    "validate_produce",
+    "validate_replicated",
+]
+
+RECORD_ERRORS_MAX: Final = 1_000
+"""Reasons given for one batch at most: a batch of a megabyte can hold 140,000 wrong records."""
+
+_I64_MIN: Final = -(2**63)
+_I64_MAX: Final = 2**63 - 1
+_LENGTH_MIN_ANY_MAGIC: Final = 14
+_SIZE_UP_TO_MAGIC: Final = 17
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_unpack_header = _HEADER.unpack_from
+_LENGTH: Final = Struct(">i")
+_FLAGS_KEPT: Final = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
+_LZ4_INDEPENDENT_BLOCKS: Final = 0x20
+
+
+class RecordError(NamedTuple):
+    """Why one record was refused: its index in the batch and the reason."""
+
+    index: int
+    message: str
+
+
+class RefusedRecords(InvalidRecord):
+    """Some records of the batch are at fault: `record_errors` says which."""
+
+    def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+class RefusedTimestamps(InvalidTimestamp):
+    """Some records' timestamps are not acceptable: `record_errors` says which."""
+
+    def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
+
+
+def record_errors_of(error: KafkaError) -> tuple[RecordError, ...]:
+    """The per-record reasons that `error` carries, for the Produce response; most errors carry none."""
+    if isinstance(error, (RefusedRecords, RefusedTimestamps)):
+        return error.record_errors
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPolicy:
+    """What a topic's configuration says about the batches it takes. Kafka's config names in brackets.
+
+    The timestamp bounds apply to CreateTime topics only. `decompressed_max_bytes` bounds what one compressed batch may
+    hold; beyond it the batch is refused as MESSAGE_TOO_LARGE, which makes a producer split it.
+    """
+
+    max_message_bytes: int = 1_048_588
+    """The largest batch, header included, as it is stored (max.message.bytes)."""
+    compacted: bool = False
+    """Records need keys (cleanup.policy contains compact)."""
+    log_append_time: bool = False
+    """The leader's clock sets the timestamps (message.timestamp.type=LogAppendTime)."""
+    timestamp_before_max_ms: int = _I64_MAX
+    """How old a record's timestamp may be (message.timestamp.before.max.ms)."""
+    timestamp_after_max_ms: int = 3_600_000
+    """How far in the future it may be (message.timestamp.after.max.ms)."""
+    compression_type: str = "producer"
+    """producer (store as sent), uncompressed, gzip, snappy, lz4, zstd (compression.type)."""
+    compression_level: int | None = None
+    """For recoding (compression.gzip.level and its siblings); None is the codec's default."""
+    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
+
+    def __post_init__(self) -> None:
+        assert self.compression_type in _TARGETS, self
+
+
+_TARGETS: Final = {**CODEC_IDS, "uncompressed": NONE, "producer": -1}
+
+
+class ValidatedBatch:
+    """A batch that may be appended. `payload` is the whole batch: as it was sent, or rewritten as the topic asks."""
+
+    __slots__ = ("header", "max_timestamp", "offset_of_max_timestamp_delta", "payload", "record_count")
+
+    def __init__(
+        self,
+        header: BatchHeader,
+        payload: Buffer,
+        max_timestamp: int,
+        offset_of_max_timestamp_delta: int,
+        record_count: int,
+    ) -> None:
+        self.header = header
+        """The header of `payload`, crc included."""
+        self.payload = payload
+        self.max_timestamp = max_timestamp
+        """In milliseconds, -1 if no record has a timestamp."""
+        self.offset_of_max_timestamp_delta = offset_of_max_timestamp_delta
+        """What Kafka's time index points to: the batch's last offset, as a delta, whichever record is the youngest."""
+        self.record_count = record_count
+
+    def __repr__(self) -> str:
+        return f"ValidatedBatch({self.header}, {len(self.payload)} bytes)"
+
+
+def validate_produce(
+    records: Buffer | None, policy: AppendPolicy, now_ms: int, *, zstd_allowed: bool = True
+) -> ValidatedBatch:
+    """Check the records of one partition of a Produce request (v3 and later) as the table above says.
+
+    `records` is not kept unless it becomes the payload. Raises a KafkaError; `record_errors_of` gives its reasons.
+    """
+    size_all = 0 if records is None else len(records)
+    if records is None or size_all < HEADER_SIZE:
+        raise _short(records)
+    fields = _unpack_header(records)
+    (base_offset, length, _, magic, crc, attributes, last_offset_delta) = fields[:7]
+    size = length + BATCH_LENGTH_OVERHEAD
+    if magic != 2 or length < 49 or size != size_all:
+        records = _one_batch(records, length, magic, size_all, zstd_allowed or attributes & COMPRESSION_MASK != ZSTD)
+    elif not zstd_allowed and attributes & COMPRESSION_MASK == ZSTD:
+        raise _zstd_too_early()
+    if base_offset != 0:
+        raise InvalidRecord(f"the batch's base offset is {base_offset}; a producer sends 0 and the leader assigns offsets")
+    if size > policy.max_message_bytes:
+        raise _too_large(size, policy)
+    if size < HEADER_SIZE:
+        raise CorruptMessage(f"the batch has {size} bytes, a header alone has {HEADER_SIZE}")
+    data = records if type(records) is bytes else bytes(records)
+    computed = crc32c(memoryview(data)[CHECKED_POSITION:])
+    if computed != crc:
+        raise CorruptMessage(f"the batch's checksum is {crc:#010x}, its bytes give {computed:#010x}")
+    header = BatchHeader._make(fields)
+    count = header.record_count
+    if count <= 0 or last_offset_delta != count - 1 or attributes & CONTROL_FLAG or header.producer_id >= 0:
+        _check_header(header)
+    codec = attributes & COMPRESSION_MASK
+    position = HEADER_SIZE
+    if codec:
+        data, position = _decompressed(data, header, policy), 0
+    max_timestamp = _check_records(data, position, header, policy, now_ms)
+    target = _TARGETS[policy.compression_type]
+    if target >= 0 and target != codec:
+        return _recoded(header, data[position:], target, max_timestamp, policy)
+    wants_flag = LOG_APPEND_TIME_FLAG if policy.log_append_time else 0
+    if max_timestamp != header.max_timestamp or attributes & LOG_APPEND_TIME_FLAG != wants_flag:
+        return _retimed(header, records, max_timestamp, policy)
+    return ValidatedBatch(header, records, max_timestamp, last_offset_delta, count)
+
+
+def _short(records: Buffer | None) -> KafkaError:
+    """What is wrong with fewer bytes than a header has."""
+    size = 0 if records is None else len(records)
+    if records is not None and size >= BATCH_LENGTH_OVERHEAD:
+        (length,) = _LENGTH.unpack_from(records, 8)
+        if length < _LENGTH_MIN_ANY_MAGIC:
+            return CorruptMessage(f"the batch's length is {length}, no batch is that short")
+        if size >= _SIZE_UP_TO_MAGIC:
+            magic = bytes(records[16:17])[0]
+            if magic > 2:
+                return CorruptMessage(f"the batch's magic is {magic}, it can be 0 to 2")
+            if length + BATCH_LENGTH_OVERHEAD <= size:
+                return _wrong_magic(magic) if magic < 2 else CorruptMessage("the batch is shorter than its header")
+    return InvalidRecord(f"the partition's {size} bytes hold no whole record batch; a request must have one")
+
+
+def _wrong_magic(magic: int) -> InvalidRecord:
+    return InvalidRecord(f"the batch has magic {magic}; Produce requests from version 3 on carry magic 2 only")
+
+
+def _zstd_too_early() -> UnsupportedCompressionType:
+    return UnsupportedCompressionType("zstd needs Produce version 7 or later")
+
+
+def _too_large(size: int, policy: AppendPolicy) -> MessageTooLarge:
+    return MessageTooLarge(f"the batch has {size} bytes, max.message.bytes is {policy.max_message_bytes}")
+
+
+def _one_batch(records: Buffer, length: int, magic: int, size_all: int, codec_allowed: bool) -> Buffer:
+    """The bytes of the only batch. What follows it must not be a whole batch; Kafka cuts a torn one off, so do we."""
+    if length < _LENGTH_MIN_ANY_MAGIC:
+        raise CorruptMessage(f"the batch's length is {length}, no batch is that short")
+    if not 0 <= magic <= 2:
+        raise CorruptMessage(f"the batch's magic is {magic}, it can be 0 to 2")
+    size = length + BATCH_LENGTH_OVERHEAD
+    if size > size_all:
+        raise InvalidRecord(f"the batch has {size} bytes, {size_all} are there; a request must have one whole batch")
+    if magic != 2:
+        raise _wrong_magic(magic)
+    if not codec_allowed:
+        raise _zstd_too_early()
+    rest = memoryview(records)[size:]
+    if len(rest) >= BATCH_LENGTH_OVERHEAD:
+        (next_length,) = _LENGTH.unpack_from(rest, 8)
+        if next_length < _LENGTH_MIN_ANY_MAGIC:
+            raise CorruptMessage(f"{len(rest)} bytes follow the batch, and they are no batch: length {next_length}")
+        if len(rest) >= _SIZE_UP_TO_MAGIC and rest[16] > 2:
+            raise CorruptMessage(f"{len(rest)} bytes follow the batch, and they are no batch: magic {rest[16]}")
+        if len(rest) >= next_length + BATCH_LENGTH_OVERHEAD:
+            raise InvalidRecord("the partition has more than one batch; a request may have one")
+    return memoryview(records)[:size]
+
+
+def _check_header(header: BatchHeader) -> None:
+    if header.last_offset_delta < 0:
+        raise InvalidRecord(f"the batch's last offset delta is {header.last_offset_delta}")
+    if header.record_count <= 0:
+        raise InvalidRecord(f"the batch's record count is {header.record_count}; it must have a record")
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"the batch's record count is {header.record_count}, its last offset delta {header.last_offset_delta}"
+        )
+    if header.is_control:
+        raise InvalidRecord("clients may not write control batches")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise InvalidRecord(f"producer {header.producer_id} sent a batch with sequence {header.base_sequence}")
+
+
+def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy) -> bytes:
+    codec = header.compression_type
+    if codec >= len(CODECS):
+        raise UnknownServerError(f"the batch's compression type is {codec}, it can be 0 to {len(CODECS) - 1}")
+    try:
+        return decompress(codec, memoryview(data)[HEADER_SIZE:], policy.decompressed_max_bytes)
+    except DecompressedTooLarge as error:
+        raise MessageTooLarge(str(error)) from None
+    except DamagedData as error:
+        raise UnknownServerError(f"the records cannot be decompressed: {error}") from None
+
+
+def _check_records(data: bytes, position: int, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> int:
+    """Walk the records; the timestamp that the batch's header must carry as max_timestamp."""
+    base = header.base_timestamp
+    append_time = header.attributes & LOG_APPEND_TIME_FLAG
+    if policy.log_append_time or append_time:
+        low, high = _I64_MIN + 1, _I64_MAX
+    else:
+        low = now_ms - policy.timestamp_before_max_ms - base
+        high = now_ms + policy.timestamp_after_max_ms - base
+        if low <= _I64_MIN:
+            low = _I64_MIN + 1
+        if high > _I64_MAX:
+            high = _I64_MAX
+        elif high < _I64_MIN:
+            high = _I64_MIN
+    none = -1 - base
+    if none > _I64_MAX:
+        none = _I64_MAX
+    try:
+        delta = kernel.check_records(data, position, header.record_count, low, high, none, policy.compacted)
+    except ValueError as error:
+        raise InvalidRecord(str(error)) from None
+    except IndexError:
+        raise InvalidRecord("the records end before the last field of a record") from None
+    if append_time:
+        _check_append_time(header, policy, now_ms)
+    if delta == kernel.IRREGULAR:
+        raise InvalidRecord("irregular")
+    if policy.log_append_time:
+        return now_ms
+    if append_time:
+        return header.max_timestamp
+    return max(-1, base + delta)
+
+
+def _check_append_time(header: BatchHeader, policy: AppendPolicy, now_ms: int) -> None:
+    pass
+
+
+def _recoded(
+    header: BatchHeader, records: bytes, target: int, max_timestamp: int, policy: AppendPolicy
+) -> ValidatedBatch:
+    """The batch with its records in the topic's codec."""
+    attributes = (header.attributes & _FLAGS_KEPT & ~COMPRESSION_MASK) | target
+    return _rewritten(header, compress(target, records, policy.compression_level), attributes, max_timestamp, policy)
+
+
+def _retimed(header: BatchHeader, batch: Buffer, max_timestamp: int, policy: AppendPolicy) -> ValidatedBatch:
+    """The batch with another maximum timestamp or timestamp type; the records stay as they are."""
+    attributes = header.attributes & _FLAGS_KEPT
+    return _rewritten(header, memoryview(batch)[HEADER_SIZE:], attributes, max_timestamp, policy)
+
+
+def _rewritten(
+    header: BatchHeader, records: Buffer, attributes: int, max_timestamp: int, policy: AppendPolicy
+) -> ValidatedBatch:
+    if policy.log_append_time:
+        attributes |= LOG_APPEND_TIME_FLAG
+    checked = CHECKED.pack(attributes, header[6], header[7], max_timestamp, *header[9:])
+    crc = crc32c(records, crc32c(checked))
+    length = HEADER_SIZE - BATCH_LENGTH_OVERHEAD + len(records)
+    size = length + BATCH_LENGTH_OVERHEAD
+    if size > policy.max_message_bytes:
+        raise _too_large(size, policy)
+    prefix = PREFIX.pack(header[0], length, header[2], header[3], crc)
+    rewritten = header._replace(batch_length=length, crc=crc, attributes=attributes, max_timestamp=max_timestamp)
+    payload = b"".join((prefix, checked, records))
+    return ValidatedBatch(rewritten, payload, max_timestamp, header.last_offset_delta, header.record_count)
+
+
+def validate_replicated(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
+    """Check the batches of a leader's Fetch answer, one after the other, by header and checksum only.
+
+    A torn batch at the end is left out, as a Fetch may end in the middle of one. Raises CorruptMessage.
+    """
+    view = memoryview(records)
+    position, end = 0, len(view)
+    batches: list[tuple[BatchHeader, memoryview]] = []
+    while end - position >= HEADER_SIZE:
+        header = BatchHeader._make(_unpack_header(view, position))
+        length = header[1]
+        if header[3] != 2 or length < 49:
+            raise CorruptMessage(f"batch at byte {position} has magic {header[3]} and length {length}")
+        after = position + length + BATCH_LENGTH_OVERHEAD
+        if after > end:
+            break
+        if crc32c(view[position + CHECKED_POSITION : after]) != header[4]:
+            raise CorruptMessage(f"batch of offsets {header.base_offset} to {header.last_offset} fails its checksum")
+        batches.append((header, view[position:after]))
+        position = after
+    return batches
