@@ -1,0 +1,85 @@
+"""Where operations wait: each for one of the partitions that it watches to change, or for its deadline.
+
+Wake-ups are gathered: an operation that several partitions touch in one turn of the loop looks once, after the requests
+of that turn are answered.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from barnabas.replication.partition import Partition
+
+__all__ = ["DelayedOperation", "Purgatory"]
+
+
+class Completion(Protocol):
+    """What is asked of a parked operation."""
+
+    def try_complete(self) -> bool:
+        """Answer if what was waited for is there; True when answered."""
+
+    def expire(self) -> None:
+        """The deadline has come: answer with what there is."""
+
+
+class DelayedOperation:
+    """A parked operation, registered with its partitions until it is answered, expired or cancelled."""
+
+    __slots__ = ("_completion", "_loop", "_partitions", "_purgatory", "_scheduled", "_timer", "done")
+
+    def __init__(
+        self,
+        purgatory: "Purgatory",
+        completion: Completion,
+        partitions: Iterable[Partition],
+        timeout_s: float,
+    ) -> None:
+        self._purgatory = purgatory
+        self._loop = purgatory.loop
+        self._completion = completion
+        self._partitions = tuple(partitions)
+        self._scheduled = False
+        self.done = False
+        for partition in self._partitions:
+            partition.watchers.add(self)
+        self._timer = self._loop.call_later(timeout_s, self._expired)
+        purgatory.size += 1
+
+    def partition_changed(self) -> None:
+        if not self._scheduled and not self.done:
+            self._scheduled = True
+            self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._scheduled = False
+        if not self.done and self._completion.try_complete():
+            self.cancel()
+
+    def _expired(self) -> None:
+        if not self.done:
+            self.cancel()
+            self._completion.expire()
+
+    def cancel(self) -> None:
+        """Forget the operation without an answer."""
+        if self.done:
+            return
+        self.done = True
+        self._timer.cancel()
+        for partition in self._partitions:
+            partition.watchers.discard(self)
+        self._purgatory.size -= 1
+
+
+class Purgatory:
+    """Counts what is parked; the bound is the connections' bound on pending replies."""
+
+    __slots__ = ("loop", "size")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.size = 0
+
+    def park(self, completion: Completion, partitions: Iterable[Partition], timeout_s: float) -> DelayedOperation:
+        return DelayedOperation(self, completion, partitions, timeout_s)

@@ -1,0 +1,227 @@
+"""Produce on the wire, by hand: the records stay views into the received frame, the usual response is one pack.
+
+Versions 3 to 13. Budget: reading a request of one partition under 4 µs, writing its response under 2 µs.
+Source: the protocol's Produce schemas; KIP-516 (topic ids, v13), KIP-467 (record errors, v8), KIP-951 (leader, v10).
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas.protocol.codec import MalformedMessage, read_uvarint, uvarint
+
+__all__ = ["PartitionResult", "ProducedTopic", "ProduceRequest", "encode_produce_response", "read_produce_request"]
+
+FLEXIBLE_FROM: Final = 9
+TOPIC_IDS_FROM: Final = 13
+_RECORD_ERRORS_FROM: Final = 8
+_LOG_START_OFFSET_FROM: Final = 5
+
+_ACKS_TIMEOUT_COUNT: Final = struct.Struct(">hii")
+_ACKS_TIMEOUT: Final = struct.Struct(">hi")
+_INDEX_SIZE: Final = struct.Struct(">ii")
+_RESULT_V3: Final = struct.Struct(">ihqq")
+_RESULT_V5: Final = struct.Struct(">ihqqq")
+
+
+class ProducedTopic(NamedTuple):
+    """One topic of a request: by name up to v12, by id from v13 on."""
+
+    name: str
+    topic_id: UUID | None
+    partitions: list[tuple[int, memoryview | None]]
+    """(partition index, records)"""
+
+
+class ProduceRequest(NamedTuple):
+    """The request's fields; `records` views live as long as the frame does."""
+
+    transactional_id: str | None
+    acks: int
+    timeout_ms: int
+    topics: list[ProducedTopic]
+
+
+class PartitionResult(NamedTuple):
+    """What became of one partition's records."""
+
+    partition: int
+    error_code: int = 0
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    record_errors: Sequence[tuple[int, str | None]] = ()
+    error_message: str | None = None
+
+
+def read_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequest:
+    """The request whose body starts at `position`. Raises MalformedMessage."""
+    try:
+        if version >= FLEXIBLE_FROM:
+            return _read_flexible(frame, position, version)
+        return _read_legacy(frame, position)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"ProduceRequest v{version}: {error}") from None
+
+
+def _slice(frame: memoryview, position: int, size: int) -> memoryview:
+    if size < 0 or position + size > len(frame):
+        raise MalformedMessage(f"ProduceRequest: {size} bytes at {position} of {len(frame)}")
+    return frame[position : position + size]
+
+
+def _read_legacy(frame: memoryview, p: int) -> ProduceRequest:
+    transactional_id, p = _legacy_text(frame, p)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, p)
+    p += 10
+    topics = []
+    for _ in range(topic_count):
+        name, p = _legacy_text(frame, p)
+        if name is None:
+            raise MalformedMessage("ProduceRequest: a topic's name is null")
+        (count,) = _INT32.unpack_from(frame, p)
+        p += 4
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count):
+            index, size = _INDEX_SIZE.unpack_from(frame, p)
+            p += 8
+            if size < 0:
+                partitions.append((index, None))
+                continue
+            partitions.append((index, _slice(frame, p, size)))
+            p += size
+        topics.append(ProducedTopic(name, None, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+
+
+def _legacy_text(frame: memoryview, p: int) -> tuple[str | None, int]:
+    (size,) = _INT16.unpack_from(frame, p)
+    p += 2
+    if size < 0:
+        return None, p
+    return str(_slice(frame, p, size), "utf-8"), p + size
+
+
+def _read_flexible(frame: memoryview, p: int, version: int) -> ProduceRequest:
+    buffer: bytes = frame  # type: ignore[assignment]  # indexing a view gives the same ints
+    transactional_id = None
+    size, p = read_uvarint(buffer, p)
+    if size > 0:
+        transactional_id = str(_slice(frame, p, size - 1), "utf-8")
+        p += size - 1
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, p)
+    topic_count, p = read_uvarint(buffer, p + 6)
+    topics = []
+    for _ in range(topic_count - 1):
+        name, topic_id = "", None
+        if version >= TOPIC_IDS_FROM:
+            topic_id = UUID(bytes=bytes(_slice(frame, p, 16)))
+            p += 16
+        else:
+            size, p = read_uvarint(buffer, p)
+            name = str(_slice(frame, p, size - 1), "utf-8")
+            p += size - 1
+        count, p = read_uvarint(buffer, p)
+        partitions: list[tuple[int, memoryview | None]] = []
+        for _ in range(count - 1):
+            (index,) = _INT32.unpack_from(frame, p)
+            size, p = read_uvarint(buffer, p + 4)
+            if size == 0:
+                partitions.append((index, None))
+            else:
+                partitions.append((index, _slice(frame, p, size - 1)))
+                p += size - 1
+            p = skip_tags(buffer, p)
+        p = skip_tags(buffer, p)
+        topics.append(ProducedTopic(name, topic_id, partitions))
+    return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def skip_tags(buffer: bytes, p: int) -> int:
+    """The position behind a section of tagged fields whose content does not matter."""
+    if buffer[p] == 0:
+        return p + 1
+    count, p = read_uvarint(buffer, p)
+    for _ in range(count):
+        _, p = read_uvarint(buffer, p)
+        size, p = read_uvarint(buffer, p)
+        p += size
+        if p > len(buffer):
+            raise MalformedMessage("a tagged field runs past the end")
+    return p
+
+
+def encode_produce_response(
+    topics: Sequence[tuple[ProducedTopic, Sequence[PartitionResult]]], version: int, throttle_time_ms: int = 0
+) -> bytes:
+    """The body of the response."""
+    out = bytearray()
+    flexible = version >= FLEXIBLE_FROM
+    out += uvarint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
+    for topic, results in topics:
+        if version >= TOPIC_IDS_FROM:
+            assert topic.topic_id is not None
+            out += topic.topic_id.bytes
+        else:
+            name = topic.name.encode()
+            out += uvarint(len(name) + 1) if flexible else len(name).to_bytes(2, "big")
+            out += name
+        out += uvarint(len(results) + 1) if flexible else len(results).to_bytes(4, "big")
+        for result in results:
+            _put_result(out, result, version)
+        if flexible:
+            out.append(0)
+    out += throttle_time_ms.to_bytes(4, "big")
+    if flexible:
+        out.append(0)
+    return bytes(out)
+
+
+def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
+    if version < _LOG_START_OFFSET_FROM:
+        out += _RESULT_V3.pack(*result[:4])
+        return
+    out += _RESULT_V5.pack(*result[:5])
+    if version < _RECORD_ERRORS_FROM:
+        return
+    errors, message = result.record_errors, result.error_message
+    if version >= FLEXIBLE_FROM:
+        if not errors and message is None:
+            out += b"\x01\x00\x00"
+            return
+        out += uvarint(len(errors) + 1)
+        for index, text in errors:
+            out += index.to_bytes(4, "big")
+            _put_compact(out, text)
+            out.append(0)
+        _put_compact(out, message)
+        out.append(0)
+        return
+    out += len(errors).to_bytes(4, "big")
+    for index, text in errors:
+        out += index.to_bytes(4, "big")
+        _put_legacy(out, text)
+    _put_legacy(out, message)
+
+
+def _put_compact(out: bytearray, text: str | None) -> None:
+    if text is None:
+        out.append(0)
+        return
+    data = text.encode()
+    out += uvarint(len(data) + 1)
+    out += data
+
+
+def _put_legacy(out: bytearray, text: str | None) -> None:
+    if text is None:
+        out += b"\xff\xff"
+        return
+    data = text.encode()[:32767]
+    out += len(data).to_bytes(2, "big")
+    out += data

@@ -1,0 +1,165 @@
+"""A partition as this broker's replica sees it: who leads, in which epoch, who is in sync, what is committed.
+
+Every function is plain: what it checked on its first line still holds on its last, and requests for one partition cannot
+interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from barnabas.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, UnknownLeaderEpoch
+from barnabas.log.log import AppendInfo, Log, LogRead
+from barnabas.records.validation import ValidatedBatch
+from barnabas.types import TopicPartition
+
+__all__ = ["Partition", "Watcher"]
+
+
+class Watcher(Protocol):
+    """A parked operation that may end when the partition's marks move or its leader changes."""
+
+    def partition_changed(self) -> None: ...
+
+
+class Partition:
+    """One replica of a topic's partition."""
+
+    __slots__ = (
+        "_flush_behind",
+        "in_sync_replicas",
+        "is_leader",
+        "leader_epoch",
+        "leader_id",
+        "log",
+        "partition_epoch",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: UUID,
+        log: Log,
+        *,
+        flush_behind: Callable[["Partition"], None] | None = None,
+    ) -> None:
+        """`flush_behind` is given where acknowledged means on the disk (durability=fsync): it is called after each append, and
+        `flushed` is to be called when what stood in the log by then is there."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.is_leader = False
+        self.leader_id = -1
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.in_sync_replicas: tuple[int, ...] = ()
+        self.watchers: set[Watcher] = set()
+        self._flush_behind = flush_behind
+
+    def become(
+        self,
+        *,
+        broker_id: int,
+        leader_id: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        in_sync_replicas: Sequence[int],
+    ) -> None:
+        """Take the role that the metadata gives this replica. Older epochs than ours are not listened to."""
+        if leader_epoch < self.leader_epoch:
+            return
+        self.partition_epoch = partition_epoch
+        self.replicas = tuple(replicas)
+        self.in_sync_replicas = tuple(in_sync_replicas)
+        self.leader_id = leader_id
+        new_epoch = leader_epoch > self.leader_epoch
+        self.leader_epoch = leader_epoch
+        self.is_leader = leader_id == broker_id
+        if self.is_leader and new_epoch:
+            self.log.assign_leader_epoch(leader_epoch)
+        if self.is_leader and self._flush_behind is None:
+            self._maybe_advance_high_watermark(self.log.log_end_offset)
+        elif self.is_leader:
+            self._flush_behind(self)
+        self._wake()
+
+    # --- the leader's side ------------------------------------------------------------------------------------------
+
+    def append_as_leader(self, batch: ValidatedBatch, required_acks: int, *, origin: str = "client") -> AppendInfo:
+        """Append one batch. Raises NotLeaderOrFollower, NotEnoughReplicas, and what the log refuses."""
+        if not self.is_leader:
+            raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
+        log = self.log
+        if required_acks == -1 and len(self.in_sync_replicas) < log.config.min_insync_replicas:
+            raise NotEnoughReplicas(
+                f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
+                f"min.insync.replicas asks for {log.config.min_insync_replicas}"
+            )
+        info = log.append_as_leader(batch, self.leader_epoch, origin=origin)
+        if self._flush_behind is not None:
+            self._flush_behind(self)
+        elif len(self.in_sync_replicas) == 1:
+            log.update_high_watermark(log.log_end_offset)
+        if self.watchers:
+            self._wake()
+        return info
+
+    def flushed(self, end_offset: int) -> None:
+        """What stands before `end_offset` is on the disk."""
+        if self.is_leader:
+            self._maybe_advance_high_watermark(end_offset)
+            self._wake()
+
+    def _maybe_advance_high_watermark(self, offset: int) -> None:
+        if len(self.in_sync_replicas) == 1 and offset > self.log.high_watermark:
+            self.log.update_high_watermark(offset)
+
+    def is_committed(self, end_offset: int) -> bool:
+        """Whether every in-sync replica has all that stands before `end_offset`."""
+        return self.log.high_watermark >= end_offset
+
+    @property
+    def waits_for_commit(self) -> bool:
+        """Whether an append is acknowledged later than it returns, even with acks=1."""
+        return self._flush_behind is not None
+
+    # --- readers ----------------------------------------------------------------------------------------------------
+
+    def check_leader(self, current_leader_epoch: int = -1) -> None:
+        """Raises NotLeaderOrFollower, or the fence's errors where the client knows another epoch than we (-1: none)."""
+        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
+            self._fence(current_leader_epoch)
+        if not self.is_leader:
+            raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
+
+    def _fence(self, current_leader_epoch: int) -> None:
+        if current_leader_epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} by now")
+        raise UnknownLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} yet")
+
+    def upper_bound(self, *, read_committed: bool) -> int:
+        """Where a consumer stops: the last stable offset or the high watermark."""
+        return self.log.last_stable_offset if read_committed else self.log.high_watermark
+
+    def read(self, offset: int, max_bytes: int, *, read_committed: bool, min_one_message: bool) -> LogRead:
+        """Records for a consumer. The caller has checked the leader. Raises OffsetOutOfRange."""
+        log = self.log
+        bound = log.last_stable_offset if read_committed else log.high_watermark
+        return log.read(offset, max_bytes, upper_bound=bound, min_one_message=min_one_message)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log's start up to an offset, -1 for the high watermark; returns the new start."""
+        target = self.log.high_watermark if before_offset == -1 else before_offset
+        start = self.log.delete_records(target)
+        self._wake()
+        return start
+
+    def _wake(self) -> None:
+        for watcher in tuple(self.watchers):
+            watcher.partition_changed()
