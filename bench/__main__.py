@@ -1,0 +1,113 @@
+"""``python -m bench``: brokers side by side. ``python -m bench --help`` lists what can be chosen."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from bench import peers, report
+from bench.brokers import BrokerFailed, BrokerProcess, make_broker
+from bench.suite import QUICK, Scale, Suite, stop_all
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if options.command == "run":
+        return _run(options)
+    if options.command == "growth":
+        from bench import growth  # matplotlib is needed here only
+
+        return growth.main(options)
+    document = json.loads(Path(options.json).read_text())
+    print(report.markdown(document))
+    if options.docs:
+        report.update_docs(report.markdown(document), Path(options.docs))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run the table's rows alternately on every broker")
+    run.add_argument(
+        "--brokers",
+        default="kafka,kfake,barnabas",
+        help="comma-separated: kafka, kfake, barnabas, or NAME=COMMAND with {port} or {address} (default: %(default)s)",
+    )
+    run.add_argument("--rows", default="", help="comma-separated regular expressions over row names; default: all rows")
+    run.add_argument("--rounds", type=int, help="rounds per row (default: 3, quick: 1)")
+    run.add_argument("--quick", action="store_true", help="a tenth of the data, one round: shows that everything runs")
+    run.add_argument("--json", default="build/bench.json", help="where the figures go (default: %(default)s)")
+    run.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+    run.add_argument("--check", action="store_true", help="exit code 1 when a target is missed")
+    again = commands.add_parser("report", help="print the table of an earlier run")
+    again.add_argument("json")
+    again.add_argument("--docs", default="", help="also write the table into this page")
+    growing = commands.add_parser("growth", help="cost against partitions, log size and group members; plots")
+    growing.add_argument("--broker", default="barnabas", help="as in run; one broker (default: %(default)s)")
+    growing.add_argument("--what", default="partitions,log,groups", help="comma-separated (default: %(default)s)")
+    growing.add_argument(
+        "--largest-log-gb", type=float, default=20.0, help="upper end of the log sizes (default: %(default)s)"
+    )
+    growing.add_argument("--largest-partitions", type=int, default=10_000, help="(default: %(default)s)")
+    growing.add_argument("--largest-group", type=int, default=1_000, help="(default: %(default)s)")
+    growing.add_argument("--out", default="docs", help="folder of the plots (default: %(default)s)")
+    growing.add_argument("--json", default="build/growth.json", help="where the figures go (default: %(default)s)")
+    return parser
+
+
+def _run(options: argparse.Namespace) -> int:
+    scale = QUICK if options.quick else Scale()
+    if options.rounds:
+        scale = dataclasses.replace(scale, rounds=options.rounds)
+    root = Path(tempfile.mkdtemp(prefix="barnabas-bench-"))
+    brokers: list[BrokerProcess] = []
+    skipped: list[str] = []
+    try:
+        peers.rdkafka_performance()
+        for spec in options.brokers.split(","):
+            try:
+                brokers.append(make_broker(spec, root))
+            except peers.PeerUnavailable as reason:
+                skipped.append(f"{spec}: {reason}")
+                print(f"skipped {skipped[-1]}", file=sys.stderr)
+        if not brokers:
+            raise peers.PeerUnavailable("no broker is left to measure")
+        suite = Suite(brokers, scale, [row for row in options.rows.split(",") if row])
+        suite.run()
+    except (peers.PeerUnavailable, BrokerFailed) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("bench: interrupted", file=sys.stderr)
+        return 130
+    finally:
+        stop_all(brokers)
+        shutil.rmtree(root, ignore_errors=True)
+    document = report.as_document(suite, skipped)
+    report.write_json(document, Path(options.json))
+    table = report.markdown(document)
+    print(f"\n{table}")
+    if options.docs:
+        report.update_docs(table, Path(options.docs))
+    missed = report.missed(document)
+    if missed:
+        print(f"{len(missed)} targets missed: {'; '.join(missed)}")
+    return 1 if suite.failures or (options.check and missed) else 0
+
+
+def _interrupt(signal_number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""The rows of the table, run alternately on every broker: A, B, A, B, round after round."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bench import loads
+from bench.brokers import BrokerFailed, BrokerProcess
+from bench.loads import Figures
+
+LOAD_BEFORE_MEMORY_BYTES = 3_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much one round moves; the quick scale shows that everything runs, its figures are no results."""
+
+    rounds: int = 3
+    records_100b: int = 3_000_000
+    records_1kb: int = 700_000
+    latency_s: int = 8
+    end_to_end_records: int = 3_000
+    topics: int = 1_000
+    connections: int = 1_000
+    raw_fetch_s: float = 5.0
+    settle_s: float = 3.0
+    idle_s: float = 5.0
+    load_before_memory_bytes: int = LOAD_BEFORE_MEMORY_BYTES
+
+
+QUICK = Scale(
+    rounds=1,
+    records_100b=300_000,
+    records_1kb=70_000,
+    latency_s=2,
+    end_to_end_records=300,
+    topics=100,
+    connections=100,
+    raw_fetch_s=1.0,
+    settle_s=1.0,
+    idle_s=2.0,
+    load_before_memory_bytes=0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    name: str
+    size: int
+    acks: int
+    codec: str
+
+    @property
+    def topic(self) -> str:
+        return "load-" + re.sub(r"[^a-z0-9]+", "-", self.name.lower())
+
+    def records(self, scale: Scale) -> int:
+        return scale.records_1kb if self.size > 100 else scale.records_100b
+
+
+LOADS = (
+    Load("100 B acks=1", 100, 1, "none"),
+    Load("100 B acks=all", 100, -1, "none"),
+    Load("100 B lz4", 100, -1, "lz4"),
+    Load("100 B zstd", 100, -1, "zstd"),
+    Load("1 KB acks=all", 1024, -1, "none"),
+)
+RAW_FETCH_PARTITION_BYTES = {"raw fetch 1 KB": 1 << 20, "raw fetch 1 KB, 8 MiB a partition": 8 << 20}
+LATENCY_RATES = {"latency 1,000/s": 1_000, "latency 10,000/s": 10_000}
+
+
+class Suite:
+    """Runs the chosen rows; ``results[row][figure][broker]`` is the list of the rounds' values."""
+
+    def __init__(self, brokers: Sequence[BrokerProcess], scale: Scale, rows: Sequence[str]) -> None:
+        self.brokers = brokers
+        self.scale = scale
+        self._rows = [re.compile(row, re.IGNORECASE) for row in rows]
+        self.results: dict[str, dict[str, dict[str, list[float]]]] = {}
+        self.failures: list[str] = []
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        scale = self.scale
+        self._starts()
+        self._throughput()
+        self._memory_after_load()
+        self._latencies()
+        self._end_to_end()
+        if self.wanted("1,000 connections"):
+            self._alternate("1,000 connections", range(1), loads.many_connections, scale.connections)
+        self._restarts()
+        if self.wanted("1,000 topics"):
+            self._alternate("1,000 topics", range(1), loads.many_topics, scale.topics)
+
+    def wanted(self, row: str) -> bool:
+        return not self._rows or any(pattern.search(row) for pattern in self._rows)
+
+    def _starts(self) -> None:
+        """Empty directory to first acknowledged record, then what the idle broker costs; the last start stays up."""
+        measured = self.wanted("start") or self.wanted("idle")
+        for round_number in range(self.scale.rounds if measured else 1):
+            for broker in self.brokers:
+                broker.stop()
+                broker.clear()
+                broker.start()
+                self._record("start", broker, round_number, loads.first_ack)
+                if self.wanted("idle"):
+                    self._record("idle", broker, round_number, loads.idle, self.scale.settle_s, self.scale.idle_s)
+
+    def _throughput(self) -> None:
+        rounds = range(self.scale.rounds)
+        for load in LOADS:
+            produce_row, consume_row = f"produce {load.name}", f"consume {load.name}"
+            raw_rows = [row for row in RAW_FETCH_PARTITION_BYTES if load.size > 100 and self.wanted(row)]
+            if not (self.wanted(produce_row) or self.wanted(consume_row) or raw_rows):
+                continue
+            count = load.records(self.scale)
+            arguments = (load.topic, load.size, count, load.acks, load.codec)
+            for broker in self.brokers:
+                loads.create_topic(broker, load.topic)
+                loads.produce(broker, load.topic, load.size, count // 10, load.acks, load.codec)  # warms a JIT
+            produce_rounds = rounds if self.wanted(produce_row) else range(1)
+            self._alternate(produce_row, produce_rounds, loads.produce, *arguments)
+            if self.wanted(consume_row):
+                self._alternate(consume_row, rounds, loads.consume, load.topic, load.size, count)
+            for row in raw_rows:
+                limit = RAW_FETCH_PARTITION_BYTES[row]
+                self._alternate(row, rounds, loads.raw_fetch, load.topic, self.scale.raw_fetch_s, limit)
+
+    def _memory_after_load(self) -> None:
+        """Private memory after at least 3 GB went through the broker since its start."""
+        if not self.wanted("memory after load"):
+            return
+        load, records = LOADS[-1], self.scale.records_1kb
+        for broker in self.brokers:
+            if broker.bytes_moved < self.scale.load_before_memory_bytes:
+                loads.create_topic(broker, "memory")
+            while broker.bytes_moved < self.scale.load_before_memory_bytes:
+                loads.produce(broker, "memory", load.size, records, load.acks, load.codec)
+                loads.consume(broker, "memory", load.size, records)
+            self._record("memory after load", broker, 0, loads.memory)
+
+    def _latencies(self) -> None:
+        for row, rate in LATENCY_RATES.items():
+            if self.wanted(row):
+                topic = f"latency-{rate}"
+                for broker in self.brokers:
+                    loads.create_topic(broker, topic, 1)
+                seconds = self.scale.latency_s
+                self._alternate(row, range(self.scale.rounds), loads.produce_latency, topic, rate, seconds)
+
+    def _end_to_end(self) -> None:
+        if self.wanted("end to end"):
+            topic, rounds = "end-to-end", range(self.scale.rounds)
+            for broker in self.brokers:
+                loads.create_topic(broker, topic, 1)
+            self._alternate("end to end", rounds, loads.end_to_end, topic, self.scale.end_to_end_records)
+
+    def _restarts(self) -> None:
+        if not self.wanted("restart"):
+            return
+        durable = [broker for broker in self.brokers if broker.durable]
+        for broker in durable:
+            loads.create_topic(broker, "restart")
+        for round_number in range(self.scale.rounds):
+            for broker in durable:
+                self._record("restart", broker, round_number, loads.kill_under_load_and_restart, "restart")
+
+    def _alternate(self, row: str, rounds: range, measure: Callable[..., Figures], *arguments: object) -> None:
+        for round_number in rounds:
+            for broker in self.brokers:
+                self._record(row, broker, round_number, measure, *arguments)
+
+    def _record(
+        self, row: str, broker: BrokerProcess, round_number: int, measure: Callable[..., Figures], *arguments: object
+    ) -> None:
+        """One measurement; a broker that fails a row is noted and goes on with the next, one that died is restarted."""
+        try:
+            figures = measure(broker, *arguments)
+        except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
+            self.failures.append(f"{row}, {broker.name}: {error}".replace("\n", " ")[:300])
+            print(f"{self._clock()} {self.failures[-1]}", file=sys.stderr, flush=True)
+            if not broker.running:
+                broker.start()
+                broker.first_ack_s()
+            return
+        if not self.wanted(row):
+            return
+        for figure, value in figures.items():
+            self.results.setdefault(row, {}).setdefault(figure, {}).setdefault(broker.name, []).append(value)
+        shown = "  ".join(f"{figure} {format_number(value)}" for figure, value in figures.items())
+        print(f"{self._clock()} {round_number + 1}/{self.scale.rounds}  {row:34} {broker.name:10} {shown}", flush=True)
+
+    def _clock(self) -> str:
+        seconds = int(time.monotonic() - self._began)
+        return f"[{seconds // 60:02}:{seconds % 60:02}]"
+
+
+def stop_all(brokers: Sequence[BrokerProcess]) -> None:
+    for broker in brokers:
+        broker.stop(signal.SIGKILL)
+
+
+def format_number(value: float) -> str:
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
