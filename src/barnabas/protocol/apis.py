@@ -69,7 +69,7 @@ class VersionRange(NamedTuple):
 SERVED: Final[dict[int, VersionRange]] = {
     ApiKey.PRODUCE: VersionRange(3, 13),
     ApiKey.FETCH: VersionRange(4, 18),
-    ApiKey.LIST_OFFSETS: VersionRange(1, 10),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 11),
     ApiKey.METADATA: VersionRange(0, 13),
     ApiKey.OFFSET_COMMIT: VersionRange(2, 10),
     ApiKey.OFFSET_FETCH: VersionRange(1, 10),

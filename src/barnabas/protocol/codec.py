@@ -14,7 +14,7 @@ from uuid import UUID
 from barnabas.errors import BarnabasError
 from barnabas.protocol.schema import Field, Message
 
-__all__ = ["ARRAY_ELEMENTS_MAX", "MalformedMessage", "decode", "encode", "encode_into", "read_uvarint", "uvarint"]
+__all__ = ["ARRAY_ELEMENTS_MAX", "MalformedMessage", "decode", "encode", "encode_into", "encode_struct", "read_uvarint", "uvarint"]
 
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """As Kafka 4.4: no array of a request has more elements."""
@@ -65,6 +65,13 @@ def encode(message: Message, version: int) -> bytes:
 def encode_into(out: bytearray, message: Message, version: int) -> None:
     """As encode, appended to `out`."""
     _writer(type(message), version)(out, message)
+
+
+def encode_struct(struct_message: Message, version: int, *, flexible: bool) -> bytes:
+    """The bytes of a struct inside a message of that version, for responses that are put together from kept parts."""
+    out = bytearray()
+    _writer(type(struct_message), version, flexible)(out, struct_message)
+    return bytes(out)
 
 
 def uvarint(value: int) -> bytes:

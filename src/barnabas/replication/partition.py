@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
 
+from barnabas.config.log_config import LogConfig
 from barnabas.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, UnknownLeaderEpoch
 from barnabas.log.log import AppendInfo, Log, LogRead
-from barnabas.records.validation import ValidatedBatch
+from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.types import TopicPartition
 
 __all__ = ["Partition", "Watcher"]
@@ -27,6 +28,7 @@ class Partition:
 
     __slots__ = (
         "_flush_behind",
+        "append_policy",
         "in_sync_replicas",
         "is_leader",
         "leader_epoch",
@@ -59,7 +61,13 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.in_sync_replicas: tuple[int, ...] = ()
         self.watchers: set[Watcher] = set()
+        self.append_policy = policy_of(log.config)
         self._flush_behind = flush_behind
+
+    def set_config(self, config: LogConfig) -> None:
+        """Take over the topic's settings."""
+        self.log.config = config
+        self.append_policy = policy_of(config)
 
     def become(
         self,
@@ -160,6 +168,36 @@ class Partition:
         self._wake()
         return start
 
+    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+        """(epoch, end offset) up to which the reader's log and this one agree, None if they agree up to its fetch offset."""
+        epoch, end_offset = self.log.offset_for_leader_epoch(last_fetched_epoch)
+        if epoch < 0 or (epoch == last_fetched_epoch and end_offset >= fetch_offset):
+            return None
+        return epoch, end_offset
+
+    def retire(self) -> None:
+        """The replica is gone: whoever waits for it is woken and finds nobody leading."""
+        self.is_leader = False
+        self._wake()
+
     def _wake(self) -> None:
         for watcher in tuple(self.watchers):
             watcher.partition_changed()
+
+
+def policy_of(config: LogConfig) -> AppendPolicy:
+    """What a topic's settings say about the batches that it takes."""
+    levels = {
+        "gzip": config.compression_gzip_level,
+        "lz4": config.compression_lz4_level,
+        "zstd": config.compression_zstd_level,
+    }
+    return AppendPolicy(
+        max_message_bytes=config.max_message_bytes,
+        compacted=config.compacted,
+        log_append_time=config.log_append_time,
+        timestamp_before_max_ms=config.message_timestamp_before_max_ms,
+        timestamp_after_max_ms=config.message_timestamp_after_max_ms,
+        compression_type=config.compression_type,
+        compression_level=levels.get(config.compression_type),
+    )

@@ -1,0 +1,47 @@
+# Two commands do everything on a fresh machine with Python 3.11+ and make: `make run` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint clean test-fast
+
+help:  ## What there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py src/barnabas/records/kernel.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo]'
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	@touch $@
+
+run: $(VENV)/.installed  ## Start a broker, replay 336,776 flights through it, check that all came back
+	$(BIN)/barnabas demo flights
+
+test: lint  ## Everything that must hold on every change
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
+	$(BIN)/python -m pytest --ignore tests/interop --ignore tests/faults
+
+lint: $(VENV)/.installed-dev  ## Style, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:  ## Remove what was built and installed, and the demo's data
+	rm -rf $(VENV) build data .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src -name '*.so' -delete
+
+-include bench/bench.mk
+-include tests/conformance/conformance.mk
+-include tests/faults/faults.mk
+-include tests/interop/interop.mk

@@ -1,0 +1,136 @@
+"""From a frame to a handler and back: header, version check, decoding, encoding, ordered late replies.
+
+Budget: under 5 µs around a hot handler. Produce and Fetch have doors of their own (`handle_frame`), because they read and
+write their bodies by hand; every other API goes through the codec.
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.broker.context import RequestContext
+from barnabas.errors import BarnabasError
+from barnabas.network.connection import Connection, Parts, PendingReply
+from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes, response_header_version
+from barnabas.protocol.codec import MalformedMessage, decode, encode_into
+from barnabas.protocol.produce import skip_tags
+from barnabas.protocol.schema import Response
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+__all__ = ["Dispatcher", "UnsupportedRequest", "frame_of"]
+
+_HEADER: Final = struct.Struct(">hhih")
+_SIZE_CORRELATION: Final = struct.Struct(">ii")
+
+FrameHandler = Callable[["Broker", memoryview, int, RequestContext], "Parts | PendingReply"]
+Interceptor = Callable[[RequestContext, Any], Any]
+
+
+class UnsupportedRequest(BarnabasError):
+    """An API or version that is not served: there is no answer the client could read, so the connection ends."""
+
+
+def frame_of(context: RequestContext, response: Response) -> bytearray:
+    """A whole response frame."""
+    out = bytearray(8)
+    if response_header_version(context.api_key, context.api_version) == 1:
+        out.append(0)
+    encode_into(out, response, context.api_version)
+    _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, context.correlation_id)
+    return out
+
+
+class Dispatcher:
+    """The broker's request handler: one instance serves all connections."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._handlers: dict[int, Callable[..., Any]] = {}
+        self._frame_handlers: dict[int, FrameHandler] = {}
+        self.intercept: Interceptor | None = None
+        """Set by the test kit: sees every request first, and may answer, delay or cut it."""
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Parts | PendingReply:
+        """Handle one frame. Raises BarnabasError where the connection must end."""
+        context, position = self._read_header(connection, frame)
+        if self.intercept is not None:
+            return self.intercept(context, (self, frame, position))  # type: ignore[no-any-return]
+        return self.handle(context, frame, position)
+
+    def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
+        """Handle the request whose body starts at `position`."""
+        api_key = context.api_key
+        frame_handler = self._frame_handlers.get(api_key)
+        if frame_handler is not None:
+            return frame_handler(self._broker, frame, position, context)
+        handler = self._handlers.get(api_key)
+        if handler is None:
+            if self._load(api_key):
+                return self.handle(context, frame, position)
+            handler = self._handlers[api_key]
+        request_class = message_classes(api_key)[0]
+        body = bytes(frame[position:])
+        request, _ = decode(request_class, context.api_version, body)
+        return self._reply(context, handler(self._broker, request, context))
+
+    def _load(self, api_key: int) -> bool:
+        """Import the API's handler at its first use; True if it reads its frames itself."""
+        module = import_module(f"barnabas.broker.handlers.{ApiKey(api_key).name.lower()}")
+        if hasattr(module, "handle_frame"):
+            self._frame_handlers[api_key] = module.handle_frame
+            return True
+        self._handlers[api_key] = module.handle
+        return False
+
+    def _read_header(self, connection: Connection, frame: memoryview) -> tuple[RequestContext, int]:
+        try:
+            api_key, version, correlation_id, client_id_size = _HEADER.unpack_from(frame)
+        except struct.error:
+            raise MalformedMessage(f"a frame of {len(frame)} bytes has no room for a request header") from None
+        position = 10
+        client_id = None
+        if client_id_size >= 0:
+            position += client_id_size
+            if position > len(frame):
+                raise MalformedMessage("the client id runs past the end of the frame")
+            client_id = str(frame[10:position], "utf-8", "replace")
+        context = RequestContext(api_key, version, correlation_id, client_id, connection)
+        served = SERVED.get(api_key)
+        if served is None:
+            raise UnsupportedRequest(f"API key {api_key} is not served")
+        if not served.first <= version <= served.last:
+            if api_key == ApiKey.API_VERSIONS:
+                # The client speaks a newer version than we: the v0 answer tells it ours (KIP-511).
+                return context, len(frame)
+            raise UnsupportedRequest(f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are")
+        if is_flexible(api_key, version):
+            try:
+                position = skip_tags(frame, position)  # type: ignore[arg-type]
+            except IndexError:
+                raise MalformedMessage("the header's tagged fields run past the end of the frame") from None
+        return context, position
+
+    def _reply(self, context: RequestContext, answer: Any) -> Parts | PendingReply:
+        if isinstance(answer, Response):
+            return (frame_of(context, answer),)
+        if isinstance(answer, asyncio.Future):
+            pending = context.connection.pending_reply()
+            answer.add_done_callback(lambda future: self._late_reply(context, pending, future))
+            return pending
+        return answer  # type: ignore[no-any-return]
+
+    def _late_reply(self, context: RequestContext, pending: PendingReply, future: "asyncio.Future[Response]") -> None:
+        if context.connection.closed or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._broker.log.error("%s failed", ApiKey(context.api_key).name, exc_info=error)
+            context.connection.close(f"{type(error).__name__}: {error}")
+            return
+        pending.resolve((frame_of(context, future.result()),))
+
+

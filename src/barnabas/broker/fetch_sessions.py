@@ -1,0 +1,175 @@
+"""Incremental fetch sessions: the broker remembers what a consumer asks for, so both sides send only what changes.
+
+Bounded by max.incremental.fetch.session.cache.slots; a full cache evicts the session idle for longest, if that is over two minutes.
+Source: KIP-227; KIP-516 for topic ids.
+"""
+
+import random
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import Final
+from uuid import UUID
+
+from barnabas.clock import Clock
+from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
+from barnabas.protocol.fetch import PartitionData
+from barnabas.protocol.messages.fetch import FetchRequest
+
+__all__ = ["FetchPartition", "FetchSession", "FetchSessionCache"]
+
+FINAL_EPOCH: Final = -1
+INITIAL_EPOCH: Final = 0
+_EVICTION_IDLE_S: Final = 120.0
+_EPOCH_MAX: Final = 2**31 - 1
+
+Key = tuple[str | UUID, int]
+
+
+class FetchPartition:
+    """What a consumer wants of one partition, and what it was last told of it."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "high_watermark",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str | UUID,
+        partition: int,
+        fetch_offset: int,
+        max_bytes: int,
+        current_leader_epoch: int,
+        last_fetched_epoch: int,
+    ) -> None:
+        self.topic = topic
+        """The name up to Fetch v12, the id from v13 on."""
+        self.partition = partition
+        self.fetch_offset = fetch_offset
+        self.max_bytes = max_bytes
+        self.current_leader_epoch = current_leader_epoch
+        self.last_fetched_epoch = last_fetched_epoch
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+    def is_news(self, data: PartitionData) -> bool:
+        """Whether an incremental response must tell of the partition."""
+        return (
+            data.records is not None
+            or data.error_code != 0
+            or data.high_watermark != self.high_watermark
+            or data.log_start_offset != self.log_start_offset
+            or data.preferred_read_replica != -1
+            or data.diverging_epoch is not None
+        )
+
+    def told(self, data: PartitionData) -> None:
+        self.high_watermark = data.high_watermark
+        self.log_start_offset = data.log_start_offset
+        if data.error_code != 0:
+            # An error is repeated in each response until it is gone.
+            self.high_watermark = -1
+
+
+def wanted_partitions(request: FetchRequest) -> Iterable[FetchPartition]:
+    """The partitions that a request names."""
+    by_id = not any(topic.topic for topic in request.topics)
+    for topic in request.topics:
+        key: str | UUID = topic.topic_id if by_id else topic.topic
+        for partition in topic.partitions:
+            yield FetchPartition(
+                key,
+                partition.partition,
+                partition.fetch_offset,
+                partition.partition_max_bytes,
+                partition.current_leader_epoch,
+                partition.last_fetched_epoch,
+            )
+
+
+class FetchSession:
+    """The partitions of one consumer at one broker, in the order in which they are served."""
+
+    __slots__ = ("epoch", "last_used", "partitions", "session_id", "uses_topic_ids")
+
+    def __init__(self, session_id: int, uses_topic_ids: bool, partitions: Iterable[FetchPartition], now: float) -> None:
+        self.session_id = session_id
+        self.uses_topic_ids = uses_topic_ids
+        self.partitions: OrderedDict[Key, FetchPartition] = OrderedDict(
+            ((partition.topic, partition.partition), partition) for partition in partitions
+        )
+        self.epoch = 1
+        """The epoch that the next request must carry."""
+        self.last_used = now
+
+    def update(self, request: FetchRequest) -> None:
+        """Take over what an incremental request adds, changes and forgets."""
+        partitions = self.partitions
+        for wanted in wanted_partitions(request):
+            known = partitions.get((wanted.topic, wanted.partition))
+            if known is None:
+                partitions[wanted.topic, wanted.partition] = wanted
+                continue
+            known.fetch_offset = wanted.fetch_offset
+            known.max_bytes = wanted.max_bytes
+            known.current_leader_epoch = wanted.current_leader_epoch
+            known.last_fetched_epoch = wanted.last_fetched_epoch
+        for topic in request.forgotten_topics_data:
+            key: str | UUID = topic.topic_id if self.uses_topic_ids else topic.topic
+            for partition in topic.partitions:
+                partitions.pop((key, partition), None)
+        self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
+
+    def served(self, wanted: FetchPartition) -> None:
+        """Who was given records goes to the end of the order, so that the others get their turn."""
+        self.partitions.move_to_end((wanted.topic, wanted.partition))
+
+
+class FetchSessionCache:
+    """All sessions of a broker, the one idle for longest first."""
+
+    def __init__(self, slots: int, clock: Clock) -> None:
+        self._slots = slots
+        self._clock = clock
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: FetchRequest, version: int, partitions: list[FetchPartition]) -> FetchSession | None:
+        """A new session for a full request, None when there is no room: the consumer then keeps sending full requests."""
+        now = self._clock.monotonic()
+        if len(self._sessions) >= self._slots:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now - oldest.last_used < _EVICTION_IDLE_S:
+                return None
+            del self._sessions[oldest.session_id]
+        session_id = random.randrange(1, 2**31)
+        while session_id in self._sessions:
+            session_id = random.randrange(1, 2**31)
+        session = FetchSession(session_id, version >= 13, partitions, now)
+        self._sessions[session_id] = session
+        return session
+
+    def resume(self, request: FetchRequest, version: int) -> FetchSession:
+        """The session of an incremental request, brought up to date. Raises the session errors of KIP-227."""
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            raise FetchSessionIdNotFound(f"no fetch session {request.session_id}")
+        if session.epoch != request.session_epoch:
+            raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch} came, {session.epoch} was due")
+        if session.uses_topic_ids != (version >= 13):
+            raise FetchSessionTopicIdError("the session began with the other kind of topic keys")
+        session.update(request)
+        session.last_used = self._clock.monotonic()
+        self._sessions.move_to_end(session.session_id)
+        return session
+
+    def end(self, session_id: int) -> None:
+        self._sessions.pop(session_id, None)

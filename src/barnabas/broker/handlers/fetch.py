@@ -1,0 +1,221 @@
+"""Fetch v4-v18. Answers with slices of segment files; waits for `min_bytes` until `max_wait_ms` when there is less.
+
+Consumers see records below the high watermark, or the last stable offset under read_committed. The first partition with
+records gives at least one whole batch, whatever the limits, so that a large batch can always be read.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from barnabas.broker.context import RequestContext
+from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, wanted_partitions
+from barnabas.errors import KafkaError, KafkaStorageError, UnknownTopicId
+from barnabas.network.connection import Parts, PendingReply
+from barnabas.protocol.codec import decode
+from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, TOPIC_IDS_FROM, PartitionData, encode_fetch_response
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.records.file_slice import FileSlice
+from barnabas.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+_SIZE_CORRELATION: Final = Struct(">ii")
+_READ_COMMITTED: Final = 1
+
+
+def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+    request, _ = decode(FetchRequest, context.api_version, bytes(frame[position:]))
+    session: FetchSession | None = None
+    full = True
+    if context.api_version < SESSIONS_FROM or request.session_epoch == FINAL_EPOCH:
+        if request.session_id:
+            broker.fetch_sessions.end(request.session_id)
+        wanted = list(wanted_partitions(request))
+    elif request.session_epoch == INITIAL_EPOCH:
+        if request.session_id:
+            broker.fetch_sessions.end(request.session_id)
+        wanted = list(wanted_partitions(request))
+        if wanted:
+            session = broker.fetch_sessions.begin(request, context.api_version, wanted)
+    else:
+        try:
+            session = broker.fetch_sessions.resume(request, context.api_version)
+        except KafkaError as error:
+            return _frame(context, [], error_code=error.code)
+        wanted = list(session.partitions.values())
+        full = False
+    fetch = Fetch(broker, context, request, wanted, session, full)
+    fetch.read()
+    if fetch.is_satisfied() or request.max_wait_ms <= 0 or not wanted:
+        return fetch.response()
+    return fetch.park()
+
+
+class Fetch:
+    """One request on its way. It ends when
+
+    A. some partition has an error or a diverging epoch, B. `min_bytes` are there, C. a partition is led elsewhere or gone
+    (which is an error, A), D. `max_wait_ms` have passed.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_bytes",
+        "_context",
+        "_full",
+        "_min_bytes",
+        "_read_committed",
+        "_reply",
+        "_request",
+        "_results",
+        "_session",
+        "_urgent",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        request: FetchRequest,
+        wanted: list[FetchPartition],
+        session: FetchSession | None,
+        full: bool,
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._wanted = wanted
+        self._session = session
+        self._full = full
+        self._min_bytes = request.min_bytes
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._results: list[PartitionData] = []
+        self._watched: list[Partition] = []
+        self._bytes = 0
+        self._urgent = False
+        self._reply: PendingReply | None = None
+
+    def read(self) -> None:
+        """Read all partitions anew."""
+        self._bytes = 0
+        self._urgent = False
+        self._watched.clear()
+        left = min(self._request.max_bytes, self._broker.config.fetch_max_bytes)
+        results = []
+        for wanted in self._wanted:
+            data = self._read_partition(wanted, left)
+            results.append(data)
+            if data.records is not None:
+                size = data.records.size
+                self._bytes += size
+                left = max(0, left - size)
+            elif data.error_code or data.diverging_epoch is not None:
+                self._urgent = True
+        self._results = results
+
+    def _read_partition(self, wanted: FetchPartition, left: int) -> PartitionData:
+        try:
+            partition = self._partition_of(wanted)
+            partition.check_leader(wanted.current_leader_epoch)
+            log = partition.log
+            if wanted.last_fetched_epoch >= 0:
+                diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+                if diverging is not None:
+                    return PartitionData(
+                        wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset,
+                        diverging_epoch=diverging,
+                    )  # fmt: skip
+            read = partition.read(
+                wanted.fetch_offset,
+                min(wanted.max_bytes, left),
+                read_committed=self._read_committed,
+                min_one_message=self._bytes == 0,
+            )
+        except KafkaError as error:
+            return PartitionData(wanted.partition, error.code)
+        except OSError as error:
+            self._broker.log.error("reading %s-%d failed: %s", wanted.topic, wanted.partition, error)
+            return PartitionData(wanted.partition, KafkaStorageError.code)
+        self._watched.append(partition)
+        records = read.file_slice
+        aborted = None
+        if self._read_committed:
+            aborted = partition.aborted_transactions(wanted.fetch_offset, read) if records is not None else ()
+        return PartitionData(
+            wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, records, aborted
+        )
+
+    def _partition_of(self, wanted: FetchPartition) -> Partition:
+        manager = self._broker.replica_manager
+        topic = wanted.topic
+        if isinstance(topic, UUID):
+            name = manager.topic_name(topic)
+            if name is None:
+                raise UnknownTopicId(f"no topic has the id {topic}")
+            topic = name
+        return manager.leader_of(topic, wanted.partition)
+
+    def is_satisfied(self) -> bool:
+        return self._urgent or self._bytes >= self._min_bytes
+
+    def park(self) -> PendingReply:
+        """Wait for more. Later responses of the connection wait behind this one."""
+        self._reply = self._context.connection.pending_reply()
+        self._broker.purgatory.park(self, set(self._watched), self._request.max_wait_ms / 1000)
+        return self._reply
+
+    def try_complete(self) -> bool:
+        if self._context.connection.closed:
+            return True
+        self.read()
+        if not self.is_satisfied():
+            return False
+        self._answer()
+        return True
+
+    def expire(self) -> None:
+        if not self._context.connection.closed:
+            self.read()
+            self._answer()
+
+    def _answer(self) -> None:
+        assert self._reply is not None
+        self._reply.resolve(self.response())
+
+    def response(self) -> Parts:
+        """The frame; in a session the partitions without news are left out."""
+        session = self._session
+        topics: dict[str | UUID, list[PartitionData]] = {}
+        for wanted, data in zip(self._wanted, self._results, strict=True):
+            if not self._full and not wanted.is_news(data):
+                continue
+            if session is not None:
+                wanted.told(data)
+                if data.records is not None:
+                    session.served(wanted)
+            topics.setdefault(wanted.topic, []).append(data)
+        session_id = session.session_id if session is not None else 0
+        return _frame(self._context, list(topics.items()), session_id=session_id)
+
+
+def _frame(
+    context: RequestContext,
+    topics: list[tuple[str | UUID, list[PartitionData]]],
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+) -> Parts:
+    version = context.api_version
+    prefix = bytes(9 if version >= FLEXIBLE_FROM else 8)
+    by_id = version >= TOPIC_IDS_FROM
+    keyed = [(("", topic, data) if by_id else (topic, None, data)) for topic, data in topics]
+    parts = encode_fetch_response(keyed, version, prefix, error_code=error_code, session_id=session_id)  # type: ignore[arg-type]
+    size = sum(part.size if type(part) is FileSlice else len(part) for part in parts)
+    head = parts[0]
+    assert isinstance(head, bytes)
+    parts[0] = _SIZE_CORRELATION.pack(size - 4, context.correlation_id) + head[8:]
+    return parts

@@ -1,0 +1,78 @@
+"""ListOffsets v1-v11: the offset at a timestamp, or at one of the named places of a log.
+
+Nothing is tiered here, so the earliest local offset is the log's start and the places of tiered segments have no offset.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.context import RequestContext
+from barnabas.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from barnabas.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+LATEST = -1
+EARLIEST = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL = -4
+LATEST_TIERED = -5
+EARLIEST_PENDING_UPLOAD = -6
+_FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+
+
+def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+    seen: dict[tuple[str, int], int] = {}
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            key = (topic.name, wanted.partition_index)
+            seen[key] = seen.get(key, 0) + 1
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            try:
+                if seen[topic.name, wanted.partition_index] > 1:
+                    raise InvalidRequest("the partition stands more than once in the request")
+                partitions.append(_find(broker, topic.name, wanted, request.isolation_level == 1, context.api_version))
+            except KafkaError as error:
+                partitions.append(
+                    ListOffsetsPartitionResponse(
+                        partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
+                    )
+                )
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _find(
+    broker: "Broker", topic: str, wanted: ListOffsetsPartition, read_committed: bool, version: int
+) -> ListOffsetsPartitionResponse:
+    partition = broker.replica_manager.leader_of(topic, wanted.partition_index)
+    partition.check_leader(wanted.current_leader_epoch)
+    log = partition.log
+    timestamp, offset, epoch = -1, -1, -1
+    spec = wanted.timestamp
+    if spec < EARLIEST and version < _FIRST_VERSION.get(spec, 1 << 15):
+        raise UnsupportedVersion(f"timestamp {spec} has no meaning in ListOffsets v{version}")
+    if spec == LATEST:
+        offset = partition.upper_bound(read_committed=read_committed)
+        epoch = partition.leader_epoch
+    elif spec in (EARLIEST, EARLIEST_LOCAL):
+        offset = log.log_start_offset
+        epoch = log.leader_epoch_at(offset)
+    elif spec in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        pass
+    else:
+        found = log.max_timestamp() if spec == MAX_TIMESTAMP else log.offset_for_timestamp(spec)
+        if found is not None and found[1] < partition.upper_bound(read_committed=read_committed):
+            timestamp, offset, epoch = found
+    return ListOffsetsPartitionResponse(
+        partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
+    )

@@ -1,0 +1,178 @@
+"""Produce v3-v13. Appends in the order of arrival, one batch a partition; answers when what `acks` asks for is true.
+
+acks=0 gets no answer, and an error then closes the connection, as in Kafka. acks=1 answers after the append, acks=all
+when every in-sync replica has it. Under durability=fsync both wait for the disk.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.context import RequestContext
+from barnabas.errors import (
+    InvalidRequiredAcks,
+    KafkaError,
+    NotEnoughReplicasAfterAppend,
+    RequestTimedOut,
+    TransactionalIdAuthorizationFailed,
+    UnknownServerError,
+    UnknownTopicId,
+)
+from barnabas.network.connection import NO_REPLY, Parts, PendingReply
+from barnabas.protocol.produce import (
+    FLEXIBLE_FROM,
+    PartitionResult,
+    ProducedTopic,
+    ProduceRequest,
+    encode_produce_response,
+    read_produce_request,
+)
+from barnabas.records.validation import record_errors_of, validate_produce
+from barnabas.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+_SIZE_CORRELATION: Final = Struct(">ii")
+_ZSTD_FROM: Final = 7
+
+Topics = list[tuple[ProducedTopic, list[PartitionResult]]]
+
+
+def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+    version = context.api_version
+    request = read_produce_request(frame, position, version)
+    if request.acks not in (-1, 0, 1):
+        return _respond(context, _refuse_all(request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)")))
+    if request.transactional_id is not None:
+        error = TransactionalIdAuthorizationFailed("transactions are not served by this broker")
+        return _respond(context, _refuse_all(request, error))
+    waiting: list[tuple[Partition, int, int, int]] = []
+    topics: Topics = []
+    for topic_index, topic in enumerate(request.topics):
+        name, topic_error = _name_of(broker, topic)
+        results = []
+        for index, records in topic.partitions:
+            if topic_error is not None:
+                results.append(_failed(index, topic_error))
+                continue
+            try:
+                partition = broker.replica_manager.leader_of(name, index)
+                result, end_offset = _append(broker, partition, index, records, request.acks, version)
+            except KafkaError as error:
+                results.append(_failed(index, error))
+                continue
+            except Exception as error:
+                # One partition's bug must not take the others' acknowledgements with it.
+                broker.log.exception("produce to %s-%d failed", name, index)
+                results.append(_failed(index, UnknownServerError(repr(error))))
+                continue
+            if request.acks != 0 and not partition.is_committed(end_offset) and _must_wait(partition, request.acks):
+                waiting.append((partition, end_offset, topic_index, len(results)))
+            results.append(result)
+        topics.append((topic, results))
+    if request.acks == 0:
+        return _unanswered(context, topics)
+    if waiting:
+        return DelayedProduce(broker, context, topics, waiting, request.timeout_ms).reply
+    return _respond(context, topics)
+
+
+def _must_wait(partition: Partition, acks: int) -> bool:
+    return acks == -1 or partition.waits_for_commit
+
+
+def _name_of(broker: "Broker", topic: ProducedTopic) -> tuple[str, KafkaError | None]:
+    if topic.topic_id is None:
+        return topic.name, None
+    found = broker.replica_manager.topic_name(topic.topic_id)
+    if found is None:
+        return "", UnknownTopicId(f"no topic has the id {topic.topic_id}")
+    return found, None
+
+
+def _append(
+    broker: "Broker", partition: Partition, index: int, records: memoryview | None, acks: int, version: int
+) -> tuple[PartitionResult, int]:
+    """The partition's result, and the offset behind the batch."""
+    batch = validate_produce(
+        records, partition.append_policy, broker.clock.wall_ms(), zstd_allowed=version >= _ZSTD_FROM
+    )
+    info = partition.append_as_leader(batch, acks)
+    result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+    return result, info.last_offset + 1
+
+
+def _failed(index: int, error: KafkaError) -> PartitionResult:
+    return PartitionResult(index, error.code, record_errors=record_errors_of(error), error_message=error.message)
+
+
+def _refuse_all(request: ProduceRequest, error: KafkaError) -> Topics:
+    return [(topic, [_failed(index, error) for index, _ in topic.partitions]) for topic in request.topics]
+
+
+def _unanswered(context: RequestContext, topics: Topics) -> Parts:
+    """A client that asked for no answers learns of an error only by losing its connection."""
+    failed = [result for _, results in topics for result in results if result.error_code]
+    if failed:
+        context.connection.close(f"produce with acks=0 failed: {failed[0].error_message}")
+    return NO_REPLY
+
+
+def _respond(context: RequestContext, topics: Sequence[tuple[ProducedTopic, Sequence[PartitionResult]]]) -> Parts:
+    version = context.api_version
+    body = encode_produce_response(topics, version)
+    if version >= FLEXIBLE_FROM:
+        return (_SIZE_CORRELATION.pack(len(body) + 5, context.correlation_id) + b"\0" + body,)
+    return (_SIZE_CORRELATION.pack(len(body) + 4, context.correlation_id) + body,)
+
+
+class DelayedProduce:
+    """Waits until every partition's batch is committed. Ends when
+
+    A. all are committed, B. a partition is led elsewhere (that one fails), C. the timeout comes (those open fail).
+    """
+
+    def __init__(
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        topics: Topics,
+        waiting: list[tuple[Partition, int, int, int]],
+        timeout_ms: int,
+    ) -> None:
+        self._context = context
+        self._topics = topics
+        self._waiting = waiting
+        self.reply = context.connection.pending_reply()
+        self._epochs = {id(partition): partition.leader_epoch for partition, *_ in waiting}
+        broker.purgatory.park(self, {entry[0] for entry in waiting}, max(0, timeout_ms) / 1000)
+
+    def try_complete(self) -> bool:
+        still = []
+        for entry in self._waiting:
+            partition, end_offset, topic_index, result_index = entry
+            if partition.leader_epoch != self._epochs[id(partition)] or not partition.is_leader:
+                self._fail(topic_index, result_index, NotEnoughReplicasAfterAppend("the leader changed before the commit"))
+            elif not partition.is_committed(end_offset):
+                still.append(entry)
+        self._waiting = still
+        if still:
+            return False
+        self._answer()
+        return True
+
+    def expire(self) -> None:
+        for _, _, topic_index, result_index in self._waiting:
+            self._fail(topic_index, result_index, RequestTimedOut("not committed within the request's timeout"))
+        self._answer()
+
+    def _fail(self, topic_index: int, result_index: int, error: KafkaError) -> None:
+        results = self._topics[topic_index][1]
+        results[result_index] = _failed(results[result_index].partition, error)
+
+    def _answer(self) -> None:
+        if not self._context.connection.closed:
+            self.reply.resolve(_respond(self._context, self._topics))
+
+

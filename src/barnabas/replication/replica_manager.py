@@ -1,0 +1,149 @@
+"""All partitions of which this broker has a replica: found by name, brought in line with the metadata image."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from uuid import UUID
+
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.log.log_manager import LogManager
+from barnabas.metadata.image import MetadataImage, TopicImage
+from barnabas.replication.partition import Partition
+from barnabas.types import TopicPartition
+
+__all__ = ["ReplicaManager"]
+
+
+class ReplicaManager:
+    """Owns the partitions; the log manager owns their logs."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        log_manager: LogManager,
+        log_config_of: Callable[[str], LogConfig],
+        log: logging.Logger,
+        *,
+        flush_behind: Callable[[Partition], None] | None = None,
+    ) -> None:
+        """`log_config_of` gives the settings of a topic by its name; `flush_behind` as in Partition."""
+        self._broker_id = broker_id
+        self._log_manager = log_manager
+        self._log_config_of = log_config_of
+        self._log = log
+        self._flush_behind = flush_behind
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._names: dict[UUID, str] = {}
+        self.image: MetadataImage | None = None
+        self.on_leadership: list[Callable[[Partition], None]] = []
+        """Told of each partition that this broker has begun to lead."""
+        self.on_resignation: list[Callable[[TopicPartition], None]] = []
+        """Told of each partition that it led and does so no longer."""
+
+    # --- finding ----------------------------------------------------------------------------------------------------
+
+    def leader_of(self, topic: str, partition: int) -> Partition:
+        """The partition, led here. Raises UnknownTopicOrPartition or NotLeaderOrFollower."""
+        found = self._partitions.get((topic, partition))
+        if found is not None and found.is_leader:
+            return found
+        raise self._why_not(topic, partition)
+
+    def _why_not(self, topic: str, partition: int) -> KafkaError:
+        known = self.image.topics.get(topic) if self.image is not None else None
+        if known is None or not 0 <= partition < len(known.partitions):
+            return UnknownTopicOrPartition(f"{topic}-{partition} does not exist")
+        return NotLeaderOrFollower(f"broker {self._broker_id} does not lead {topic}-{partition}")
+
+    def get(self, topic: str, partition: int) -> Partition | None:
+        """The local replica, if there is one."""
+        return self._partitions.get((topic, partition))
+
+    def topic_name(self, topic_id: UUID) -> str | None:
+        return self._names.get(topic_id)
+
+    def all(self) -> Iterable[Partition]:
+        return self._partitions.values()
+
+    # --- following the metadata -------------------------------------------------------------------------------------
+
+    def apply(self, image: MetadataImage, changed: Iterable[str] | None = None) -> None:
+        """Bring partitions and logs in line with an image; `changed` names the topics that differ, None means look at all."""
+        previous = self.image
+        self.image = image
+        names = set(changed) if changed is not None else set(image.topics) | set(previous.topics if previous else ())
+        for name in names:
+            before = previous.topics.get(name) if previous is not None else None
+            now = image.topics.get(name)
+            if before is not None and (now is None or now.topic_id != before.topic_id):
+                self._drop(before)
+            if now is not None and (before is None or now is not before):
+                self._take(now)
+
+    def _drop(self, topic: TopicImage) -> None:
+        self._names.pop(topic.topic_id, None)
+        for index in range(len(topic.partitions)):
+            partition = self._partitions.pop((topic.name, index), None)
+            if partition is None:
+                continue
+            if partition.is_leader:
+                for callback in self.on_resignation:
+                    callback(partition.topic_partition)
+            partition.retire()
+            self._log_manager.delete(partition.topic_partition)
+
+    def _take(self, topic: TopicImage) -> None:
+        self._names[topic.topic_id] = topic.name
+        config: LogConfig | None = None
+        for index, assigned in enumerate(topic.partitions):
+            if self._broker_id not in assigned.replicas:
+                continue
+            partition = self._partitions.get((topic.name, index))
+            if partition is None:
+                config = config or self._log_config_of(topic.name)
+                partition = self._open(TopicPartition(topic.name, index), topic.topic_id, config)
+            led = partition.is_leader
+            partition.become(
+                broker_id=self._broker_id,
+                leader_id=assigned.leader,
+                leader_epoch=assigned.leader_epoch,
+                partition_epoch=assigned.partition_epoch,
+                replicas=assigned.replicas,
+                in_sync_replicas=assigned.isr,
+            )
+            if partition.is_leader and not led:
+                for callback in self.on_leadership:
+                    callback(partition)
+            elif led and not partition.is_leader:
+                for resigned in self.on_resignation:
+                    resigned(partition.topic_partition)
+
+    def _open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition:
+        log = self._log_manager.get(topic_partition)
+        if log is not None and log.topic_id is not None and log.topic_id != topic_id:
+            # The topic was deleted and made again while this broker was away: the old log is another topic's.
+            self._log.warning("%s on disk belongs to a deleted topic of the same name: removing it", topic_partition)
+            self._log_manager.delete(topic_partition)
+            log = None
+        if log is None:
+            log = self._log_manager.create(topic_partition, topic_id, config)
+        partition = Partition(topic_partition, topic_id, log, flush_behind=self._flush_behind)
+        partition.set_config(config)
+        self._partitions[topic_partition] = partition
+        return partition
+
+    def config_changed(self, topics: Iterable[str]) -> None:
+        """Give the logs of these topics their settings anew."""
+        for name in topics:
+            topic = self.image.topics.get(name) if self.image is not None else None
+            if topic is None:
+                continue
+            config = self._log_config_of(name)
+            for index in range(len(topic.partitions)):
+                partition = self._partitions.get((name, index))
+                if partition is not None:
+                    partition.set_config(config)
+
+    def offsets(self) -> Mapping[tuple[str, int], int]:
+        """High watermark of each partition."""
+        return {key: partition.log.high_watermark for key, partition in self._partitions.items()}
