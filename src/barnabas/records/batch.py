@@ -141,7 +141,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     try:
         header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     except struct_error:
-        raise CorruptMessage(f"batch header at byte {position} needs {HEADER_SIZE} bytes, the buffer ends before") from None
+        raise CorruptMessage(f"batch header at byte {position} is cut off") from None
     if header[3] != MAGIC:
         raise CorruptMessage(f"batch at byte {position} has magic {header[3]}, not {MAGIC}")
     if header[1] < _LENGTH_MIN:

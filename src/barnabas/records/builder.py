@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from crc32c import crc32c
 from librt.strings import BytesWriter
 
 from barnabas.errors import UsageError
@@ -16,7 +17,6 @@ from barnabas.records.batch import (
     MAGIC,
     PREFIX,
     TRANSACTIONAL_FLAG,
-    crc32c,
 )
 from barnabas.records.compression import CODEC_IDS, NONE, compress
 from barnabas.records.record import Headers, Record

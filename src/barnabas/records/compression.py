@@ -30,6 +30,7 @@ __all__ = [
     "ZSTD",
     "DamagedData",
     "DecompressedTooLarge",
+    "TrailingData",
     "codec_name",
     "compress",
     "decompress",
@@ -52,13 +53,21 @@ _CHUNK: Final = 65_536
 _SNAPPY_BLOCK: Final = 32_768
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
-_LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_BLOCK_MAX: Final = 131_072
+_ZSTD_RLE: Final = 1
+_ZSTD_COMPRESSED: Final = 2
 
 _local = threading.local()
 
 
 class DamagedData(BarnabasError):
     """The compressed bytes are cut off, followed by others, or not of the codec that their batch names."""
+
+
+class TrailingData(DamagedData):
+    """Bytes follow the compressed records; some readers stop at them and some do not."""
 
 
 class DecompressedTooLarge(BarnabasError):
@@ -123,6 +132,8 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
         rest = inflate.unused_data
         if not rest:
             return parts[0] if len(parts) == 1 else b"".join(parts)
+        if bytes(rest[:2]) != b"\x1f\x8b":
+            raise TrailingData(f"gzip: {len(rest)} bytes follow the last member")
 
 
 # snappy
@@ -148,10 +159,12 @@ def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     room, position, end = max_bytes, len(_XERIAL_HEADER), len(view)
     while position < end:
+        if end - position < 4:
+            raise TrailingData(f"snappy: {end - position} bytes follow the last block")
         size = int.from_bytes(view[position : position + 4], "big")
         position += 4
-        if position > end or size > end - position or size == 0:
-            raise DamagedData(f"snappy: a block of {size} bytes, {max(end - position, 0)} are left")
+        if size > end - position:
+            raise DamagedData(f"snappy: a block of {size} bytes, {end - position} are left")
         try:
             part = _unsnappy_block(view[position : position + size], room)
         except DecompressedTooLarge:
@@ -171,7 +184,8 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
         raise DamagedData(f"snappy: {error}") from None
     if size > max_bytes:
         raise _too_large(max_bytes)
-    if size > 64 * len(block):  # no element yields more than 64 bytes from 2: the claim is a lie, do not allocate for it
+    # 2 bytes yield 64 at most: a larger claim is a lie, nothing is allocated for it
+    if size > 64 * len(block):
         raise DamagedData(f"snappy: a block of {len(block)} bytes claims to hold {size}")
     try:
         return bytes(snappy.decompress_raw(block))
@@ -220,7 +234,7 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
         rest = b""
         size *= 2
     if decompressor.unused_data:
-        raise DamagedData(f"lz4: {len(decompressor.unused_data)} bytes follow the frame")
+        raise TrailingData(f"lz4: {len(decompressor.unused_data)} bytes follow the frame")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -247,20 +261,62 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     decompressor = getattr(_local, "zstd_decompressor", None)
     if decompressor is None:
         decompressor = _local.zstd_decompressor = zstandard.ZstdDecompressor()
+    view = memoryview(data)
     parts: list[bytes] = []
-    room = max_bytes
-    size = max(_CHUNK, 4 * len(data))
-    try:
-        with decompressor.stream_reader(data, read_across_frames=True) as reader:
-            while part := reader.read(min(room + 1, size)):
-                room -= len(part)
-                if room < 0:
-                    raise _too_large(max_bytes)
-                parts.append(part)
-                size *= 2
-    except zstandard.ZstdError as error:
-        raise DamagedData(f"zstd: {error}") from None
+    room, position = max_bytes, 0
+    while position < len(view):
+        end, most = _zstd_frame(view, position)
+        if most > 0:
+            try:
+                part: bytes = decompressor.decompress(view[position:end], max_output_size=min(most, room + 1))
+            except zstandard.ZstdError as error:
+                if most > room and "too small" in str(error):
+                    raise _too_large(max_bytes) from None
+                raise DamagedData(f"zstd: {error}") from None
+            room -= len(part)
+            if room < 0:
+                raise _too_large(max_bytes)
+            parts.append(part)
+        position = end
     return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _zstd_frame(data: memoryview, start: int) -> tuple[int, int]:
+    """Where the frame at `start` ends and the most that it can hold, from its headers alone (RFC 8878, section 3.1).
+
+    The library alone would not do: it takes the content size on trust for its allocation, and its readers, which do
+    not, cannot tell a truncated frame from a whole one.
+    """
+    try:
+        magic = int.from_bytes(data[start : start + 4], "little")
+        if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
+            return _within(data, start + 8 + int.from_bytes(data[start + 4 : start + 8], "little")), 0
+        if magic != _ZSTD_MAGIC:
+            raise DamagedData("zstd: this is no frame")
+        flags = data[start + 4]
+        single, content_flag = flags >> 5 & 1, flags >> 6
+        position = start + 6 - single + (0, 1, 2, 4)[flags & 3]
+        content_size = (single, 2, 4, 8)[content_flag]
+        claimed = int.from_bytes(data[position : position + content_size], "little")
+        position += content_size
+        most, last = 0, 0
+        while not last:
+            header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
+            last, kind, size = header & 1, header >> 1 & 3, header >> 3
+            position += 4 if kind == _ZSTD_RLE else 3 + size
+            most += _ZSTD_BLOCK_MAX if kind == _ZSTD_COMPRESSED else min(size, _ZSTD_BLOCK_MAX)
+    except IndexError:
+        raise DamagedData("zstd: the frame ends early") from None
+    if claimed > most + 256:  # a two-byte content size is stored less 256
+        raise DamagedData(f"zstd: a frame that holds {most} bytes at most claims {claimed}")
+    # an empty frame still has to be read: its checksum may be wrong
+    return _within(data, position + (4 if flags & 4 else 0)), max(most, 1)
+
+
+def _within(data: memoryview, end: int) -> int:
+    if end > len(data):
+        raise DamagedData("zstd: the frame ends early")
+    return end
 
 
 _COMPRESSORS: Final[dict[int, Callable[[Buffer, int | None], bytes]]] = {

@@ -12,10 +12,6 @@ from mypy_extensions import i64, u8
 
 from barnabas.records.record import Record
 
-IRREGULAR = -(2**63)
-"""What `check_records` returns when a record is well formed but may not be accepted."""
-
-
 
 def is_compiled() -> bool:
     """True when this module runs as machine code."""
@@ -71,15 +67,19 @@ def check_records(
     delta_max: i64,
     no_timestamp_delta: i64,
     keys_required: bool,
+    refused: list[tuple[int, int, int, int]],
+    refused_max: i64,
 ) -> i64:
-    """Walk `count` records from `position` to the end of `data`; the largest timestamp delta, or IRREGULAR.
+    """Walk `count` records from `position` to the end of `data`; the largest timestamp delta (-2^63 without records).
 
-    IRREGULAR: an offset delta is not the record's index, a timestamp delta is outside [delta_min, delta_max] (and not
-    `no_timestamp_delta`), or a key is missing although `keys_required`. ValueError or IndexError: broken structure.
+    A record that is well formed but may not be accepted is appended to `refused`, up to `refused_max` of them, as
+    (index, offset delta, timestamp delta, key length): its offset delta is not its index, its timestamp delta is
+    outside [delta_min, delta_max] and not `no_timestamp_delta`, or it lacks a key although `keys_required`.
+    ValueError or IndexError: broken structure.
     """
     size: i64 = len(data)
     index: i64 = 0
-    max_delta: i64 = IRREGULAR
+    max_delta: i64 = -(2**63)
     while index < count:
         length: i64 = data[position]
         if length > 127:
@@ -125,11 +125,13 @@ def check_records(
         else:
             position = _skip_headers(data, position)
         if position != end or key < -1 or value < -1:
-            raise ValueError(f"record {index} has length {length}, its fields do not fill it")
-        if offset != index or (keys_required and key < 0):
-            return IRREGULAR
-        if (delta < delta_min or delta > delta_max) and delta != no_timestamp_delta:
-            return IRREGULAR
+            raise ValueError(f"record {index} has length {length}, which its fields do not fill")
+        if (
+            offset != index
+            or ((delta < delta_min or delta > delta_max) and delta != no_timestamp_delta)
+            or (keys_required and key < 0)
+        ) and len(refused) < refused_max:
+            refused.append((index, offset, delta, key))
         if delta > max_delta:
             max_delta = delta
         index += 1

@@ -11,9 +11,7 @@ from barnabas.records.record import Headers, Record
 __all__ = ["Headers", "Record", "iter_records", "read_records"]
 
 
-def iter_records(
-    batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES
-) -> Iterator[Record]:
+def iter_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Iterator[Record]:
     """The records of one v2 batch, with absolute offsets and timestamps; control batches included.
 
     `batch` starts with the batch; what follows it is ignored. Raises CorruptMessage, before the first record, if the

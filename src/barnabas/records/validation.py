@@ -1,6 +1,7 @@
 """What a leader checks before it appends: a batch that would poison its readers is refused here, with Kafka's code.
 
-In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogValidator; the code is what a client gets):
+In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogValidator, and the answers of Apache Kafka
+4.3.1 to each of the payloads in tests/records/poisons.py):
 
     rule                                                                     refused with
     -----------------------------------------------------------------------  ----------------------------
@@ -14,16 +15,21 @@ In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogVa
     a length below a header's, a wrong CRC-32C                                CORRUPT_MESSAGE
     no records; count and last offset delta that do not agree                 INVALID_RECORD
     a control batch; a producer id without a sequence                         INVALID_RECORD
+    compression type 5 to 7; records that cannot be decompressed              UNKNOWN_SERVER_ERROR
+    more records than `AppendPolicy.decompression_bound` allows               MESSAGE_TOO_LARGE
     records that do not fill the batch exactly, lengths, varints, headers     INVALID_RECORD
     an offset delta that is not the record's index                            INVALID_RECORD per record
     no key on a compacted topic                                               INVALID_RECORD per record
     a timestamp out of bounds (CreateTime), a LogAppendTime batch             INVALID_TIMESTAMP per record
+
+Stricter than Kafka, which stores these batches although some reader then fails or misnumbers their records: wrong
+offset deltas; a compressed record whose length is not that of its fields; key, value or header lengths below -1; bytes
+after the end of gzip, snappy or lz4 data; decompressed size without bound. A torn batch after the only one is cut off,
+a header's max_timestamp that the records contradict is put right: both as Kafka does.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
-from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -56,10 +62,12 @@ from barnabas.records.compression import (
     CODEC_IDS,
     CODECS,
     DECOMPRESSED_MAX_BYTES,
+    LZ4,
     NONE,
     ZSTD,
     DamagedData,
     DecompressedTooLarge,
+    TrailingData,
     compress,
     decompress,
 )
@@ -87,13 +95,18 @@ _HEADER: Final = Struct(">qiibIhiqqqhii")
 _unpack_header = _HEADER.unpack_from
 _LENGTH: Final = Struct(">i")
 _FLAGS_KEPT: Final = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG
-_LZ4_INDEPENDENT_BLOCKS: Final = 0x20
+_LZ4_FLAGS_POSITION: Final = HEADER_SIZE + 4
+_LZ4_MASK: Final = 0x23
+_LZ4_INDEPENDENT: Final = 0x20
+"""Blocks that stand alone, neither a dictionary nor the reserved bit: the only frames that Java clients read."""
+_DECOMPRESSED_FREE_BYTES: Final = 16 * 1024 * 1024
+_DECOMPRESSED_RATIO: Final = 64
 
 
 class RecordError(NamedTuple):
     """Why one record was refused: its index in the batch and the reason."""
 
-    index: int
+    batch_index: int
     message: str
 
 
@@ -124,8 +137,7 @@ def record_errors_of(error: KafkaError) -> tuple[RecordError, ...]:
 class AppendPolicy:
     """What a topic's configuration says about the batches it takes. Kafka's config names in brackets.
 
-    The timestamp bounds apply to CreateTime topics only. `decompressed_max_bytes` bounds what one compressed batch may
-    hold; beyond it the batch is refused as MESSAGE_TOO_LARGE, which makes a producer split it.
+    The timestamp bounds apply to CreateTime topics only.
     """
 
     max_message_bytes: int = 1_048_588
@@ -143,6 +155,17 @@ class AppendPolicy:
     compression_level: int | None = None
     """For recoding (compression.gzip.level and its siblings); None is the codec's default."""
     decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
+    """What one compressed batch may hold, at any size and ratio; see `decompression_bound`."""
+
+    def decompression_bound(self, size: int) -> int:
+        """Bytes that a compressed batch of `size` bytes may hold; MESSAGE_TOO_LARGE beyond, and a producer splits it.
+
+        16 MiB for any batch, more for batches that are large themselves (64 times their size), `decompressed_max_bytes`
+        at most. Twice max.message.bytes is always allowed. So a few bytes can cost the broker some 10 ms, not seconds.
+        """
+        own = 2 * self.max_message_bytes
+        wanted = max(_DECOMPRESSED_FREE_BYTES, _DECOMPRESSED_RATIO * size)
+        return max(own, min(wanted, self.decompressed_max_bytes))
 
     def __post_init__(self) -> None:
         assert self.compression_type in _TARGETS, self
@@ -195,7 +218,7 @@ def validate_produce(
     elif not zstd_allowed and attributes & COMPRESSION_MASK == ZSTD:
         raise _zstd_too_early()
     if base_offset != 0:
-        raise InvalidRecord(f"the batch's base offset is {base_offset}; a producer sends 0 and the leader assigns offsets")
+        raise InvalidRecord(f"the batch's base offset is {base_offset}; a producer must send 0")
     if size > policy.max_message_bytes:
         raise _too_large(size, policy)
     if size < HEADER_SIZE:
@@ -294,58 +317,107 @@ def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy) -> byt
     codec = header.compression_type
     if codec >= len(CODECS):
         raise UnknownServerError(f"the batch's compression type is {codec}, it can be 0 to {len(CODECS) - 1}")
+    if codec == LZ4 and len(data) > _LZ4_FLAGS_POSITION and data[_LZ4_FLAGS_POSITION] & _LZ4_MASK != _LZ4_INDEPENDENT:
+        raise UnknownServerError("the records cannot be decompressed: lz4 blocks must be independent")
     try:
-        return decompress(codec, memoryview(data)[HEADER_SIZE:], policy.decompressed_max_bytes)
+        return decompress(codec, memoryview(data)[HEADER_SIZE:], policy.decompression_bound(len(data)))
     except DecompressedTooLarge as error:
-        raise MessageTooLarge(str(error)) from None
+        raise MessageTooLarge(f"{error}; send smaller batches") from None
+    except TrailingData as error:
+        raise InvalidRecord(str(error)) from None
     except DamagedData as error:
         raise UnknownServerError(f"the records cannot be decompressed: {error}") from None
 
 
 def _check_records(data: bytes, position: int, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> int:
     """Walk the records; the timestamp that the batch's header must carry as max_timestamp."""
-    base = header.base_timestamp
-    append_time = header.attributes & LOG_APPEND_TIME_FLAG
+    base = header[7]
+    append_time = header[5] & LOG_APPEND_TIME_FLAG
     if policy.log_append_time or append_time:
-        low, high = _I64_MIN + 1, _I64_MAX
+        low, high = _I64_MIN, _I64_MAX
     else:
-        low = now_ms - policy.timestamp_before_max_ms - base
-        high = now_ms + policy.timestamp_after_max_ms - base
-        if low <= _I64_MIN:
-            low = _I64_MIN + 1
-        if high > _I64_MAX:
-            high = _I64_MAX
-        elif high < _I64_MIN:
-            high = _I64_MIN
-    none = -1 - base
-    if none > _I64_MAX:
-        none = _I64_MAX
+        low = max(_I64_MIN, min(_I64_MAX, now_ms - policy.timestamp_before_max_ms - base))
+        high = max(_I64_MIN, min(_I64_MAX, now_ms + policy.timestamp_after_max_ms - base))
+    refused: list[tuple[int, int, int, int]] = []
+    keyed = policy.compacted
     try:
-        delta = kernel.check_records(data, position, header.record_count, low, high, none, policy.compacted)
+        delta = kernel.check_records(
+            data, position, header[12], low, high, -1 - base, keyed, refused, RECORD_ERRORS_MAX
+        )
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
     except IndexError:
         raise InvalidRecord("the records end before the last field of a record") from None
     if append_time:
-        _check_append_time(header, policy, now_ms)
-    if delta == kernel.IRREGULAR:
-        raise InvalidRecord("irregular")
+        return _append_time(header, policy, now_ms, refused)
+    if refused:
+        raise _refusal(header, refused, policy, now_ms)
     if policy.log_append_time:
         return now_ms
-    if append_time:
-        return header.max_timestamp
-    return max(-1, base + delta)
+    return base + delta if base + delta > -1 else -1
 
 
-def _check_append_time(header: BatchHeader, policy: AppendPolicy, now_ms: int) -> None:
-    pass
+def _refusal(
+    header: BatchHeader, refused: list[tuple[int, int, int, int]], policy: AppendPolicy, now_ms: int
+) -> KafkaError:
+    """The error for records that are well formed but not acceptable: one reason each."""
+    reasons: dict[int, str] = {}
+    about_time = False
+    for index, offset_delta, timestamp_delta, key_length in refused:
+        reason = _record_reason(index, offset_delta, key_length, policy)
+        if reason is None:
+            about_time = True
+            reason = _out_of_bounds(header.base_timestamp + timestamp_delta, policy, now_ms)
+        reasons[index] = reason
+    return _refused(reasons, about_time, header.record_count)
+
+
+def _record_reason(index: int, offset_delta: int, key_length: int, policy: AppendPolicy) -> str | None:
+    if offset_delta != index:
+        return f"its offset delta is {offset_delta}, it must be {index}"
+    if policy.compacted and key_length < 0:
+        return "it has no key, and the topic is compacted"
+    return None
+
+
+def _out_of_bounds(timestamp: int, policy: AppendPolicy, now_ms: int) -> str:
+    low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
+    return f"its timestamp {timestamp} is out of bounds, they are {low} to {high} now"
+
+
+def _refused(reasons: dict[int, str], about_time: bool, record_count: int) -> KafkaError:
+    index, reason = next(iter(reasons.items()))
+    number = str(len(reasons)) if len(reasons) < RECORD_ERRORS_MAX else f"{RECORD_ERRORS_MAX} or more"
+    text = f"{number} of {record_count} records refused; record {index}: {reason}"
+    errors = tuple(RecordError(index, reason) for index, reason in reasons.items())
+    return RefusedTimestamps(text, errors) if about_time else RefusedRecords(text, errors)
+
+
+def _append_time(
+    header: BatchHeader, policy: AppendPolicy, now_ms: int, refused: list[tuple[int, int, int, int]]
+) -> int:
+    """A client's batch says LogAppendTime: max_timestamp is every record's timestamp, and acceptable only as such."""
+    timestamp = header.max_timestamp
+    low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
+    if policy.log_append_time or timestamp == -1:
+        reason = "only a broker may say that a timestamp is the time of the append"
+    elif not low <= timestamp <= high:
+        reason = _out_of_bounds(timestamp, policy, now_ms)
+    elif refused:
+        raise _refusal(header, refused, policy, now_ms)
+    else:
+        return max(-1, timestamp)
+    reasons = dict.fromkeys(range(min(header.record_count, RECORD_ERRORS_MAX)), reason)
+    for index, offset_delta, _, key_length in refused:
+        reasons[index] = _record_reason(index, offset_delta, key_length, policy) or reason
+    raise _refused(reasons, reason in reasons.values(), header.record_count)
 
 
 def _recoded(
     header: BatchHeader, records: bytes, target: int, max_timestamp: int, policy: AppendPolicy
 ) -> ValidatedBatch:
     """The batch with its records in the topic's codec."""
-    attributes = (header.attributes & _FLAGS_KEPT & ~COMPRESSION_MASK) | target
+    attributes = (header.attributes & TRANSACTIONAL_FLAG) | target
     return _rewritten(header, compress(target, records, policy.compression_level), attributes, max_timestamp, policy)
 
 
