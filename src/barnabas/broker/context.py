@@ -1,27 +1,14 @@
-"""What a handler is given: the request's context, and the broker as handlers see it."""
+"""What a handler is given beside the broker: who asks, in which version, over which connection."""
 
-import asyncio
-import logging
-from typing import TYPE_CHECKING, Protocol
-
-from barnabas.clock import Clock
 from barnabas.network.connection import Connection
 
-if TYPE_CHECKING:
-    from barnabas.broker.purgatory import Purgatory
-    from barnabas.config.broker import BrokerConfig
-    from barnabas.controller.controller import Controller
-    from barnabas.log.log_manager import LogManager
-    from barnabas.metadata.image import MetadataImage
-    from barnabas.replication.replica_manager import ReplicaManager
-
-__all__ = ["Broker", "RequestContext"]
+__all__ = ["RequestContext"]
 
 ANONYMOUS = "User:ANONYMOUS"
 
 
 class RequestContext:
-    """Who asks, in which version, over which connection."""
+    """One request's circumstances."""
 
     __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "principal")
 

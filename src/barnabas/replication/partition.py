@@ -5,12 +5,13 @@ interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, UnknownLeaderEpoch
-from barnabas.log.log import AppendInfo, Log, LogRead
+from barnabas.log.log import Log
+from barnabas.log.log_offsets import AppendInfo, LogRead
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.types import TopicPartition
 
@@ -86,20 +87,20 @@ class Partition:
         self.replicas = tuple(replicas)
         self.in_sync_replicas = tuple(in_sync_replicas)
         self.leader_id = leader_id
-        new_epoch = leader_epoch > self.leader_epoch
         self.leader_epoch = leader_epoch
         self.is_leader = leader_id == broker_id
-        if self.is_leader and new_epoch:
-            self.log.assign_leader_epoch(leader_epoch)
-        if self.is_leader and self._flush_behind is None:
-            self._maybe_advance_high_watermark(self.log.log_end_offset)
-        elif self.is_leader:
-            self._flush_behind(self)
+        if self.is_leader:
+            if self._flush_behind is not None:
+                self._flush_behind(self)
+            else:
+                self._maybe_advance_high_watermark(self.log.log_end_offset)
         self._wake()
 
     # --- the leader's side ------------------------------------------------------------------------------------------
 
-    def append_as_leader(self, batch: ValidatedBatch, required_acks: int, *, origin: str = "client") -> AppendInfo:
+    def append_as_leader(
+        self, batch: ValidatedBatch, required_acks: int, *, origin: Literal["client", "coordinator"] = "client"
+    ) -> AppendInfo:
         """Append one batch. Raises NotLeaderOrFollower, NotEnoughReplicas, and what the log refuses."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
@@ -168,9 +169,23 @@ class Partition:
         self._wake()
         return start
 
+    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch at or below `epoch`, the offset where it ended); (-1, -1) if the log cannot say.
+
+        The log learns of an epoch by its first record; the current one ends at the log's end even before that.
+        """
+        if epoch == self.leader_epoch:
+            return epoch, self.log.log_end_offset
+        return self.log.offset_for_leader_epoch(epoch)
+
+    def aborted_transactions(self, fetch_offset: int) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that a read_committed reader may meet from here on."""
+        found = self.log.aborted_transactions(fetch_offset, self.log.last_stable_offset)
+        return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=lambda pair: pair[1])
+
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
         """(epoch, end offset) up to which the reader's log and this one agree, None if they agree up to its fetch offset."""
-        epoch, end_offset = self.log.offset_for_leader_epoch(last_fetched_epoch)
+        epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
         if epoch < 0 or (epoch == last_fetched_epoch and end_offset >= fetch_offset):
             return None
         return epoch, end_offset

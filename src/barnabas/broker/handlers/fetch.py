@@ -144,7 +144,7 @@ class Fetch:
         records = read.file_slice
         aborted = None
         if self._read_committed:
-            aborted = partition.aborted_transactions(wanted.fetch_offset, read) if records is not None else ()
+            aborted = partition.aborted_transactions(wanted.fetch_offset) if records is not None else ()
         return PartitionData(
             wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, records, aborted
         )

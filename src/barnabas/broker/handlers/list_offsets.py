@@ -66,7 +66,7 @@ def _find(
         epoch = partition.leader_epoch
     elif spec in (EARLIEST, EARLIEST_LOCAL):
         offset = log.log_start_offset
-        epoch = log.leader_epoch_at(offset)
+        epoch = log.leader_epochs.epoch_for(offset)
     elif spec in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         pass
     else:

@@ -26,7 +26,7 @@ def handle(
             try:
                 partition = broker.replica_manager.leader_of(topic.topic, wanted.partition)
                 partition.check_leader(wanted.current_leader_epoch)
-                result.leader_epoch, result.end_offset = partition.log.offset_for_leader_epoch(wanted.leader_epoch)
+                result.leader_epoch, result.end_offset = partition.end_of_epoch(wanted.leader_epoch)
             except KafkaError as error:
                 result.error_code = error.code
             partitions.append(result)

@@ -1,0 +1,45 @@
+"""Periodic work: plain functions on the loop, or in the disk threads where they block."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+__all__ = ["Scheduler"]
+
+
+class Scheduler:
+    """Runs each task again `interval_ms` after it ended, so that a slow one never piles up."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor, log: logging.Logger) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._log = log
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._stopped = False
+
+    def every(self, interval_ms: int, name: str, task: Callable[[], object], *, thread: bool = False) -> None:
+        """`thread`: the task blocks, and is safe to run beside the loop."""
+        if not self._stopped:
+            self._timers[name] = self._loop.call_later(interval_ms / 1000, self._run, interval_ms, name, task, thread)
+
+    def _run(self, interval_ms: int, name: str, task: Callable[[], object], thread: bool) -> None:
+        if thread:
+            future = self._loop.run_in_executor(self._executor, self._guarded, name, task)
+            future.add_done_callback(lambda _: self.every(interval_ms, name, task, thread=True))
+            return
+        self._guarded(name, task)
+        self.every(interval_ms, name, task)
+
+    def _guarded(self, name: str, task: Callable[[], object]) -> None:
+        """A failing task is reported and tried again at its next turn; the others go on."""
+        try:
+            task()
+        except Exception:
+            self._log.exception("periodic task failed: %s", name)
+
+    def stop(self) -> None:
+        self._stopped = True
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()

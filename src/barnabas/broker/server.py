@@ -1,0 +1,249 @@
+"""One broker: the only place that wires everything up.
+
+Start: open the listeners (a busy port is known at once), registry and controller, logs (recovering what was not closed),
+partitions, coordinators, then accept. Stop: the same backwards, then the marks and the clean-shutdown marker.
+"""
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.fetch_sessions import FetchSessionCache
+from barnabas.broker.group_wiring import make_group_coordinator
+from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.scheduler import Scheduler
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.endpoints import Endpoint
+from barnabas.config.log_config import LogConfig
+from barnabas.controller.controller import Controller, MetadataChange, TopicWish
+from barnabas.errors import KafkaError, UnknownTopicOrPartition, UsageError
+from barnabas.log.log_manager import LogManager
+from barnabas.metadata.image import MetadataImage, TopicImage
+from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
+from barnabas.network.connection import Connection
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.replication.group_commit import GroupCommit
+from barnabas.replication.partition import Partition
+from barnabas.replication.replica_manager import ReplicaManager
+
+__all__ = ["Broker", "run"]
+
+
+class Broker:
+    """A running broker on an event loop. All methods are called on the loop's thread."""
+
+    def __init__(
+        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self.config = config
+        self.loop = loop
+        self.clock = clock
+        self.log = logging.getLogger("barnabas.broker")
+        self.node_id = config.node_id
+        self.cluster_id = ""
+        self.dispatcher = Dispatcher(self)
+        self.purgatory = Purgatory(loop)
+        self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)
+        self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
+        self.endpoints: tuple[Endpoint, ...] = ()
+        """Where this broker really listens: the ports of `listeners` with 0 replaced by what was given."""
+        self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="barnabas-disk")
+        self._scheduler = Scheduler(loop, self._executor, self.log)
+        self._acceptor: Acceptor | None = None
+        self.stopped = False
+
+    # --- start and stop ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Ready when it returns: a produce would succeed. Raises UsageError."""
+        config = self.config
+        with contextlib.ExitStack() as undo:
+            listeners = [(open_listener(e.host, e.port, config.socket_listen_backlog_size), e) for e in config.endpoints]
+            undo.callback(lambda: [sock.close() for sock, _ in listeners])
+            self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
+            self.log_manager = LogManager(config, self.clock)
+            self.log_manager.lock()
+            undo.callback(self.log_manager.unlock)
+            self.registry = EmbeddedRegistry(Path(config.data_dirs[0]) / "registry.db", self.clock)
+            undo.callback(self.registry.close)
+            self.controller = Controller(self.registry, config, self.clock)
+            self.controller.start(self._advertised_endpoints())
+            self.cluster_id = self.controller.image.cluster_id
+            self.config = self._with_dynamic_settings(self.controller.image)
+            self.log_manager.startup(self.cluster_id, self._log_config_of)
+            flush_behind = GroupCommit(self.loop, self._executor, self.log) if config.durability == "fsync" else None
+            self.replica_manager = ReplicaManager(
+                self.node_id, self.log_manager, self._log_config_of, self.log, flush_behind=flush_behind
+            )
+            self.groups = make_group_coordinator(self)
+            self.replica_manager.apply(self.controller.image)
+            self.controller.subscribe(self._metadata_changed)
+            self._acceptor = Acceptor(self.loop, self.dispatcher, self._limits(), self.log)
+            for sock, endpoint in listeners:
+                self._acceptor.listen(sock, endpoint.name)
+            undo.pop_all()
+        self._schedule()
+
+    def stop(self) -> None:
+        """Close connections and logs; everything acknowledged is on its way to the disk or there."""
+        if self.stopped:
+            return
+        self.stopped = True
+        self._scheduler.stop()
+        if self._acceptor is not None:
+            self._acceptor.close()
+        self.groups.shutdown()
+        self._executor.shutdown(wait=True)
+        self.log_manager.shutdown()
+        self.controller.stop()
+        self.registry.close()
+
+    def _limits(self) -> ConnectionLimits:
+        config = self.config
+        return ConnectionLimits(
+            socket_request_max_bytes=config.socket_request_max_bytes,
+            max_connections=config.max_connections,
+            max_connections_per_ip=config.max_connections_per_ip,
+            connections_max_idle_ms=config.connections_max_idle_ms,
+            socket_send_buffer_bytes=config.socket_send_buffer_bytes,
+            socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        )
+
+    def _schedule(self) -> None:
+        config, logs, now_ms = self.config, self.log_manager, self.clock.wall_ms
+        every = self._scheduler.every
+        every(config.log_retention_check_interval_ms, "log retention", lambda: logs.cleanup_logs(now_ms()))
+        every(config.log_flush_offset_checkpoint_interval_ms, "recovery points", logs.checkpoint_recovery_points, thread=True)
+        every(
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            "log start offsets",
+            logs.checkpoint_log_start_offsets,
+            thread=True,
+        )
+        every(
+            config.replica_high_watermark_checkpoint_interval_ms,
+            "high watermarks",
+            logs.checkpoint_high_watermarks,
+            thread=True,
+        )
+        every(config.offsets_retention_check_interval_ms, "offset expiry", self.groups.expire_offsets)
+        every(config.broker_heartbeat_interval_ms, "registry session", self.controller.heartbeat)
+
+    # --- metadata ---------------------------------------------------------------------------------------------------
+
+    @property
+    def image(self) -> MetadataImage:
+        """What this broker knows of the cluster now."""
+        return self.controller.image
+
+    def _metadata_changed(self, change: MetadataChange) -> None:
+        if change.brokers_configured:
+            self.config = self._with_dynamic_settings(change.image)
+        self.replica_manager.apply(change.image, change.topics)
+        if change.topics_configured:
+            self.replica_manager.config_changed(change.topics_configured)
+
+    def _with_dynamic_settings(self, image: MetadataImage) -> BrokerConfig:
+        return self.config.update_dynamic(image.broker_configs.get("", {}), image.broker_configs.get(str(self.node_id), {}))
+
+    def _log_config_of(self, topic: str) -> LogConfig:
+        return self.config.log_config(self.image.topic_configs.get(topic, {}))
+
+    def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
+        """Create the missing topics that may come into being by being asked for; returns why others do not."""
+        failed: dict[str, KafkaError] = {}
+        wishes = []
+        for name in names:
+            if allowed and self.config.auto_create_topics_enable:
+                wishes.append(TopicWish(name))
+            else:
+                failed[name] = UnknownTopicOrPartition()
+        if wishes:
+            for name, result in self.controller.create_topics(wishes).items():
+                if isinstance(result, KafkaError):
+                    failed[name] = result
+        return failed
+
+    # --- addresses --------------------------------------------------------------------------------------------------
+
+    def _advertised_endpoints(self) -> tuple[Endpoint, ...]:
+        return self.config.advertised_endpoints or self.endpoints
+
+    def advertised_brokers(self, connection: Connection) -> list[tuple[int, str, int, str | None]]:
+        """(node id, host, port, rack) of the live brokers, for a client that came over this connection.
+
+        Unless advertised.listeners says otherwise, our own address is the one the connection arrived on: it worked once.
+        """
+        found = []
+        for broker in self.image.brokers.values():
+            host, port = "", 0
+            if broker.node_id == self.node_id and not self.config.advertised_endpoints:
+                host, port = connection.local_host, connection.local_port
+            else:
+                for endpoint in broker.endpoints:
+                    if endpoint.name == connection.listener_name:
+                        host, port = endpoint.host, endpoint.port
+            if host:
+                found.append((broker.node_id, host, port, broker.rack))
+        return found
+
+
+# --- the process ----------------------------------------------------------------------------------------------------
+
+
+def run(config: BrokerConfig, *, ready_file: Path | None = None) -> int:
+    """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
+    began = time.perf_counter()
+    with asyncio.Runner() as runner:
+        return runner.run(_serve(config, ready_file, began))
+
+
+async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) -> int:
+    loop = asyncio.get_running_loop()
+    broker = Broker(config, loop)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    broker.start()
+    try:
+        _settle()
+        address = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints)
+        print(  # noqa: T201  the ready line is the command's output
+            f"barnabas broker {broker.node_id} is ready on {address} "
+            f"({(time.perf_counter() - began) * 1000:.0f} ms, data in {', '.join(config.data_dirs)})",
+            flush=True,
+        )
+        if ready_file is not None:
+            _write_ready_file(ready_file, broker.endpoints)
+        await stop.wait()
+    finally:
+        broker.stop()
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+    return 0
+
+
+def _settle() -> None:
+    """What was made during the start lives as long as the process: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
+    """Appears whole or not at all: one `host:port` a line."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_text("".join(f"{e.host}:{e.port}\n" for e in endpoints))
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None

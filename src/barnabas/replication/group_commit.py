@@ -1,0 +1,74 @@
+"""durability=fsync: appends of many requests share one fsync, and are acknowledged when it is done.
+
+While one round of syncing runs in its thread, the appends that come gather for the next: the slower the disk, the larger
+the groups.
+"""
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+
+from barnabas.errors import KafkaStorageError
+from barnabas.log.flush import FlushTask
+from barnabas.replication.partition import Partition
+
+__all__ = ["GroupCommit"]
+
+Round = list[tuple[Partition, int, FlushTask]]
+
+
+class GroupCommit:
+    """Called by a partition after each append. Runs on the loop's thread but for the syncing itself."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor, log: logging.Logger) -> None:
+        self._loop = loop
+        self._executor = executor
+        self._log = log
+        self._dirty: set[Partition] = set()
+        self._running = False
+
+    def __call__(self, partition: Partition) -> None:
+        self._dirty.add(partition)
+        if not self._running:
+            self._running = True
+            self._loop.call_soon(self._begin_round)
+
+    def _begin_round(self) -> None:
+        round_: Round = []
+        for partition in self._dirty:
+            end_offset = partition.log.log_end_offset
+            task = partition.log.prepare_flush(end_offset)
+            if task is None:
+                partition.flushed(end_offset)
+            else:
+                round_.append((partition, end_offset, task))
+        self._dirty.clear()
+        if not round_:
+            self._running = False
+            return
+        future = self._loop.run_in_executor(self._executor, _sync, round_)
+        future.add_done_callback(lambda done: self._end_round(round_, done.result()))
+
+    def _end_round(self, round_: Round, failures: dict[int, KafkaStorageError]) -> None:
+        for index, (partition, end_offset, task) in enumerate(round_):
+            failure = failures.get(index)
+            if failure is not None:
+                self._log.error("%s: %s", partition.topic_partition, failure)
+                continue
+            task.complete()
+            partition.flushed(end_offset)
+        self._running = False
+        if self._dirty:
+            self._running = True
+            self._begin_round()
+
+
+def _sync(round_: Round) -> dict[int, KafkaStorageError]:
+    """In the thread: what failed, by its place in the round."""
+    failures = {}
+    for index, (_, _, task) in enumerate(round_):
+        try:
+            task.run()
+        except KafkaStorageError as error:
+            failures[index] = error
+    return failures
