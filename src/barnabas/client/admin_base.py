@@ -1,0 +1,48 @@
+"""What all administrative calls share: a cluster, its deadline, and who must be asked."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.deadline import Deadline
+from barnabas.errors import BarnabasError, NotController, error_for
+from barnabas.protocol.schema import Request
+
+__all__ = ["AdminBase"]
+
+T = TypeVar("T")
+
+
+class AdminBase:
+    """Routing and retries over one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    @property
+    def _timeout_ms(self) -> int:
+        return int(self.cluster.timeout_s * 1000)
+
+    def _retrying(self, operation: Callable[[Deadline], T], *, stale: Iterable[str] = ()) -> T:
+        """As Cluster.retrying; `stale` topics are looked up again before another try."""
+
+        def before_retry(_: BarnabasError) -> None:
+            self.cluster.forget(stale)
+
+        return self.cluster.retrying(operation, before_retry=before_retry)
+
+    def _on_node(self, request: Request, node_id: int) -> Any:
+        return self._retrying(lambda deadline: self.cluster.call(request, deadline=deadline, node_id=node_id))
+
+    def _call_controller(self, request: Request, codes: Callable[[Any], Sequence[int]]) -> Any:
+        """Send to the controller as Metadata names it; again if it is no longer (error 41, nothing was done then)."""
+
+        def once(deadline: Deadline) -> Any:
+            view = self.cluster.refresh((), deadline=deadline)
+            node_id = view.controller_id if view.controller_id in view.brokers else None
+            response = self.cluster.call(request, deadline=deadline, node_id=node_id)
+            if NotController.code in codes(response):
+                raise error_for(NotController.code, "the controller moved")
+            return response
+
+        return self._retrying(once)

@@ -1,0 +1,60 @@
+"""Which partition a record goes to: murmur2 of the key as Kafka's Java producer, the sticky partition without a key."""
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["StickyPartitioner", "crc32_partition", "murmur2", "murmur2_partition"]
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's 32-bit murmur2 as a signed number: `murmur2(b"21")` is -973932308. Source: Kafka's Utils.murmur2."""
+    length = len(data)
+    h = (_SEED ^ length) & _MASK
+    whole = length & ~3
+    for position in range(0, whole, 4):
+        k = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = (h * _M & _MASK) ^ k
+    if length != whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    h ^= h >> 15
+    return h - (1 << 32) if h & 0x80000000 else h
+
+
+def murmur2_partition(key: bytes, partitions: int) -> int:
+    """The partition that Java, franz-go and aiokafka choose for a key."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def crc32_partition(key: bytes, partitions: int) -> int:
+    """librdkafka's default choice (`consistent_random`), for topics that its clients write."""
+    import zlib
+
+    return zlib.crc32(key) % partitions
+
+
+class StickyPartitioner:
+    """One partition for all records without a key until a batch is full, then another (KIP-480, KIP-794)."""
+
+    def __init__(self, choose: Callable[[int], int] = random.randrange) -> None:
+        self._choose = choose
+        self._current: dict[str, int] = {}
+
+    def partition(self, topic: str, partitions: int) -> int:
+        current = self._current.get(topic)
+        if current is None or current >= partitions:
+            current = self._current[topic] = self._choose(partitions)
+        return current
+
+    def next(self, topic: str, partitions: int) -> None:
+        """The batch left: stick to another partition from now on."""
+        if partitions > 1:
+            before = self._current.get(topic, -1)
+            choice = self._choose(partitions - (0 <= before < partitions))
+            self._current[topic] = choice + (0 <= before <= choice)
