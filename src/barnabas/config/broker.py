@@ -1,0 +1,396 @@
+"""One broker's settings as a snapshot: typed attributes for the code, texts and sources for DescribeConfigs.
+
+A snapshot never changes. A dynamic change makes a new one (`update_dynamic`), which the broker puts in the old one's
+place between two requests, so that nobody sees half of a change.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NoReturn
+
+from barnabas.config.broker_settings import BROKER_CONFIGS, SYNONYMS
+from barnabas.config.definitions import (
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
+    ConfigType,
+    DynamicMode,
+    Setting,
+    Value,
+    nearest,
+)
+from barnabas.config.endpoints import Endpoint, parse_endpoints, parse_protocol_map
+from barnabas.config.log_config import LogConfig
+from barnabas.config.topic import describe_topic, log_config, validate_topic_overrides
+from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
+
+__all__ = ["BrokerConfig"]
+
+_DEFAULTS: Final = BROKER_CONFIGS.defaults()
+_ATTRIBUTES: Final = {setting.name: setting.attribute for setting in BROKER_CONFIGS}
+
+
+class BrokerConfig:
+    """A broker's settings. Every setting of `BROKER_CONFIGS` is an attribute, dots written as underscores; unset is
+    None. Attributes that Kafka would call effective values are declared below the plain ones."""
+
+    node_id: int
+    broker_id: int
+    broker_rack: str | None
+    log_dir: tuple[str, ...]
+    log_dirs: tuple[str, ...] | None
+    broker_heartbeat_interval_ms: int
+    broker_session_timeout_ms: int
+    durability: str
+    listeners: tuple[str, ...]
+    advertised_listeners: tuple[str, ...] | None
+    advertise: tuple[str, ...]
+    listener_security_protocol_map: str
+    inter_broker_listener_name: str | None
+    controller_listener_names: tuple[str, ...]
+    socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int
+    max_connections: int
+    max_connections_per_ip: int
+    max_connections_per_ip_overrides: str
+    max_connection_creation_rate: int
+    connections_max_idle_ms: int
+    queued_max_requests: int
+    queued_max_request_bytes: int
+    max_request_partition_size_limit: int
+    request_timeout_ms: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    replica_lag_time_max_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    log_retention_ms: int | None
+    log_retention_minutes: int | None
+    log_retention_hours: int
+    log_retention_check_interval_ms: int
+    log_roll_ms: int | None
+    log_roll_hours: int
+    log_roll_jitter_ms: int | None
+    log_roll_jitter_hours: int
+    log_flush_interval_ms: int | None
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    log_cleaner_delete_retention_ms: int
+    log_segment_delete_delay_ms: int
+    log_flush_interval_messages: int
+    log_index_interval_bytes: int
+    log_local_retention_bytes: int
+    log_local_retention_ms: int
+    log_cleaner_max_compaction_lag_ms: int
+    message_max_bytes: int
+    log_message_timestamp_after_max_ms: int
+    log_message_timestamp_before_max_ms: int
+    log_message_timestamp_type: str
+    log_cleaner_min_cleanable_ratio: float
+    log_cleaner_min_compaction_lag_ms: int
+    min_insync_replicas: int
+    log_preallocate: bool
+    log_retention_bytes: int
+    log_segment_bytes: int
+    log_index_size_max_bytes: int
+    unclean_leader_election_enable: bool
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_initial_rebalance_delay_ms: int
+    group_max_size: int
+    offset_metadata_max_bytes: int
+    offsets_commit_timeout_ms: int
+    offsets_load_buffer_size: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    offsets_topic_compression_codec: int
+
+    data_dirs: tuple[str, ...]
+    """`log.dirs`, or `log.dir` where that is not set."""
+    endpoints: tuple[Endpoint, ...]
+    """`listeners`, parsed, without Kafka's controller listeners."""
+    advertised_endpoints: tuple[Endpoint, ...]
+    """`advertised.listeners`, parsed; empty where `advertise` decides."""
+    default_log_config: LogConfig
+    """The settings of a topic that sets none itself."""
+
+    def __init__(
+        self,
+        static: Mapping[str, str] | None = None,
+        dynamic_default: Mapping[str, str] | None = None,
+        dynamic_broker: Mapping[str, str] | None = None,
+    ) -> None:
+        """`static`: given at the start; `dynamic_default`: set for all brokers; `dynamic_broker`: set for this one.
+        Later ones win. Raises InvalidConfig for a bad value and UsageError for values that do not fit together.
+        Names that are not ours are kept as texts; `sources.load` decides whether they may be there.
+        """
+        attributes = self.__dict__
+        attributes["static"] = _with_both_ids(dict(static or {}))
+        attributes["dynamic_default"] = dict(dynamic_default or {})
+        attributes["dynamic_broker"] = dict(dynamic_broker or {})
+        values = dict(_DEFAULTS)
+        for texts in (self.static, self.dynamic_default, self.dynamic_broker):
+            values.update((name, BROKER_CONFIGS[name].parse(text)) for name, text in texts.items() if name in values)
+        values["broker.id"] = values["node.id"]
+        attributes["_values"] = values
+        attributes.update((_ATTRIBUTES[name], value) for name, value in values.items())
+        attributes["data_dirs"] = self.log_dirs or self.log_dir
+        attributes["default_log_config"] = log_config({}, values)
+        protocols = parse_protocol_map(self.listener_security_protocol_map)
+        skipped = self.controller_listener_names
+        attributes["endpoints"] = parse_endpoints("listeners", self.listeners, protocols, skipped)
+        advertised = self.advertised_listeners
+        attributes["advertised_endpoints"] = (
+            parse_endpoints("advertised.listeners", advertised, protocols, skipped) if advertised else ()
+        )
+        self._check_together()
+
+    static: Mapping[str, str]
+    dynamic_default: Mapping[str, str]
+    dynamic_broker: Mapping[str, str]
+    _values: Mapping[str, Value]
+
+    @classmethod
+    def of(cls, settings: Mapping[str, object] | None = None) -> "BrokerConfig":
+        """A snapshot from Python values: `BrokerConfig.of({"num.partitions": 4})`. Unknown names raise UsageError."""
+        texts: dict[str, str] = {}
+        for name, value in (settings or {}).items():
+            if name not in BROKER_CONFIGS:
+                raise UsageError(unknown_setting(name))
+            items = value if isinstance(value, list | tuple) else (value,)
+            texts[name] = ",".join(str(item).lower() if isinstance(item, bool) else str(item) for item in items)
+        return cls(texts)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a BrokerConfig does not change; make a new one ({name})")
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """Parsed values under Kafka's names."""
+        return self._values
+
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        """The settings of a topic's logs. Overrides come from the metadata image, so they are already valid."""
+        if not overrides:
+            return self.default_log_config
+        return log_config(validate_topic_overrides(overrides, self._values), self._values)
+
+    # -- dynamic changes --------------------------------------------------------------------------------------------
+
+    def update_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> "BrokerConfig":
+        """A snapshot with these dynamic settings in place of the present ones.
+
+        What this broker cannot apply (a value that another version accepted) is left out rather than refused: the
+        change was acknowledged long ago and a broker that cannot start helps nobody.
+        """
+        default = {name: text for name, text in dynamic_default.items() if _applicable(name, text)}
+        broker = {name: text for name, text in dynamic_broker.items() if _applicable(name, text)}
+        return BrokerConfig(self.static, default, broker)
+
+    def validate_dynamic(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
+        """Whether these may become the dynamic settings of this broker (or of all). Raises InvalidRequest with Kafka's
+        sentence, or InvalidConfig for a name that no broker knows."""
+        from barnabas.config import kafka_names
+
+        for name in settings:
+            if name not in BROKER_CONFIGS and not kafka_names.without_effect(name):
+                raise InvalidConfig(unknown_setting(name))
+        fixed = [name for name in settings if not _is_dynamic(name)]
+        if fixed:
+            raise InvalidRequest(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+        refused = kafka_names.refusal(settings)
+        if refused is not None:
+            raise InvalidRequest(f"{refused[0]}={settings[refused[0]]} is not accepted: {refused[1]}")
+        try:
+            for name, text in settings.items():
+                if name in BROKER_CONFIGS:
+                    BROKER_CONFIGS[name].parse(text)
+            if per_broker:
+                BrokerConfig(self.static, self.dynamic_default, settings)
+            else:
+                BrokerConfig(self.static, settings, self.dynamic_broker)
+        except (InvalidConfig, UsageError) as error:
+            raise InvalidRequest(str(error)) from None
+
+    # -- DescribeConfigs --------------------------------------------------------------------------------------------
+
+    def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """Every setting of this broker, those without effect included where they are set. None: all names."""
+        wanted = None if names is None else frozenset(names)
+        entries = [self._entry(setting) for setting in BROKER_CONFIGS if wanted is None or setting.name in wanted]
+        given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
+        entries.extend(
+            self._foreign_entry(name)
+            for name in sorted(given)
+            if name not in BROKER_CONFIGS and (wanted is None or name in wanted)
+        )
+        return entries
+
+    def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """The settings that are set dynamically for all brokers: what DescribeConfigs of broker "" shows."""
+        wanted = None if names is None else frozenset(names)
+        entries = []
+        for name in sorted(self.dynamic_default):
+            if wanted is not None and name not in wanted:
+                continue
+            entry = self._entry(BROKER_CONFIGS[name]) if name in BROKER_CONFIGS else self._foreign_entry(name)
+            text = None if entry.sensitive else self.dynamic_default[name]
+            source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+            synonyms = tuple(synonym for synonym in entry.synonyms if synonym.source is source)
+            entries.append(entry._replace(value=text, source=source, synonyms=synonyms))
+        return entries
+
+    def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
+        """Every setting of a topic with these overrides, with the sources that stand behind each value."""
+        return describe_topic(overrides, self._values, _SynonymsOf(self), names)
+
+    def synonyms(self, setting: Setting) -> tuple[ConfigSynonym, ...]:
+        """Who sets a broker setting: most specific source first, within a source in order of precedence."""
+        names = SYNONYMS.get(setting.name, (setting.name,))
+        layers = (
+            (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        found = [
+            ConfigSynonym(name, None if setting.sensitive else texts[name], source)
+            for texts, source in layers
+            for name in names
+            if name in texts
+        ]
+        for name in names:
+            text = BROKER_CONFIGS[name].format(BROKER_CONFIGS[name].default)
+            if text is not None:
+                found.append(ConfigSynonym(name, text, ConfigSource.DEFAULT_CONFIG))
+        # As Kafka: a list that does not begin with the name itself says nothing about it.
+        while found and found[0].name != setting.name:
+            del found[0]
+        return tuple(found)
+
+    def _entry(self, setting: Setting) -> ConfigEntry:
+        synonyms = self.synonyms(setting)
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
+        text = None if setting.sensitive else setting.format(self._values[setting.name])
+        fixed = setting.dynamic is DynamicMode.READ_ONLY
+        return ConfigEntry(setting.name, text, source, setting.type, fixed, setting.sensitive, synonyms, setting.doc)
+
+    def _foreign_entry(self, name: str) -> ConfigEntry:
+        from barnabas.config import kafka_names
+
+        sensitive = any(name.endswith(secret) for secret in kafka_names.SENSITIVE)
+        layers = (
+            (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.dynamic_default, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
+        )
+        synonyms = tuple(
+            ConfigSynonym(name, None if sensitive else texts[name], source) for texts, source in layers if name in texts
+        )
+        kind = ConfigType.PASSWORD if sensitive else ConfigType.STRING
+        doc = "Known to Kafka; accepted here without effect."
+        fixed = name not in kafka_names.DYNAMIC
+        return ConfigEntry(name, synonyms[0].value, synonyms[0].source, kind, fixed, sensitive, synonyms, doc)
+
+    # -- rules between settings -------------------------------------------------------------------------------------
+
+    def _check_together(self) -> None:
+        values = self._values
+        if self.log_retention_ms is not None and self.log_retention_ms < 1 and self.log_retention_ms != -1:
+            raise UsageError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
+        if self.default_log_config.retention_ms < 1 and self.default_log_config.retention_ms != -1:
+            raise UsageError("log.retention.minutes and log.retention.hours must be -1 (unlimited) or at least 1")
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise UsageError("group.min.session.timeout.ms must not be larger than group.max.session.timeout.ms")
+        if self.broker_heartbeat_interval_ms >= self.broker_session_timeout_ms:
+            raise UsageError("broker.heartbeat.interval.ms must be smaller than broker.session.timeout.ms")
+        if not self.data_dirs or not all(self.data_dirs):
+            raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")
+        validate_topic_overrides({}, values)
+        self._check_names_of_listeners()
+
+    def _check_names_of_listeners(self) -> None:
+        names = {endpoint.name for endpoint in self.endpoints}
+        for endpoint in self.advertised_endpoints:
+            if endpoint.name not in names:
+                raise UsageError(
+                    f"advertised.listeners: {endpoint.name} is not a name in listeners ({', '.join(sorted(names))})"
+                )
+            if endpoint.host in ("", "0.0.0.0", "::"):
+                raise UsageError(
+                    f"advertised.listeners: {endpoint} cannot use the nonroutable meta-address 0.0.0.0. "
+                    "Use a routable IP address."
+                )
+        inter_broker = self.inter_broker_listener_name
+        if inter_broker and inter_broker.upper() not in names:
+            raise UsageError(
+                f"inter.broker.listener.name: {inter_broker} is not a name in listeners ({', '.join(sorted(names))})"
+            )
+
+
+class _SynonymsOf(dict[str, tuple[ConfigSynonym, ...]]):
+    """A broker's synonyms by setting, found when asked for: DescribeConfigs of a topic needs about thirty of them."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        super().__init__()
+        self._config = config
+
+    def get(self, name: str, default: object = ()) -> tuple[ConfigSynonym, ...]:
+        return self._config.synonyms(BROKER_CONFIGS[name])
+
+
+def unknown_setting(name: str) -> str:
+    """The sentence that refuses a name, with the name that was probably meant."""
+    from barnabas.config import kafka_names
+
+    close = nearest(name, (*BROKER_CONFIGS.names(), *kafka_names.WITHOUT_EFFECT))
+    hint = f"; did you mean {close}?" if close else "; `barnabas serve --help` lists all settings"
+    return f"{name} is not a setting of a broker{hint}"
+
+
+def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
+    """node.id and broker.id are one setting with two names; Kafka shows both once either is set."""
+    old, new = static.get("broker.id"), static.get("node.id")
+    if old is not None and old.strip() == "-1":  # Kafka's "give me a number"
+        del static["broker.id"]
+        old = None
+    if old is not None and new is not None and old.strip() != new.strip():
+        raise UsageError(f"node.id is {new} but broker.id is {old}: they are one setting and must be equal")
+    number = new if new is not None else old
+    if number is not None:
+        static["node.id"] = static["broker.id"] = number
+    return static
+
+
+def _is_dynamic(name: str) -> bool:
+    if name in BROKER_CONFIGS:
+        return BROKER_CONFIGS[name].dynamic is not DynamicMode.READ_ONLY
+    from barnabas.config import kafka_names
+
+    return name in kafka_names.DYNAMIC or name.startswith("listener.name.")
+
+
+def _applicable(name: str, text: str) -> bool:
+    setting = BROKER_CONFIGS.get(name)
+    if setting is None:
+        return True
+    try:
+        setting.parse(text)
+    except InvalidConfig:
+        return False
+    return True

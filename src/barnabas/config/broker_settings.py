@@ -1,0 +1,218 @@
+# ruff: noqa: E501 -- the table of settings reads as rows
+"""The broker's settings: what each is called (Kafka's names), its type, default, rule and meaning.
+
+Only settings that change what the broker does are here; names that Kafka knows and we do not need are in
+`kafka_names`. Settings that are nothing but the default of a topic setting are derived from `topic`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from barnabas.config.definitions import (
+    ConfigDef,
+    ConfigType,
+    DynamicMode,
+    Importance,
+    OneOf,
+    Range,
+    Rule,
+    Setting,
+    Value,
+    at_least,
+)
+from barnabas.config.log_config import LONG_MAX
+from barnabas.config.topic import BROKER_DEFAULTS
+
+__all__ = ["BROKER_CONFIGS", "GROUPS", "SYNONYMS"]
+
+INT_MAX: Final = 2**31 - 1
+
+_INT, _LONG, _SHORT, _BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.BOOLEAN
+_STRING, _LIST = ConfigType.STRING, ConfigType.LIST
+_HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+_FIXED, _CLUSTER = DynamicMode.READ_ONLY, DynamicMode.CLUSTER_WIDE
+
+_Row = tuple[str, ConfigType, Value, Rule | None, Importance, DynamicMode, str]
+
+_IDENTITY: Final[tuple[_Row, ...]] = (
+    ("node.id", _INT, 1, at_least(0), _HIGH, _FIXED,
+     "This broker's number, unique in the cluster. `broker.id` is the older name of the same setting."),
+    ("broker.id", _INT, -1, at_least(-1), _HIGH, _FIXED,
+     "Older name of `node.id`; where both are set they must be equal."),
+    ("broker.rack", _STRING, None, None, _MEDIUM, _FIXED,
+     "Where this broker stands. Replicas of a partition are spread over racks."),
+    ("log.dir", _LIST, ("barnabas-data",), None, _HIGH, _FIXED,
+     "The data directory; used where `log.dirs` is not set."),
+    ("log.dirs", _LIST, None, None, _HIGH, _FIXED,
+     "Data directories, separated by commas. The first also holds the registry."),
+    ("broker.heartbeat.interval.ms", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
+     "How often the broker renews its registration."),
+    ("broker.session.timeout.ms", _INT, 9000, at_least(1), _MEDIUM, _FIXED,
+     "A broker that has not renewed its registration for this long counts as dead."),
+    ("durability", _STRING, "page-cache", OneOf("page-cache", "fsync"), _HIGH, _FIXED,
+     "When a write is acknowledged: `page-cache` as Kafka (safe against a killed process; against power loss by replication), `fsync` once it is on the disk, many writes per fsync."),
+)  # fmt: skip
+
+_NETWORK: Final[tuple[_Row, ...]] = (
+    ("listeners", _LIST, ("PLAINTEXT://127.0.0.1:9092",), None, _HIGH, _FIXED,
+     "Addresses to listen on, as NAME://host:port; an empty host or 0.0.0.0 means every interface, port 0 a free port."),
+    ("advertised.listeners", _LIST, None, None, _HIGH, _FIXED,
+     "Addresses that clients are told to connect to, as NAME://host:port. Unset: see `advertise`."),
+    ("advertise", _LIST, ("auto",), None, _HIGH, _FIXED,
+     "What clients are told where `advertised.listeners` does not say: `auto` is the address at which the client's connection arrived; `listeners` is the address in `listeners`; before either, rules as CIDR=host or CIDR=host:port for clients from that network."),
+    ("listener.security.protocol.map", _STRING, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", None, _LOW, _FIXED,
+     "The protocol that each listener name speaks, as NAME:PROTOCOL. Only PLAINTEXT is served."),
+    ("inter.broker.listener.name", _STRING, None, None, _MEDIUM, _FIXED,
+     "The listener by which brokers reach each other; the first where unset."),
+    ("controller.listener.names", _LIST, (), None, _HIGH, _FIXED,
+     "Listeners of Kafka's separate controllers. Barnabas has none: listeners named here are not opened."),
+    ("socket.listen.backlog.size", _INT, 50, at_least(1), _MEDIUM, _FIXED,
+     "Connections that the kernel may hold before they are accepted."),
+    ("socket.send.buffer.bytes", _INT, 102_400, at_least(-1), _HIGH, _FIXED,
+     "SO_SNDBUF of client connections; -1 leaves the system's."),
+    ("socket.receive.buffer.bytes", _INT, 102_400, at_least(-1), _HIGH, _FIXED,
+     "SO_RCVBUF of client connections; -1 leaves the system's."),
+    ("socket.request.max.bytes", _INT, 100 * 1024**2, at_least(1), _HIGH, _FIXED,
+     "Largest request; a connection that announces a larger one is closed."),
+    ("max.connections", _INT, INT_MAX, at_least(0), _MEDIUM, _CLUSTER,
+     "Connections that the broker holds at once; further ones wait to be accepted."),
+    ("max.connections.per.ip", _INT, INT_MAX, at_least(0), _MEDIUM, _CLUSTER,
+     "Connections from one address; further ones are closed."),
+    ("max.connections.per.ip.overrides", _STRING, "", None, _MEDIUM, _CLUSTER,
+     "Exceptions to `max.connections.per.ip`, as host:count, separated by commas."),
+    ("max.connection.creation.rate", _INT, INT_MAX, at_least(0), _MEDIUM, _CLUSTER,
+     "New connections per second; further ones wait."),
+    ("connections.max.idle.ms", _LONG, 600_000, None, _MEDIUM, _FIXED,
+     "A connection without a request for this long is closed; negative: never."),
+    ("queued.max.requests", _INT, 500, at_least(1), _HIGH, _FIXED,
+     "Answers that may be pending on one connection before the broker stops reading from it."),
+    ("queued.max.request.bytes", _LONG, -1, None, _MEDIUM, _FIXED,
+     "Bytes of requests held at once before the broker stops reading; -1 is no limit."),
+    ("max.request.partition.size.limit", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
+     "Partitions that one DescribeTopicPartitions answer may hold."),
+    ("request.timeout.ms", _INT, 30_000, None, _HIGH, _FIXED,
+     "How long a request of this broker to another may take."),
+    ("fetch.max.bytes", _INT, 55 * 1024**2, at_least(1024), _MEDIUM, _FIXED,
+     "Most bytes of records in one Fetch answer, whatever the client asks for."),
+    ("max.incremental.fetch.session.cache.slots", _INT, 1000, at_least(0), _MEDIUM, _FIXED,
+     "Incremental fetch sessions that are kept."),
+)  # fmt: skip
+
+_TOPICS: Final[tuple[_Row, ...]] = (
+    ("num.partitions", _INT, 1, at_least(1), _MEDIUM, _FIXED,
+     "Partitions of a topic that is created without saying how many."),
+    ("default.replication.factor", _INT, 1, None, _MEDIUM, _FIXED,
+     "Replicas of a topic that is created without saying how many."),
+    ("auto.create.topics.enable", _BOOLEAN, True, None, _HIGH, _FIXED,
+     "Whether asking for a topic that does not exist creates it."),
+    ("delete.topic.enable", _BOOLEAN, True, None, _HIGH, _FIXED,
+     "Whether topics may be deleted."),
+    ("replica.lag.time.max.ms", _LONG, 30_000, None, _HIGH, _FIXED,
+     "A follower that has not caught up for this long leaves the ISR."),
+    ("replica.high.watermark.checkpoint.interval.ms", _LONG, 5000, None, _HIGH, _FIXED,
+     "How often high watermarks are written to disk."),
+    ("producer.id.expiration.ms", _INT, 86_400_000, at_least(1), _LOW, _CLUSTER,
+     "A producer id that wrote nothing to a partition for this long is forgotten there."),
+    ("producer.id.expiration.check.interval.ms", _INT, 600_000, at_least(1), _LOW, _FIXED,
+     "How often forgotten producer ids are looked for."),
+)  # fmt: skip
+
+_LOG: Final[tuple[_Row, ...]] = (
+    ("log.retention.ms", _LONG, None, None, _HIGH, _CLUSTER,
+     "Default of the topic setting `retention.ms`. Unset: `log.retention.minutes`, then `log.retention.hours`."),
+    ("log.retention.minutes", _INT, None, None, _HIGH, _FIXED,
+     "As `log.retention.ms`, in minutes."),
+    ("log.retention.hours", _INT, 168, None, _HIGH, _FIXED,
+     "As `log.retention.ms`, in hours."),
+    ("log.retention.check.interval.ms", _LONG, 300_000, at_least(1), _MEDIUM, _FIXED,
+     "How often old segments are looked for."),
+    ("log.roll.ms", _LONG, None, at_least(1), _HIGH, _CLUSTER,
+     "Default of the topic setting `segment.ms`. Unset: `log.roll.hours`."),
+    ("log.roll.hours", _INT, 168, at_least(1), _HIGH, _FIXED,
+     "As `log.roll.ms`, in hours."),
+    ("log.roll.jitter.ms", _LONG, None, at_least(0), _HIGH, _CLUSTER,
+     "Default of the topic setting `segment.jitter.ms`. Unset: `log.roll.jitter.hours`."),
+    ("log.roll.jitter.hours", _INT, 0, at_least(0), _HIGH, _FIXED,
+     "As `log.roll.jitter.ms`, in hours."),
+    ("log.flush.interval.ms", _LONG, None, None, _HIGH, _CLUSTER,
+     "Default of the topic setting `flush.ms`. Unset: `log.flush.scheduler.interval.ms`."),
+    ("log.flush.scheduler.interval.ms", _LONG, LONG_MAX, None, _HIGH, _FIXED,
+     "How often logs are looked at for data older than `flush.ms`."),
+    ("log.flush.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), _HIGH, _FIXED,
+     "How often the offsets up to which logs are flushed are written to disk."),
+    ("log.flush.start.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), _HIGH, _FIXED,
+     "How often the logs' start offsets are written to disk."),
+    ("log.initial.task.delay.ms", _LONG, 30_000, at_least(0), _LOW, _FIXED,
+     "How long after the start the first retention, flush and checkpoint runs begin."),
+)  # fmt: skip
+
+_GROUPS: Final[tuple[_Row, ...]] = (
+    ("group.min.session.timeout.ms", _INT, 6000, None, _MEDIUM, _FIXED,
+     "Shortest session timeout that a consumer may ask for."),
+    ("group.max.session.timeout.ms", _INT, 1_800_000, None, _MEDIUM, _FIXED,
+     "Longest session timeout that a consumer may ask for."),
+    ("group.initial.rebalance.delay.ms", _INT, 3000, at_least(0), _MEDIUM, _FIXED,
+     "How long an empty group waits for further members before its first rebalance."),
+    ("group.max.size", _INT, INT_MAX, at_least(1), _MEDIUM, _FIXED,
+     "Members that a group may have."),
+    ("offset.metadata.max.bytes", _INT, 4096, None, _HIGH, _FIXED,
+     "Longest metadata that may be committed with an offset, in bytes."),
+    ("offsets.commit.timeout.ms", _INT, 5000, at_least(1), _HIGH, _FIXED,
+     "How long a commit may wait for the replicas of the offsets topic."),
+    ("offsets.load.buffer.size", _INT, 5 * 1024**2, at_least(1), _HIGH, _FIXED,
+     "Bytes read at a time when a coordinator loads its partition."),
+    ("offsets.retention.minutes", _INT, 10_080, at_least(1), _HIGH, _FIXED,
+     "How long the offsets of a group without members are kept."),
+    ("offsets.retention.check.interval.ms", _LONG, 600_000, at_least(1), _HIGH, _FIXED,
+     "How often expired offsets are looked for."),
+    ("offsets.topic.num.partitions", _INT, 50, at_least(1), _HIGH, _FIXED,
+     "Partitions of `__consumer_offsets`; does not change once the topic exists."),
+    ("offsets.topic.replication.factor", _SHORT, 3, at_least(1), _HIGH, _FIXED,
+     "Replicas of `__consumer_offsets`, at most as many as there are live brokers when it is created."),
+    ("offsets.topic.segment.bytes", _INT, 100 * 1024**2, at_least(1), _HIGH, _FIXED,
+     "`segment.bytes` of `__consumer_offsets`: small, because a coordinator reads it all."),
+    ("offsets.topic.compression.codec", _INT, 0, Range(0, 4), _HIGH, _FIXED,
+     "Compression of what coordinators write: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
+)  # fmt: skip
+
+SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.hours": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.minutes": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.hours": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+}
+"""Settings that mean the same in other units, in order of precedence (what DescribeConfigs shows as synonyms)."""
+
+_HIGH_DEFAULTS: Final = frozenset(
+    ("message.max.bytes", "log.segment.bytes", "log.retention.bytes", "log.flush.interval.messages",
+     "log.segment.delete.delay.ms", "compression.type", "min.insync.replicas", "unclean.leader.election.enable")
+)  # fmt: skip
+
+
+def _defaults_of_topics() -> Iterator[Setting]:
+    for name, topic in BROKER_DEFAULTS.items():
+        importance = _HIGH if name in _HIGH_DEFAULTS else _MEDIUM
+        doc = f"Default of the topic setting `{topic.name}`. {topic.doc}"
+        yield Setting(name, topic.type, topic.default, doc, topic.rule, importance, _CLUSTER)
+
+
+def _settings(rows: tuple[_Row, ...]) -> Iterator[Setting]:
+    for name, kind, default, rule, importance, dynamic, doc in rows:
+        yield Setting(name, kind, default, doc, rule, importance, dynamic, SYNONYMS.get(name, ()))
+
+
+GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
+    "Identity and storage": tuple(_settings(_IDENTITY)),
+    "Network": tuple(_settings(_NETWORK)),
+    "Topics and replicas": tuple(_settings(_TOPICS)),
+    "Logs": tuple(_settings(_LOG)),
+    "Defaults of topic settings": tuple(_defaults_of_topics()),
+    "Consumer groups": tuple(_settings(_GROUPS)),
+}
+"""The settings by subject, in the order in which help and docs show them."""
+
+BROKER_CONFIGS: Final = ConfigDef(setting for group in GROUPS.values() for setting in group)

@@ -1,0 +1,77 @@
+"""Where a broker listens and what address clients are told.
+
+Kafka calls both a listener; an Endpoint here is one of them: name, protocol, host, port.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from barnabas.errors import UsageError
+
+__all__ = ["Endpoint", "parse_endpoint", "parse_endpoints", "parse_protocol_map"]
+
+PLAINTEXT = "PLAINTEXT"
+
+
+class Endpoint(NamedTuple):
+    """One address of a broker. An empty host means every interface (listeners) and is never advertised."""
+
+    name: str
+    security_protocol: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_protocol_map(text: str) -> dict[str, str]:
+    """`listener.security.protocol.map`: the protocol of each listener name. Raises UsageError."""
+    protocols: dict[str, str] = {}
+    for item in text.split(","):
+        name, colon, protocol = item.strip().partition(":")
+        if not colon:
+            raise UsageError(f"listener.security.protocol.map: '{item.strip()}' is not of the form NAME:PROTOCOL")
+        protocols[name.strip().upper()] = protocol.strip().upper()
+    return protocols
+
+
+def parse_endpoint(setting: str, text: str, protocols: dict[str, str]) -> Endpoint:
+    """One NAME://host:port. Raises UsageError that names the setting, the rule and the way out."""
+    name, scheme, address = text.strip().partition("://")
+    host, colon, port_text = address.rpartition(":")
+    if not (scheme and colon and port_text.isdecimal() and int(port_text) < 65536):
+        raise UsageError(f"{setting}: '{text}' is not of the form NAME://host:port, such as PLAINTEXT://127.0.0.1:9092")
+    name = name.upper()
+    protocol = protocols.get(name)
+    if protocol is None:
+        raise UsageError(
+            f"{setting}: '{text}' has a name without protocol; add {name}:PLAINTEXT to listener.security.protocol.map"
+        )
+    if protocol != PLAINTEXT:
+        raise UsageError(
+            f"{setting}: '{text}' asks for {protocol}, which is not served; only PLAINTEXT listeners can be opened"
+        )
+    return Endpoint(name, protocol, host.removeprefix("[").removesuffix("]"), int(port_text))
+
+
+def parse_endpoints(
+    setting: str, texts: Iterable[str], protocols: dict[str, str], ignored: Iterable[str] = ()
+) -> tuple[Endpoint, ...]:
+    """The endpoints of a setting, without those whose name is ignored (Kafka's controller listeners).
+
+    Raises UsageError where a name or a port (other than 0) appears twice, or nothing is left.
+    """
+    skipped = {name.upper() for name in ignored}
+    wanted = [text for text in texts if text.partition("://")[0].strip().upper() not in skipped]
+    endpoints = tuple(parse_endpoint(setting, text, protocols) for text in wanted)
+    if not endpoints:
+        raise UsageError(f"{setting}: no listener for clients; give at least one, such as PLAINTEXT://127.0.0.1:9092")
+    names = [endpoint.name for endpoint in endpoints]
+    if len(set(names)) < len(names):
+        raise UsageError(f"{setting}: each listener must have a different name, but got {', '.join(names)}")
+    ports = [(endpoint.host, endpoint.port) for endpoint in endpoints if endpoint.port]
+    if setting == "listeners" and len(set(ports)) < len(ports):
+        raise UsageError(f"{setting}: each listener must have a different address and port")
+    return endpoints

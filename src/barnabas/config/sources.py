@@ -1,0 +1,227 @@
+"""Where a broker's settings come from: server.properties, environment, command line; later ones win.
+
+Everything wrong is a UsageError of one line that says where the setting stands, what the rule is and what was probably
+meant. What Kafka knows and we do not need is accepted and named in a warning.
+"""
+
+import os
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from barnabas.config.broker import BrokerConfig, unknown_setting
+from barnabas.config.broker_settings import BROKER_CONFIGS
+from barnabas.errors import InvalidConfig, UsageError
+
+__all__ = ["ENVIRONMENT_PREFIX", "LoadedConfig", "load", "parse_properties", "parse_set"]
+
+ENVIRONMENT_PREFIX: Final = "BARNABAS_"
+
+_NOT_SETTINGS: Final = frozenset(
+    ("BARNABAS_CONFIG", "BARNABAS_BOOTSTRAP_SERVERS", "BARNABAS_BOOTSTRAP_SERVER", "BARNABAS_LOG_LEVEL")
+)
+
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_BLANK: Final = " \t\f"
+
+
+class LoadedConfig(NamedTuple):
+    """A broker's settings and what its operator should be told about them, one line each."""
+
+    config: BrokerConfig
+    warnings: tuple[str, ...]
+
+
+class _Given(NamedTuple):
+    text: str
+    place: str
+
+
+def load(
+    files: Iterable[str | Path] = (),
+    environment: Mapping[str, str] | None = None,
+    arguments: Iterable[str] = (),
+    *,
+    options: Mapping[str, str] | None = None,
+    not_settings: Collection[str] = (),
+) -> LoadedConfig:
+    """The settings of a broker. Raises UsageError.
+
+    `files`: server.properties in order. `environment`: os.environ where None. `arguments`: `--set NAME=VALUE`.
+    `options`: settings that stand behind other options of the command line (such as --listen), by name; strongest.
+    `not_settings`: BARNABAS_* variables that mean something else.
+    """
+    given: dict[str, _Given] = {}
+    for path in files:
+        given.update(_from_file(Path(path)))
+    given.update(_from_environment(os.environ if environment is None else environment, frozenset(not_settings)))
+    for argument in arguments:
+        name, text = parse_set(argument)
+        given[name] = _Given(text, f"--set {argument}")
+    given.update((name, _Given(text, "command line")) for name, text in (options or {}).items())
+    return _checked(given)
+
+
+def parse_set(argument: str) -> tuple[str, str]:
+    """NAME=VALUE, as `--set` takes it. Raises UsageError."""
+    name, equals, text = argument.partition("=")
+    if not (equals and name.strip()):
+        raise UsageError(f"--set {argument}: must be NAME=VALUE, such as --set log.segment.bytes=104857600")
+    return name.strip(), text.strip()
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties format, as `java.util.Properties.load`: `#` and `!` comments, `=`, `:` or blanks between name
+    and value, a backslash at the end continues the line, \\t \\n \\r \\f \\uXXXX escapes. The last of equal
+    names wins."""
+    return {name: value for name, value, _ in _properties(text)}
+
+
+def _properties(text: str) -> Iterable[tuple[str, str, int]]:
+    """Names and values with the number of the line on which each begins."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    index = 0
+    while index < len(lines):
+        first = index
+        line = lines[index].lstrip(_BLANK)
+        index += 1
+        if not line or line[0] in "#!":
+            continue
+        while _continues(line) and index < len(lines):
+            line = line[:-1] + lines[index].lstrip(_BLANK)
+            index += 1
+        if _continues(line):
+            line = line[:-1]
+        name, value = _split(line)
+        yield _unescape(name), _unescape(value), first + 1
+
+
+def _continues(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _split(line: str) -> tuple[str, str]:
+    """The raw name ends at the first unescaped `=`, `:` or blank; one `=` or `:` with blanks around it is eaten."""
+    end = 0
+    while end < len(line) and line[end] not in "=:" + _BLANK:
+        end += 2 if line[end] == "\\" else 1
+    rest = line[end:].lstrip(_BLANK)
+    if rest[:1] in ("=", ":"):
+        rest = rest[1:].lstrip(_BLANK)
+    return line[:end], rest
+
+
+def _unescape(raw: str) -> str:
+    if "\\" not in raw:
+        return raw
+    pieces: list[str] = []
+    position = 0
+    while position < len(raw):
+        character = raw[position]
+        if character != "\\" or position + 1 == len(raw):
+            pieces.append(character)
+            position += 1
+            continue
+        escaped = raw[position + 1]
+        if escaped == "u":
+            digits = raw[position + 2 : position + 6]
+            if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
+                raise UsageError(f"\\u{digits} is not \\u and four hexadecimal digits")
+            pieces.append(chr(int(digits, 16)))
+            position += 6
+        else:
+            pieces.append(_ESCAPES.get(escaped, escaped))
+            position += 2
+    return "".join(pieces)
+
+
+def _from_file(path: Path) -> dict[str, _Given]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read the settings file {path}: {reason}") from None
+    try:
+        return {name: _Given(value, f"{path}:{line}") for name, value, line in _properties(text)}
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _from_environment(environment: Mapping[str, str], not_settings: frozenset[str]) -> dict[str, _Given]:
+    given: dict[str, _Given] = {}
+    names: dict[str, str] = {}
+    for variable, text in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in _NOT_SETTINGS or variable in not_settings:
+            continue
+        if not names:
+            names = _names_by_variable()
+        name = names.get(variable)
+        if name is None:
+            raise UsageError(_unknown_variable(variable, names))
+        given[name] = _Given(text, f"environment variable {variable}")
+    return given
+
+
+def _names_by_variable() -> dict[str, str]:
+    from barnabas.config import kafka_names
+
+    return {
+        ENVIRONMENT_PREFIX + name.replace(".", "_").replace("-", "_").upper(): name
+        for name in (*kafka_names.WITHOUT_EFFECT, *BROKER_CONFIGS.names())
+    }
+
+
+def _unknown_variable(variable: str, names: Mapping[str, str]) -> str:
+    from barnabas.config.definitions import nearest
+
+    close = nearest(variable, names)
+    hint = f"did you mean {close}?" if close else "`barnabas serve --help` lists all settings"
+    return f"environment variable {variable} names no setting of a broker; {hint}"
+
+
+def _checked(given: Mapping[str, _Given]) -> LoadedConfig:
+    foreign: list[str] = []
+    for name, (text, place) in given.items():
+        setting = BROKER_CONFIGS.get(name)
+        if setting is None:
+            if not _known_to_kafka(name):
+                raise UsageError(f"{place}: {unknown_setting(name)}")
+            foreign.append(name)
+            continue
+        try:
+            setting.parse(text)
+        except InvalidConfig as error:
+            raise UsageError(f"{place}: {error}; {_rule(setting.rule, setting.type.name.lower())}") from None
+    if foreign:
+        _refuse_lies({name: given[name] for name in foreign})
+    try:
+        config = BrokerConfig({name: text for name, (text, _) in given.items()})
+    except InvalidConfig as error:
+        raise UsageError(str(error)) from None
+    return LoadedConfig(config, _warnings(foreign))
+
+
+def _known_to_kafka(name: str) -> bool:
+    from barnabas.config import kafka_names
+
+    return kafka_names.without_effect(name)
+
+
+def _refuse_lies(foreign: Mapping[str, _Given]) -> None:
+    from barnabas.config import kafka_names
+
+    refused = kafka_names.refusal({name: text for name, (text, _) in foreign.items()})
+    if refused is not None:
+        name, reason = refused
+        text, place = foreign[name]
+        raise UsageError(f"{place}: {name}={text} cannot be honoured: {reason}; remove it to start without")
+
+
+def _rule(rule: object, kind: str) -> str:
+    return f"it must be {'an' if kind == 'int' else 'a'} {kind}" + (f" in {rule}" if rule is not None else "")
+
+
+def _warnings(foreign: list[str]) -> tuple[str, ...]:
+    if not foreign:
+        return ()
+    return (f"settings of Kafka without effect here: {', '.join(sorted(foreign))}",)

@@ -1,0 +1,120 @@
+"""Files, environment and command line become one broker's settings, or one line that says what is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from barnabas.config import docs, sources
+from barnabas.config.kafka_names import without_effect
+from barnabas.errors import UsageError
+
+KRAFT_PROPERTIES = """
+# The file that ships with Kafka, shortened
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=localhost:9093
+listeners=PLAINTEXT://:9092,CONTROLLER://:9093
+inter.broker.listener.name=PLAINTEXT
+advertised.listeners=PLAINTEXT://localhost:9092,CONTROLLER://localhost:9093
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
+num.network.threads=3
+num.io.threads=8
+socket.send.buffer.bytes=102400
+log.dirs=/tmp/kraft-combined-logs
+num.partitions=1
+offsets.topic.replication.factor=1
+share.coordinator.state.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+"""
+
+
+def load(
+    tmp_path: Path, text: str = "", environment: dict[str, str] | None = None, *arguments: str
+) -> sources.LoadedConfig:
+    path = tmp_path / "server.properties"
+    path.write_text(text)
+    return sources.load([path], environment or {}, arguments)
+
+
+def test_kafkas_own_file_is_accepted_with_one_warning(tmp_path: Path) -> None:
+    config, warnings = load(tmp_path, KRAFT_PROPERTIES)
+    assert config.node_id == 1
+    assert [str(endpoint) for endpoint in config.advertised_endpoints] == ["PLAINTEXT://localhost:9092"]
+    assert len(warnings) == 1
+    assert "num.io.threads" in warnings[0]
+    assert "num.partitions" not in warnings[0]
+
+
+def test_command_line_wins_over_environment_over_file(tmp_path: Path) -> None:
+    file = "num.partitions=2\nlog.segment.bytes=200\nmessage.max.bytes=20\n"
+    environment = {"BARNABAS_LOG_SEGMENT_BYTES": "300", "BARNABAS_MESSAGE_MAX_BYTES": "30", "OTHER": "x"}
+    config = load(tmp_path, file, environment, "message.max.bytes=40").config
+    assert (config.num_partitions, config.log_segment_bytes, config.message_max_bytes) == (2, 300, 40)
+    loaded = sources.load([], {}, ["num.partitions=3"], options={"num.partitions": "5"})
+    assert loaded.config.num_partitions == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("\nlog.segment.byte=1", ":2: log.segment.byte is not a setting of a broker; did you mean log.segment.bytes?"),
+        ("log.segment.bytes=ten", "Invalid value ten for configuration log.segment.bytes: Not a number of type INT"),
+        ("log.segment.bytes=3", "Value must be at least 14; it must be an int in [14,...]"),
+        ("authorizer.class.name=kafka.Acl", "access control is not offered"),
+        ("remote.log.storage.system.enable=true", "tiered storage is not offered"),
+        ("security.inter.broker.protocol=SSL", "only PLAINTEXT is served"),
+        ("process.roles=controller", "each broker can be it"),
+        ("listeners=SASL_SSL://:9092", "asks for SASL_SSL, which is not served"),
+        ("node.id=\\u00zz", "four hexadecimal digits"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_one_line(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load(tmp_path, text)
+    assert sentence in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_environment_and_set_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean BARNABAS_LOG_SEGMENT_BYTES"):
+        load(tmp_path, "", {"BARNABAS_LOG_SEGMENT_BYTE": "1"})
+    with pytest.raises(UsageError, match="environment variable BARNABAS_NODE_ID: Invalid value x"):
+        load(tmp_path, "", {"BARNABAS_NODE_ID": "x"})
+    with pytest.raises(UsageError, match="must be NAME=VALUE"):
+        load(tmp_path, "", {}, "novalue")
+    with pytest.raises(UsageError, match=r"--set log\.segmnt\.bytes=1: log\.segmnt\.bytes is not"):
+        load(tmp_path, "", {}, "log.segmnt.bytes=1")
+    with pytest.raises(UsageError, match=r"cannot read the settings file .*: No such file"):
+        sources.load([tmp_path / "missing"], {})
+    assert load(tmp_path, "", {"BARNABAS_CONFIG": "f"}).warnings == ()
+
+
+def test_properties_syntax() -> None:
+    text = (
+        "# comment\n! comment\n\n  a=1\nb : 2\nc 3\nd\\=x=4\ne=one,\\\n   two\nf=tab\\there\\u0041\n"
+        "g=back\\\\slash\\\\\nh==5\ni\nj=  trailing \r\nk=1\nk=2\nl=end\\"
+    )
+    assert sources.parse_properties(text) == {
+        "a": "1", "b": "2", "c": "3", "d=x": "4", "e": "one,two", "f": "tab\thereA", "g": "back\\slash\\", "h": "=5",
+        "i": "", "j": "trailing ", "k": "2", "l": "end",
+    }  # fmt: skip
+
+
+def test_names_for_one_listener() -> None:
+    assert without_effect("listener.name.external.ssl.keystore.location")
+    assert without_effect("listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config")
+    assert not without_effect("listener.name.external.nonsense")
+
+
+def test_the_page_of_settings_is_up_to_date() -> None:
+    page = Path(__file__).parents[2] / "docs" / "settings.md"
+    assert page.read_text() == docs.render_markdown(), "run: python -m barnabas.config.docs > docs/settings.md"
+
+
+def test_help_names_every_setting() -> None:
+    text = docs.render_help()
+    assert "  log.segment.bytes (int, default 1073741824)  [14,...]" in text
