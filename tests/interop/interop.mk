@@ -1,0 +1,61 @@
+# Real clients against the broker. `make test-interop` builds what can be built here; what is missing is skipped with its reason.
+#
+#   make test-interop                        against Barnabas
+#   make test-interop-kafka                  against Apache Kafka, to prove the tests themselves
+#   make test-interop INTEROP_ARGS="-k groups"
+#   BARNABAS_TEST_BROKER=HOST:PORT make test-interop
+
+INTEROP := tests/interop
+INTEROP_BUILD := build/interop
+INTEROP_PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,$(shell command -v python3))
+INTEROP_ARGS ?=
+KAFKA_OLD := 2.4.1
+KAFKA_NEW := 4.3.1
+JAVAC_FLAGS := -nowarn -Xlint:none -encoding UTF-8
+
+.PHONY: test-interop test-interop-kafka interop-clients
+
+test-interop: interop-clients
+	$(INTEROP_PYTHON) -m pytest $(INTEROP) -q -ra $(INTEROP_ARGS)
+
+test-interop-kafka: interop-clients
+	BARNABAS_TEST_PEER=kafka $(INTEROP_PYTHON) -m pytest $(INTEROP) -q -ra $(INTEROP_ARGS)
+
+# Each client is built if its tools are here; a failed build is told and skipped, so that the others are still tested.
+interop-clients:
+	@$(MAKE) --no-print-directory -k $(INTEROP_BUILD)/python.done \
+	  $(if $(shell command -v kcat),,$(INTEROP_BUILD)/kcat.done) \
+	  $(if $(and $(shell command -v mvn),$(shell command -v javac)),$(INTEROP_BUILD)/java-$(KAFKA_OLD).done $(INTEROP_BUILD)/java-$(KAFKA_NEW).done) \
+	  $(if $(shell command -v go),$(INTEROP_BUILD)/franz-go) \
+	  $(if $(shell command -v npm),$(INTEROP_BUILD)/node.done) \
+	  || echo "interop: not every client could be built; the tests say which they skip"
+
+$(INTEROP_BUILD)/python.done: $(INTEROP)/clients/python/requirements.txt
+	@mkdir -p $(@D)
+	$(INTEROP_PYTHON) -m pip install --quiet -r $<
+	@touch $@
+
+$(INTEROP_BUILD)/kcat.done:
+	@mkdir -p $(@D)
+	test "$$(id -u)" = 0 && apt-get install -y -qq kcat >/dev/null && touch $@
+
+$(INTEROP_BUILD)/kafka-%/.jars: $(INTEROP)/clients/java/pom-%.xml
+	@mkdir -p $(@D)
+	mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D))
+	@touch $@
+
+$(INTEROP_BUILD)/java-%.done: $(INTEROP)/clients/java/InteropClient.java $(INTEROP)/clients/java/KafkaTools.java $(INTEROP_BUILD)/kafka-%/.jars
+	@mkdir -p $(INTEROP_BUILD)/classes-$*
+	javac $(JAVAC_FLAGS) -cp "$(INTEROP_BUILD)/kafka-$*/*" -d $(INTEROP_BUILD)/classes-$* $(filter-out $(if $(filter $(KAFKA_OLD),$*),%/KafkaTools.java),$(filter %.java,$^))
+	@touch $@
+
+$(INTEROP_BUILD)/franz-go: $(INTEROP)/clients/go/main.go $(INTEROP)/clients/go/go.mod
+	cd $(INTEROP)/clients/go && go build -o $(abspath $@) .
+
+$(INTEROP_BUILD)/node.done: $(INTEROP)/clients/node/package.json
+	@mkdir -p $(INTEROP_BUILD)/node
+	cp $< $(INTEROP_BUILD)/node/package.json
+	npm install --prefix $(INTEROP_BUILD)/node --no-package-lock --no-audit --no-fund --silent
+	@touch $@
+
+.PRECIOUS: $(INTEROP_BUILD)/kafka-%/.jars
