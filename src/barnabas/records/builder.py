@@ -1,6 +1,6 @@
 """Building v2 batches: what a producer sends, and what coordinators append to their topics."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from crc32c import crc32c
@@ -101,6 +101,17 @@ class BatchBuilder:
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
 
+    def extend(self, records: Iterable[Record]) -> None:
+        """Add records; their own offsets do not matter."""
+        added = records if type(records) is list else list(records)
+        if not added:
+            return
+        if self._count == 0:
+            self._base_timestamp = added[0].timestamp
+        most = kernel.write_records(self._records, added, self._count, self._base_timestamp)
+        self._count += len(added)
+        self._max_timestamp = max(self._max_timestamp, most)
+
     def build(self) -> bytes:
         """The whole batch. An empty builder gives a batch without records, which only a cleaner may write."""
         records = self._records.getvalue()
@@ -117,7 +128,7 @@ class BatchBuilder:
 
 
 def build_batch(
-    records: Sequence[Record] | Iterable[Record],
+    records: Iterable[Record],
     *,
     base_offset: int = 0,
     compression: str = "none",
@@ -143,8 +154,7 @@ def build_batch(
         log_append_time=log_append_time,
         partition_leader_epoch=partition_leader_epoch,
     )
-    for record in records:
-        builder.append(record.key, record.value, record.timestamp, record.headers)
+    builder.extend(records)
     return builder.build()
 
 

@@ -7,10 +7,19 @@ A varint here is Kafka's: zigzag, 7 bits a byte, at most 5 bytes for 32 bits and
 not fit are refused (clients disagree about them).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from librt.strings import BytesWriter
-from mypy_extensions import i64, u8
 
 from barnabas.records.record import Record
+
+if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
+    from mypy_extensions import i64
+
+# what Record(...) does, without a call of Python code for each record
+_new_record = tuple.__new__
 
 
 def is_compiled() -> bool:
@@ -233,7 +242,7 @@ def read_records(
         if position != end:
             raise ValueError(f"record {index} ends at byte {end}, its fields at byte {position}")
         timestamp: int = int(delta) + base_timestamp if append_timestamp is None else append_timestamp
-        records.append(Record(base_offset + offset, timestamp, key, value, fields))
+        records.append(_new_record(Record, (base_offset + offset, timestamp, key, value, fields)))
         index += 1
     if position != size:
         raise ValueError(f"{size - position} bytes follow the last of {count} records")
@@ -243,9 +252,9 @@ def read_records(
 def _write_varint(out: BytesWriter, number: i64) -> None:
     raw: i64 = (number << 1) ^ (number >> 63)
     while raw > 127 or raw < 0:
-        out.append(u8((raw & 127) | 128))
+        out.append((raw & 127) | 128)
         raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
-    out.append(u8(raw))
+    out.append(raw)
 
 
 def _varint_size(number: i64) -> i64:
@@ -280,21 +289,41 @@ def write_record(
     value: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...],
 ) -> None:
-    """Append one record to `out`."""
-    encoded: list[tuple[bytes, bytes | None]] = []
-    size: i64 = 1 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + _field_size(key) + _field_size(value)
-    size += _varint_size(len(headers))
-    for name, content in headers:
-        raw = name.encode()
-        encoded.append((raw, content))
-        size += _field_size(raw) + _field_size(content)
+    """Append one record to `out`. Deltas of more than 32 and 64 bits are the caller's mistake."""
+    size: i64 = 2 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + _field_size(key) + _field_size(value)
+    names: list[bytes] = []
+    if headers:
+        size += _varint_size(len(headers)) - 1
+        for header in headers:
+            name = header[0].encode()
+            names.append(name)
+            size += _field_size(name) + _field_size(header[1])
     _write_varint(out, size)
     out.append(0)
     _write_varint(out, timestamp_delta)
     _write_varint(out, offset_delta)
     _write_field(out, key)
     _write_field(out, value)
+    if not headers:
+        out.append(0)
+        return
     _write_varint(out, len(headers))
-    for raw_name, raw_content in encoded:
-        _write_field(out, raw_name)
-        _write_field(out, raw_content)
+    for index, header in enumerate(headers):
+        _write_field(out, names[index])
+        _write_field(out, header[1])
+
+
+def write_records(out: BytesWriter, records: list[Record], first_delta: i64, base_timestamp: int) -> int:
+    """Append `records` with consecutive offset deltas from `first_delta` on; the largest timestamp, -1 at least.
+
+    Their own offsets are not looked at.
+    """
+    delta: i64 = first_delta
+    most: int = -1
+    for record in records:
+        timestamp: int = record[1]
+        if timestamp > most:
+            most = timestamp
+        write_record(out, delta, timestamp - base_timestamp, record[2], record[3], record[4])
+        delta += 1
+    return most

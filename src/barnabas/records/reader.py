@@ -1,14 +1,24 @@
-"""Reading records out of v2 batches: for clients, coordinators and tools. The broker's data path never does this."""
+"""Reading records out of batches: for clients, coordinators and tools. The broker's data path never does this.
+
+`iter_records` and `read_records` read one v2 batch; `iter_entries` and `iter_any` whole buffers (a Fetch answer, a
+segment file) in which v0, v1 and v2 may follow each other.
+"""
 
 from collections.abc import Iterator
+from struct import Struct
+from typing import Final
 
 from barnabas.errors import CorruptMessage
 from barnabas.records import kernel
-from barnabas.records.batch import HEADER_SIZE, BatchHeader, Buffer, crc_of, read_header
+from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC, BatchHeader, Buffer, crc_of, read_header
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
+from barnabas.records.legacy import SIZE_MIN, LegacyMessage, read_message, records_of
 from barnabas.records.record import Headers, Record
 
-__all__ = ["Headers", "Record", "iter_records", "read_records"]
+__all__ = ["Headers", "Record", "iter_any", "iter_entries", "iter_records", "read_records", "records_of_entry"]
+
+_MAGIC_POSITION: Final = 16
+_LENGTH: Final = Struct(">i")
 
 
 def iter_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Iterator[Record]:
@@ -46,6 +56,46 @@ def read_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECO
         raise CorruptMessage(f"{header_text(header)}: {error}") from None
     except IndexError:
         raise CorruptMessage(f"{header_text(header)}: the records end early") from None
+
+
+def iter_entries(buffer: Buffer) -> Iterator[tuple[int, BatchHeader | LegacyMessage, memoryview]]:
+    """Position, header and bytes of each whole batch or message of any magic; a torn one at the end is left out.
+
+    Checksums are not looked at. Raises CorruptMessage at what is neither a batch nor a message.
+    """
+    view, position = memoryview(buffer), 0
+    while len(view) - position > _MAGIC_POSITION:
+        (length,) = _LENGTH.unpack_from(view, position + 8)
+        if length < SIZE_MIN:
+            raise CorruptMessage(f"batch at byte {position} has length {length}")
+        end = position + BATCH_LENGTH_OVERHEAD + length
+        if end > len(view):
+            return
+        whole = view[position:end]
+        magic = whole[_MAGIC_POSITION]
+        yield position, read_message(whole) if magic < MAGIC else read_header(whole), whole
+        position = end
+
+
+def records_of_entry(
+    entry: BatchHeader | LegacyMessage,
+    whole: Buffer,
+    *,
+    check_crc: bool = True,
+    max_bytes: int = DECOMPRESSED_MAX_BYTES,
+) -> list[Record]:
+    """The records of what `iter_entries` found. Raises CorruptMessage."""
+    if isinstance(entry, LegacyMessage):
+        return records_of(entry, max_bytes)
+    return read_records(whole, check_crc=check_crc, max_bytes=max_bytes)
+
+
+def iter_any(buffer: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Iterator[Record]:
+    """The records of all the batches and messages in `buffer`, control batches left out. Raises CorruptMessage."""
+    for _, entry, whole in iter_entries(buffer):
+        if isinstance(entry, BatchHeader) and entry.is_control:
+            continue
+        yield from records_of_entry(entry, whole, check_crc=check_crc, max_bytes=max_bytes)
 
 
 def records_section(header: BatchHeader, batch: Buffer, max_bytes: int) -> tuple[bytes, int]:
