@@ -1,6 +1,6 @@
 """What a handler is given beside the broker: who asks, in which version, over which connection."""
 
-from barnabas.network.connection import Connection
+from barnabas.network.connection import Connection, PendingReply
 
 __all__ = ["RequestContext"]
 
@@ -10,7 +10,7 @@ ANONYMOUS = "User:ANONYMOUS"
 class RequestContext:
     """One request's circumstances."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "principal")
+    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "principal", "reply")
 
     def __init__(
         self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, connection: Connection
@@ -21,3 +21,11 @@ class RequestContext:
         self.client_id = client_id
         self.connection = connection
         self.principal = ANONYMOUS
+        self.reply: PendingReply | None = None
+        """The request's place in the order of replies, once it has one."""
+
+    def pending_reply(self) -> PendingReply:
+        """The place in the order of replies for an answer that comes later; the handler returns it."""
+        if self.reply is None:
+            self.reply = self.connection.pending_reply()
+        return self.reply

@@ -27,7 +27,7 @@ _HEADER: Final = struct.Struct(">hhih")
 _SIZE_CORRELATION: Final = struct.Struct(">ii")
 
 FrameHandler = Callable[["Broker", memoryview, int, RequestContext], "Parts | PendingReply"]
-Interceptor = Callable[[RequestContext, Any], Any]
+Interceptor = Callable[["Dispatcher", RequestContext, memoryview, int], "Parts | PendingReply"]
 
 
 class UnsupportedRequest(BarnabasError):
@@ -51,6 +51,7 @@ class Dispatcher:
         self._broker = broker
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._frame_handlers: dict[int, FrameHandler] = {}
+        self.loop = broker.loop
         self.intercept: Interceptor | None = None
         """Set by the test kit: sees every request first, and may answer, delay or cut it."""
 
@@ -58,7 +59,7 @@ class Dispatcher:
         """Handle one frame. Raises BarnabasError where the connection must end."""
         context, position = self._read_header(connection, frame)
         if self.intercept is not None:
-            return self.intercept(context, (self, frame, position))  # type: ignore[no-any-return]
+            return self.intercept(self, context, frame, position)
         return self.handle(context, frame, position)
 
     def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
@@ -118,7 +119,7 @@ class Dispatcher:
         if isinstance(answer, Response):
             return (frame_of(context, answer),)
         if isinstance(answer, asyncio.Future):
-            pending = context.connection.pending_reply()
+            pending = context.pending_reply()
             answer.add_done_callback(lambda future: self._late_reply(context, pending, future))
             return pending
         return answer  # type: ignore[no-any-return]

@@ -164,7 +164,7 @@ class Fetch:
 
     def park(self) -> PendingReply:
         """Wait for more. Later responses of the connection wait behind this one."""
-        self._reply = self._context.connection.pending_reply()
+        self._reply = self._context.pending_reply()
         self._broker.purgatory.park(self, set(self._watched), self._request.max_wait_ms / 1000)
         return self._reply
 

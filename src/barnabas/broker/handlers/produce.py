@@ -144,7 +144,7 @@ class DelayedProduce:
         self._context = context
         self._topics = topics
         self._waiting = waiting
-        self.reply = context.connection.pending_reply()
+        self.reply = context.pending_reply()
         self._epochs = {id(partition): partition.leader_epoch for partition, *_ in waiting}
         broker.purgatory.park(self, {entry[0] for entry in waiting}, max(0, timeout_ms) / 1000)
 

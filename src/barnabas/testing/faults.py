@@ -1,0 +1,167 @@
+"""Faults on request: errors, delays and cut connections, chosen by API key.
+
+A rule sees each request before the broker does. `error` answers in the broker's place, `delay` lets it wait, `disconnect`
+cuts the connection before the request is handled, or (`after=True`) after it is handled and before it is answered.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from barnabas.broker.context import RequestContext
+from barnabas.broker.dispatch import Dispatcher, frame_of
+from barnabas.errors import KafkaError, UsageError
+from barnabas.network.connection import NO_REPLY, Parts, PendingReply
+from barnabas.protocol.apis import ApiKey, message_classes
+from barnabas.protocol.codec import decode
+from barnabas.protocol.schema import Field, Message, Request, Response
+
+__all__ = ["Fault", "Faults", "error_response"]
+
+_NAMES = ("name", "topic", "topic_name", "topic_id", "group_id", "resource_name", "resource_type")
+_INDEXES = ("partition_index", "partition", "index")
+
+
+@dataclass
+class Fault:
+    """One rule. `hits` counts the requests that it met; `remaining` None means for ever."""
+
+    api_key: ApiKey
+    error: type[KafkaError] | None = None
+    delay_s: float = 0.0
+    disconnect: bool = False
+    after: bool = False
+    remaining: int | None = 1
+    client_id: str | None = None
+    hits: int = field(default=0, init=False)
+
+    def meets(self, context: RequestContext) -> bool:
+        return (
+            context.api_key == self.api_key
+            and self.remaining != 0
+            and (self.client_id is None or self.client_id == context.client_id)
+        )
+
+    def count(self) -> None:
+        self.hits += 1
+        if self.remaining is not None:
+            self.remaining -= 1
+
+
+class Faults:
+    """The rules of one broker, in the order in which they were given. Safe to change from any thread."""
+
+    def __init__(self, dispatcher: Callable[[], Dispatcher]) -> None:
+        self._dispatcher = dispatcher
+        self._rules: list[Fault] = []
+        self._lock = threading.Lock()
+
+    def error(
+        self, api: str | int, error: type[KafkaError], *, times: int | None = 1, client_id: str | None = None
+    ) -> Fault:
+        """Answer the next `times` requests (None: all) with an error in every place where the response has one."""
+        return self._add(Fault(_api_key(api), error=error, remaining=times, client_id=client_id))
+
+    def delay(
+        self, api: str | int, seconds: float, *, times: int | None = 1, client_id: str | None = None
+    ) -> Fault:
+        """Handle the next `times` requests `seconds` later; later requests of the connection are not held up."""
+        return self._add(Fault(_api_key(api), delay_s=seconds, remaining=times, client_id=client_id))
+
+    def disconnect(
+        self, api: str | int, *, after: bool = False, times: int | None = 1, client_id: str | None = None
+    ) -> Fault:
+        """Cut the connection instead of answering; with `after`, once the request has had its effect."""
+        return self._add(Fault(_api_key(api), disconnect=True, after=after, remaining=times, client_id=client_id))
+
+    def clear(self) -> None:
+        """Forget all rules."""
+        with self._lock:
+            self._rules = []
+            self._dispatcher().intercept = None
+
+    def _add(self, fault: Fault) -> Fault:
+        with self._lock:
+            self._rules = [*self._rules, fault]
+            self._dispatcher().intercept = self._intercept
+        return fault
+
+    def _intercept(
+        self, dispatcher: Dispatcher, context: RequestContext, frame: memoryview, position: int
+    ) -> Parts | PendingReply:
+        for rule in self._rules:
+            if rule.meets(context):
+                rule.count()
+                return _apply(rule, dispatcher, context, frame, position)
+        return dispatcher.handle(context, frame, position)
+
+
+def _api_key(api: str | int) -> ApiKey:
+    try:
+        return ApiKey[api.upper()] if isinstance(api, str) else ApiKey(api)
+    except (KeyError, ValueError):
+        raise UsageError(f"{api!r} is not an API of this broker; there are {', '.join(key.name for key in ApiKey)}") from None
+
+
+def _apply(
+    rule: Fault, dispatcher: Dispatcher, context: RequestContext, frame: memoryview, position: int
+) -> Parts | PendingReply:
+    connection = context.connection
+    if rule.disconnect:
+        if rule.after:
+            dispatcher.handle(context, frame, position)
+        connection.close("a fault asked for it")
+        return NO_REPLY
+    if rule.error is not None:
+        request_class, response_class = message_classes(context.api_key)
+        request, _ = decode(request_class, context.api_version, bytes(frame[position:]))
+        return (frame_of(context, error_response(request, response_class, rule.error.code)),)
+    reply = context.pending_reply()
+    kept = memoryview(bytes(frame))
+
+    def handle_late() -> None:
+        if not connection.closed:
+            answer = dispatcher.handle(context, kept, position)
+            if answer is not reply:
+                reply.resolve(answer)  # type: ignore[arg-type]
+
+    dispatcher.loop.call_later(rule.delay_s, handle_late)
+    return reply
+
+
+def error_response(request: Request, response_class: type[Response], code: int) -> Response:
+    """A response to `request` in which every error code is `code`: topics and partitions mirror the request's."""
+    return _mirror(request, response_class, code)
+
+
+def _mirror(asked: Message | int | str | None, answer_class: type[Any], code: int) -> Any:
+    values: dict[str, Any] = {}
+    fields = {f.name: f for f in answer_class.SCHEMA}
+    if "error_code" in fields:
+        values["error_code"] = code
+    if isinstance(asked, int):
+        values |= {name: asked for name in _INDEXES if name in fields}
+    elif isinstance(asked, str):
+        values |= {name: asked for name in _NAMES if name in fields and fields[name].kind == "string"}
+    elif isinstance(asked, Message):
+        values |= _copied(asked, fields)
+        arrays = [f for f in answer_class.SCHEMA if f.array and not isinstance(f.kind, str)]
+        sources = [f for f in asked.SCHEMA if f.array and getattr(asked, f.name)]
+        for target, source in zip(arrays, sources, strict=False):
+            elements: Sequence[Any] = getattr(asked, source.name)
+            values[target.name] = [_mirror(element, target.kind, code) for element in elements]  # type: ignore[arg-type]
+    return answer_class(**values)
+
+
+def _copied(asked: Message, fields: dict[str, Field]) -> dict[str, Any]:
+    """Names and indexes that the answer repeats, whatever the two messages call them."""
+    own = {f.name for f in asked.SCHEMA}
+    copied = {name: getattr(asked, name) for name in own & fields.keys() if not fields[name].array}
+    copied.pop("error_code", None)
+    for family in (_NAMES[:3], _INDEXES):
+        source = next((name for name in family if name in own), None)
+        target = next((name for name in family if name in fields), None)
+        if source and target:
+            copied[target] = getattr(asked, source)
+    return copied
