@@ -1,0 +1,68 @@
+"""Walking the batches of an open segment file: headers only, or with their checksums.
+
+Large batches are stepped over with one small read each; runs of small ones are read in blocks.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from crc32c import crc32c
+
+from barnabas.errors import CorruptMessage
+from barnabas.log.disk import Disk
+from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, BatchHeader, read_header
+
+__all__ = ["scan_headers", "scan_verified"]
+
+_BLOCK: Final = 64 * 1024
+_SMALL_BATCH: Final = 4096
+_VERIFY_BLOCK: Final = 1024 * 1024
+
+
+def scan_headers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each whole batch in [position, end); stops in front of a torn or impossible one."""
+    block, block_start, small = b"", position, True
+    while end - position >= HEADER_SIZE:
+        at = position - block_start
+        if at + HEADER_SIZE > len(block):
+            block = disk.pread(fd, min(_BLOCK if small else HEADER_SIZE, end - position), position)
+            block_start, at = position, 0
+        try:
+            header = read_header(block, at)
+        except CorruptMessage:
+            return
+        size = header.size_bytes
+        if position + size > end:
+            return
+        yield position, header
+        position += size
+        small = size < _SMALL_BATCH
+
+
+def scan_verified(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """As `scan_headers`, and stops also in front of a batch whose checksum does not fit."""
+    block, block_start = memoryview(b""), position
+    while end - position >= HEADER_SIZE:
+        at = position - block_start
+        if at + HEADER_SIZE > len(block):
+            block, block_start, at = (
+                memoryview(disk.pread(fd, min(_VERIFY_BLOCK, end - position), position)),
+                position,
+                0,
+            )
+        try:
+            header = read_header(block, at)
+        except CorruptMessage:
+            return
+        size = header.size_bytes
+        if position + size > end:
+            return
+        if at + size > len(block):
+            block = memoryview(disk.pread(fd, min(max(size, _VERIFY_BLOCK), end - position), position))
+            block_start, at = position, 0
+            if size > len(block):
+                return
+        if crc32c(block[at + CHECKED_POSITION : at + size]) != header.crc:
+            return
+        yield position, header
+        position += size

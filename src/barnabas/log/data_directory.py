@@ -1,0 +1,213 @@
+"""One data directory: its lock, its identity, how its last process ended, and the logs in it.
+
+Files, with Kafka's names and formats except for the last: `.lock`, `meta.properties`, the offset checkpoints,
+`.kafka_cleanshutdown`, `barnabas-running` (JSON: the boot that the logs were last verified or written in).
+"""
+
+import base64
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from barnabas.errors import UsageError
+from barnabas.log.checkpoints import (
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_CHECKPOINT,
+    CorruptCheckpoint,
+    format_topic_id,
+    parse_topic_id,
+    read_clean_shutdown,
+    read_offset_checkpoint,
+    read_properties,
+    remove_clean_shutdown,
+    replace_file,
+    write_clean_shutdown,
+    write_offset_checkpoint,
+    write_properties,
+)
+from barnabas.log.recovery import LogState, Verification
+from barnabas.types import TopicPartition
+
+__all__ = [
+    "DELETE_SUFFIX",
+    "DataDirectory",
+    "deleted_directory_name",
+    "new_cluster_id",
+    "parse_directory_name",
+    "read_boot_id",
+]
+
+DELETE_SUFFIX: Final = "-delete"
+_RUNNING: Final = "barnabas-running"
+_NAME_MAX: Final = 255
+_METADATA_TOPIC: Final = "__cluster_metadata"
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+def read_boot_id() -> str:
+    """The kernel's name for this run of the machine; empty where there is none, which trusts nothing."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def new_cluster_id() -> str:
+    """A random id in Kafka's form: 22 characters of URL-safe Base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """`flights-3` is TopicPartition("flights", 3); None if the name is not that of a live log."""
+    topic, dash, partition = name.rpartition("-")
+    if not topic or not dash or not (partition.isascii() and partition.isdigit()):
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def deleted_directory_name(topic_partition: TopicPartition) -> str:
+    """Kafka's name for a log on its way out: `flights-3.<32 hex digits>-delete`, cut to what file systems take."""
+    ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+    return topic_partition.topic[: _NAME_MAX - len(ending)] + ending
+
+
+class DataDirectory:
+    """Opened means locked: a second broker gets a UsageError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.cluster_id = ""
+        self.directory_id: uuid.UUID | None = None
+        self._lock_fd = -1
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+
+    def open(self, *, cluster_id: str | None, node_id: int) -> None:
+        """Lock the directory, made if it is not there, and check that it belongs to this broker. Raises UsageError."""
+        try:
+            os.makedirs(self.path, exist_ok=True)
+            self._lock()
+            self._load_identity(cluster_id, node_id)
+        except OSError as error:
+            self.unlock()
+            raise UsageError(
+                f"data directory {self.path} cannot be used: {error.strerror}; give one that this user may write to"
+            ) from error
+        except UsageError:
+            self.unlock()
+            raise
+
+    def _lock(self) -> None:
+        fd = os.open(f"{self.path}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against a broker of ours, also in this process
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against Apache Kafka
+        except OSError as error:
+            os.close(fd)
+            raise UsageError(
+                f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
+                "stop that broker or give another directory"
+            ) from error
+        self._lock_fd = fd
+
+    def unlock(self) -> None:
+        """Let the next broker in."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+
+    def _load_identity(self, cluster_id: str | None, node_id: int) -> None:
+        path = f"{self.path}/{META_PROPERTIES}"
+        found = read_properties(path)
+        stored_node, stored_cluster = found.get("node.id", found.get("broker.id")), found.get("cluster.id")
+        if stored_node is not None and stored_node != str(node_id):
+            raise UsageError(f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory")
+        if stored_cluster and cluster_id and stored_cluster != cluster_id:
+            raise UsageError(
+                f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"
+            )
+        self.cluster_id = stored_cluster or cluster_id or new_cluster_id()
+        with contextlib.suppress(KeyError, ValueError):
+            self.directory_id = parse_topic_id(found["directory.id"])
+        if self.directory_id is None:
+            self.directory_id = uuid.uuid4()
+        wanted = found | {
+            "cluster.id": self.cluster_id,
+            "directory.id": format_topic_id(self.directory_id),
+            "node.id": str(node_id),
+            "version": "1",
+        }
+        if wanted != found:
+            write_properties(path, wanted)
+
+    # -- how the last process ended ------------------------------------------------------------------------------------
+
+    def states(self, boot_id: str) -> Callable[[TopicPartition], LogState]:
+        """What is known about each log before it is opened."""
+        trusted = self._same_boot(boot_id)
+        verification = Verification.TAIL if trusted else Verification.FULL
+        if read_clean_shutdown(self.path):
+            verification = Verification.NONE
+        recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
+        starts = self._checkpoint(LOG_START_CHECKPOINT)
+        high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+
+        def state(tp: TopicPartition) -> LogState:
+            recovery_point, start = recovery_points.get(tp, 0), starts.get(tp, 0)
+            return LogState(verification, trusted, recovery_point, start, high_watermarks.get(tp, 0))
+
+        return state
+
+    def _same_boot(self, boot_id: str) -> bool:
+        try:
+            with open(f"{self.path}/{_RUNNING}", encoding="utf-8") as file:
+                running = json.load(file)
+            return bool(boot_id) and running == self._running(boot_id)
+        except (OSError, ValueError):
+            return False
+
+    def _running(self, boot_id: str) -> dict[str, str]:
+        # a copy of the directory has another inode: what was being written while it was copied is not to be trusted
+        status = os.stat(self.path)
+        return {"bootId": boot_id, "directory": f"{status.st_dev}:{status.st_ino}"}
+
+    def mark_running(self, boot_id: str) -> None:
+        """All logs are verified: a crash of the process leaves them trustworthy up to their tails."""
+        remove_clean_shutdown(self.path)
+        replace_file(f"{self.path}/{_RUNNING}", json.dumps(self._running(boot_id)).encode())
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """All logs are closed."""
+        write_clean_shutdown(self.path, broker_epoch)
+
+    # -- logs and checkpoints ------------------------------------------------------------------------------------------
+
+    def log_directories(self) -> Iterator[tuple[TopicPartition, str]]:
+        """The live logs. Kafka's own metadata log is not ours to open."""
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                tp = parse_directory_name(entry.name)
+                if tp is not None and tp.topic != _METADATA_TOPIC and entry.is_dir():
+                    yield tp, entry.path
+
+    def deleted_directories(self) -> list[str]:
+        """Logs that were on their way out when the last process ended."""
+        return [f"{self.path}/{name}" for name in os.listdir(self.path) if name.endswith(DELETE_SUFFIX)]
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(f"{self.path}/{name}")
+        except CorruptCheckpoint:
+            return {}  # the logs are then read further than they had to be
+
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool) -> None:
+        """Replace an offset checkpoint unless it says the same already. Raises OSError."""
+        if self._written.get(name) != offsets:
+            write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync)
+            self._written[name] = offsets

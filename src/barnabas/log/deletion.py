@@ -1,0 +1,59 @@
+"""Files and directories that are out of use and wait for file.delete.delay.ms before they are removed.
+
+Removing a large file can take tens of milliseconds: `remove_due` may run in any thread.
+"""
+
+import contextlib
+import heapq
+import os
+import shutil
+import threading
+
+__all__ = ["DeletionQueue"]
+
+
+class DeletionQueue:
+    """Paths by the time when they are due."""
+
+    __slots__ = ("_heap", "_lock")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, str]] = []
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    def add(self, path: str, due_ms: int) -> None:
+        """Remove the file or directory at `due_ms` (wall clock) or later."""
+        with self._lock:
+            heapq.heappush(self._heap, (due_ms, path))
+
+    def rename_below(self, old_directory: str, new_directory: str) -> None:
+        """A directory that holds waiting files was renamed."""
+        prefix = old_directory + "/"
+        with self._lock:
+            self._heap = [
+                (due, new_directory + path[len(old_directory) :] if path.startswith(prefix) else path)
+                for due, path in self._heap
+            ]
+
+    def remove_due(self, now_ms: int) -> int:
+        """Remove what is due; returns how many. What cannot be removed is given up: the next start sees it again."""
+        count = 0
+        while True:
+            with self._lock:
+                if not self._heap or self._heap[0][0] > now_ms:
+                    return count
+                _, path = heapq.heappop(self._heap)
+            remove(path)
+            count += 1
+
+
+def remove(path: str) -> None:
+    """Remove a file or a directory with all in it, if it is there."""
+    if os.path.isdir(path):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,129 @@
+"""The file system as the log meets it: a handful of calls that a test can replace, and the bound on open files.
+
+A log with ten thousand partitions must not hold ten thousand descriptors and maps, so whatever holds one registers with
+a ResourcePool, which takes the least recently opened ones back. A file is closed when nobody names it any more: a slice on
+its way to a socket keeps its OpenFile alive, so a descriptor number is never used again under a reader.
+"""
+
+import os
+import resource
+from typing import Final, Protocol
+
+from barnabas.records.file_slice import FileSlice
+
+__all__ = ["Disk", "Evictable", "HeldSlice", "OpenFile", "ResourcePool", "default_pool_limit", "fsync_directory"]
+
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_MIN_POOL: Final = 64
+
+
+class Disk:
+    """The calls that the log makes on open files. A simulated disk overrides what it wants to make fail."""
+
+    __slots__ = ()
+
+    pwritev = staticmethod(os.pwritev)
+    pwrite = staticmethod(os.pwrite)
+    pread = staticmethod(os.pread)
+    ftruncate = staticmethod(os.ftruncate)
+    fdatasync = staticmethod(os.fdatasync)
+
+    def open(self, path: str) -> int:
+        """A descriptor for reading and writing; the file is made if it is not there."""
+        return os.open(path, _OPEN_FLAGS, 0o644)
+
+    def write_fully(self, fd: int, data: bytes, position: int) -> None:
+        """Write all of `data` at `position`; raises OSError when the disk takes less."""
+        written = self.pwrite(fd, data, position)
+        while written < len(data):
+            more = self.pwrite(fd, data[written:], position + written)
+            if more == 0:
+                raise OSError(f"the disk takes no more than {written} of {len(data)} bytes")
+            written += more
+
+
+class OpenFile:
+    """A descriptor that is closed when the last holder lets go of it."""
+
+    __slots__ = ("fd",)
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def __del__(self) -> None:
+        os.close(self.fd)
+
+
+class HeldSlice(FileSlice):
+    """A FileSlice that keeps its file open: the descriptor outlives deletion and eviction of the segment."""
+
+    __slots__ = ("file",)
+    file: OpenFile
+
+    def __init__(self, file: OpenFile, position: int, size: int) -> None:
+        _set_slot(self, "fd", file.fd)
+        _set_slot(self, "position", position)
+        _set_slot(self, "size", size)
+        _set_slot(self, "file", file)
+
+
+_set_slot = object.__setattr__  # FileSlice is frozen
+
+
+class Evictable(Protocol):
+    """Holds a descriptor (or a map, which costs one as well) that can be opened again when needed."""
+
+    recently_used: bool
+
+    def release(self) -> None:
+        """Let go of the descriptor. Nothing is lost: the next use opens it again."""
+
+
+class ResourcePool:
+    """At most `limit` descriptors: a new one takes the place of the oldest that was not used since the last look.
+
+    Second chance rather than strict recency: a use only sets a flag, which is all that an append can afford.
+    """
+
+    __slots__ = ("_members", "limit")
+
+    def __init__(self, limit: int) -> None:
+        assert limit > 0, limit
+        self.limit = limit
+        self._members: dict[Evictable, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, member: Evictable) -> None:
+        """Register a holder that has just opened its descriptor."""
+        while len(self._members) >= self.limit:
+            oldest = next(iter(self._members))
+            del self._members[oldest]
+            if oldest.recently_used:
+                oldest.recently_used = False
+                self._members[oldest] = None
+            else:
+                oldest.release()
+        self._members[member] = None
+
+    def discard(self, member: Evictable) -> None:
+        """Forget a holder that has let go by itself."""
+        self._members.pop(member, None)
+
+
+def default_pool_limit() -> int:
+    """Half of the descriptors that the process may have: the other half is for connections."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 16
+    return min(max(_MIN_POOL, soft // 2), 1 << 16)
+
+
+def fsync_directory(path: str) -> None:
+    """Make created, renamed and deleted names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

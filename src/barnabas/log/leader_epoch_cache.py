@@ -1,0 +1,93 @@
+"""Which leader epoch began at which offset of a log: `leader-epoch-checkpoint`, kept in memory as well.
+
+Followers cut their logs by it: with the entries (0, 0), (3, 100), epoch 0 ended at 100, and so did 1 and 2.
+"""
+
+from bisect import bisect_right
+
+from barnabas.log.checkpoints import CorruptCheckpoint, read_epoch_checkpoint, write_epoch_checkpoint
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET
+
+__all__ = ["LeaderEpochCache"]
+
+
+class LeaderEpochCache:
+    """Epochs and start offsets, both growing."""
+
+    __slots__ = ("_epochs", "_offsets", "latest", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._epochs: list[int] = []
+        self._offsets: list[int] = []
+        self.latest: int = NO_LEADER_EPOCH
+        """The epoch of the last batch, -1 for a log without any."""
+
+    def load(self) -> None:
+        """Read the file. One that is damaged counts as empty: recovery enters the epochs that it finds in batches."""
+        try:
+            entries = read_epoch_checkpoint(self.path)
+        except CorruptCheckpoint:
+            entries = []
+        self._set(entries)
+
+    def _set(self, entries: list[tuple[int, int]]) -> None:
+        self._epochs = [epoch for epoch, _ in entries]
+        self._offsets = [offset for _, offset in entries]
+        self.latest = self._epochs[-1] if entries else NO_LEADER_EPOCH
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """(epoch, start_offset), oldest first."""
+        return list(zip(self._epochs, self._offsets, strict=True))
+
+    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+        """Batches from `start_offset` on are of this epoch. Entries that this contradicts are dropped, as in Kafka."""
+        if epoch == self.latest or epoch < 0:
+            return
+        kept = [(e, o) for e, o in self.entries if e < epoch and o < start_offset]
+        self._set([*kept, (epoch, start_offset)])
+        if write:
+            self.write(sync=False)
+
+    def write(self, *, sync: bool) -> None:
+        """Bring the entries to the file. Recovery finds lost ones in the batches, so appends need not wait for a sync."""
+        write_epoch_checkpoint(self.path, self.entries, sync=sync)
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(the largest epoch at or below the one asked for, the offset where it ended); (-1, -1) if that is unknown."""
+        if epoch < 0 or epoch > self.latest or not self._epochs:
+            return NO_LEADER_EPOCH, NO_OFFSET
+        if epoch == self.latest:
+            return epoch, log_end_offset
+        after = bisect_right(self._epochs, epoch)
+        # before the first known epoch the answer is its start: nothing below it is known to differ
+        found = self._epochs[after - 1] if after else epoch
+        return found, self._offsets[after]
+
+    def epoch_for(self, offset: int) -> int:
+        """The epoch of the batch at an offset, -1 if it is older than all known ones."""
+        slot = bisect_right(self._offsets, offset) - 1
+        return self._epochs[slot] if slot >= 0 else NO_LEADER_EPOCH
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`: drop the epochs that began there or later."""
+        kept = [(epoch, offset) for epoch, offset in self.entries if offset < end_offset]
+        if len(kept) < len(self._epochs):
+            self._set(kept)
+            self.write(sync=False)
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now starts at `start_offset`: the epoch in force there begins there, older ones go."""
+        first = bisect_right(self._offsets, start_offset) - 1
+        if first >= 0 and (first or self._offsets[0] < start_offset):
+            entries = self.entries[first:]
+            entries[0] = (entries[0][0], start_offset)
+            self._set(entries)
+            self.write(sync=False)
+
+    def clear(self) -> None:
+        """Forget all."""
+        if self._epochs:
+            self._set([])
+            self.write(sync=False)

@@ -1,0 +1,691 @@
+"""The log of one partition: segments in order, the marks, the producers and the leader epochs.
+
+Everything here is a plain call on one thread; what may block on the device (fsync, removing large files) is handed out as a
+value that any thread may run: see `flush.FlushTask` and `deletion.DeletionQueue`.
+"""
+
+import contextlib
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from barnabas.clock import Clock
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from barnabas.log import retention, search
+from barnabas.log.checkpoints import write_partition_metadata
+from barnabas.log.deletion import DeletionQueue
+from barnabas.log.disk import Disk, ResourcePool
+from barnabas.log.flush import FlushTask, prepare_flush
+from barnabas.log.leader_epoch_cache import LeaderEpochCache
+from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
+from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateManager
+from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
+from barnabas.log.transaction_index import AbortedTransaction
+from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, MAGIC, PREFIX, BatchHeader, Buffer
+from barnabas.records.reader import read_records
+from barnabas.records.validation import ValidatedBatch, validate_replicated
+from barnabas.types import NO_TIMESTAMP, TopicPartition
+
+__all__ = ["Log", "UnexpectedAppendOffset"]
+
+_SNAPSHOT_DEBT_MAX: Final = 16 * 1024 * 1024
+"""After so many bytes a snapshot of the producers is due; a batch counts for _BATCH_DEBT more, a producer for _PRODUCER_DEBT.
+It bounds the walk over headers with which a restart finds the producers' state again."""
+_BATCH_DEBT: Final = 2048
+_PRODUCER_DEBT: Final = 4096
+
+_pack_prefix = PREFIX.pack
+
+
+class UnexpectedAppendOffset(Exception):
+    """A follower was given batches that begin below its log's end."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class Log:
+    """Appends, reads, cuts. Made by `recovery.load_log` or `Log.create`.
+
+    `offsets` are the marks; `recovery_point` is the offset below which all is on the device. `config` may be replaced.
+    """
+
+    __slots__ = (
+        "_active",
+        "_bases",
+        "_clock",
+        "_config",
+        "_deletions",
+        "_disk",
+        "_flush_messages",
+        "_high_watermark_place",
+        "_pool",
+        "_segment_bytes",
+        "_segments",
+        "_snapshot_debt",
+        "_tail_dirty",
+        "_truncations",
+        "directory",
+        "last_flush_ms",
+        "leader_epochs",
+        "new_files",
+        "offline_reason",
+        "offsets",
+        "producers",
+        "recovery_point",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        segments: list[LogSegment],
+        offsets: LogOffsets,
+        leader_epochs: LeaderEpochCache,
+        producers: ProducerStateManager,
+        recovery_point: int,
+        clock: Clock,
+        disk: Disk,
+        pool: ResourcePool,
+        deletions: DeletionQueue,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
+        assert segments, "a log has at least its active segment"
+        offsets.check()
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.offsets = offsets
+        self.leader_epochs = leader_epochs
+        self.producers = producers
+        self.recovery_point = recovery_point
+        self.last_flush_ms = clock.wall_ms()
+        self.new_files = False
+        self.offline_reason: str | None = None
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._active = segments[-1]
+        self._clock = clock
+        self._disk = disk
+        self._pool = pool
+        self._deletions = deletions
+        self._high_watermark_place: tuple[LogSegment, int] | None = None
+        self._snapshot_debt = 0
+        self._tail_dirty = False
+        self._truncations = 0
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.offsets})"
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._segment_bytes = config.segment_bytes
+        self._flush_messages = config.flush_messages
+        for segment in self._segments[-1:]:
+            segment.configure(config)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.offsets.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Transactions below are decided: the end of what read_committed consumers see."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """All replicas in sync have what is below: the end of what consumers see."""
+        return self.offsets.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.offsets.log_end_offset
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """Oldest first; the last one is the active segment."""
+        return tuple(self._segments)
+
+    @property
+    def active_segment(self) -> LogSegment:
+        """Where appends go."""
+        return self._active
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments' batches; indexes are not counted, as in Kafka."""
+        return sum(segment.size for segment in self._segments)
+
+    @property
+    def clock(self) -> Clock:
+        """What the log reads the time from."""
+        return self._clock
+
+    @property
+    def disk(self) -> Disk:
+        """What the log reads and writes through."""
+        return self._disk
+
+    @property
+    def truncations(self) -> int:
+        """How often records were cut off the end: a flush that began before is void."""
+        return self._truncations
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """The producers whose sequences the log knows."""
+        return list(self.producers.producers.values())
+
+    def set_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Give a log from before topic ids, or one whose metadata file was lost, its topic's id."""
+        self.topic_id = topic_id
+        write_partition_metadata(self.directory, topic_id)
+
+    # -- appending -----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self, batch: ValidatedBatch, leader_epoch: int, *, origin: Literal["client", "coordinator"] = "client"
+    ) -> AppendInfo:
+        """Give the batch the next offsets and write it.
+
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
+        RecordListTooLarge (larger than a segment), KafkaStorageError (the disk did not take it: nothing has changed).
+        """
+        header = batch.header
+        payload = batch.payload
+        size = len(payload)
+        offsets = self.offsets
+        base_offset = offsets.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        marker: EndMarker | None = None
+        if header.producer_id >= 0:
+            if header.is_control:
+                marker = read_end_marker(payload)
+                self.producers.check_marker(header, marker)
+            elif (duplicate := self._check_producer(header, origin)) is not None:
+                return duplicate
+        epochs = self.leader_epochs
+        if leader_epoch != epochs.latest:
+            assert leader_epoch > epochs.latest, f"{self}: append in epoch {leader_epoch} after {epochs.latest}"
+            epochs.assign(leader_epoch, base_offset)
+        segment = self._active
+        if (
+            segment.size + size > self._segment_bytes
+            or batch.max_timestamp > segment.roll_after_timestamp
+            or segment.index_entries_left <= 0
+            or last_offset - segment.base_offset > OFFSET_DELTA_MAX
+        ):
+            segment = self._roll_for(size, base_offset, last_offset, batch.max_timestamp)
+        if self._tail_dirty or self.offline_reason is not None:
+            self._check_writable()
+        prefix = _pack_prefix(base_offset, header.batch_length, leader_epoch, MAGIC, header.crc)
+        try:
+            rest = memoryview(payload)[CHECKED_POSITION:]
+            segment.append((prefix, rest), size, last_offset, batch.max_timestamp)
+        except SegmentWriteFailed as error:
+            raise self._write_failed(error) from error
+        if header.producer_id >= 0:
+            self._note_producer(header, base_offset, marker, segment)
+        offsets.advance_log_end(last_offset + 1)
+        self._snapshot_debt += size + _BATCH_DEBT
+        if self._snapshot_debt > _SNAPSHOT_DEBT_MAX:
+            self._snapshot_if_due()
+        if last_offset - self.recovery_point >= self._flush_messages - 1:
+            self.flush()
+        append_time = batch.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
+        return AppendInfo(base_offset, last_offset, append_time, offsets.log_start_offset, False)
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo:
+        """Write batches as the leader has them, offsets and epochs included; a torn one at the end is left out.
+
+        Raises UnexpectedAppendOffset, CorruptMessage, KafkaStorageError.
+        """
+        batches = validate_replicated(records)
+        end = self.offsets.log_end_offset
+        if not batches:
+            return AppendInfo(end, end - 1, NO_TIMESTAMP, self.offsets.log_start_offset, False)
+        first, last = batches[0][0], batches[-1][0]
+        expected = end
+        for header, _ in batches:
+            if header.base_offset < expected:
+                message = f"{self.topic_partition}: batch at {header.base_offset}, the next offset is {expected}"
+                raise UnexpectedAppendOffset(message, first.base_offset, last.last_offset)
+            expected = header.next_offset
+        self._check_writable()
+        position, view = 0, memoryview(records)
+        while batches:
+            run = self._next_run(batches)
+            size = sum(len(data) for _, data in run)
+            self._append_run([header for header, _ in run], view[position : position + size])
+            position += size
+            del batches[: len(run)]
+        if last.last_offset - self.recovery_point >= self._flush_messages - 1:
+            self.flush()
+        return AppendInfo(first.base_offset, last.last_offset, NO_TIMESTAMP, self.offsets.log_start_offset, False)
+
+    def _next_run(self, batches: list[tuple[BatchHeader, memoryview]]) -> list[tuple[BatchHeader, memoryview]]:
+        """As many batches as fit into the active segment; at least one, after a roll if there has to be one."""
+        header, data = batches[0]
+        segment = self._roll_for(len(data), header.base_offset, header.last_offset, header.max_timestamp)
+        room = self._segment_bytes - segment.size
+        count = 0
+        for header, data in batches:
+            room -= len(data)
+            if count and (room < 0 or not segment.can_hold_offset(header.last_offset)):
+                break
+            count += 1
+        return batches[:count]
+
+    def _append_run(self, headers: list[BatchHeader], data: memoryview) -> None:
+        markers = {}
+        position = 0
+        for header in headers:
+            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.is_control and header.producer_id >= 0:
+                markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
+            position += header.size_bytes
+        segment = self._active
+        try:
+            segment.append_run(data, [WrittenBatch(h.last_offset, h.max_timestamp, h.size_bytes) for h in headers])
+        except SegmentWriteFailed as error:
+            raise self._write_failed(error) from error
+        for header in headers:
+            if header.producer_id >= 0:
+                self._note_producer(header, header.base_offset, markers.get(header.base_offset), segment)
+        self.offsets.advance_log_end(headers[-1].next_offset)
+        self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
+        self._snapshot_if_due()
+
+    def _check_producer(self, header: BatchHeader, origin: str) -> AppendInfo | None:
+        producers = self.producers
+        if origin == "client" and (batch := producers.find_duplicate(header)) is not None:
+            start = self.offsets.log_start_offset
+            return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, start, True)
+        producers.check(header, check_sequence=origin == "client")
+        return None
+
+    def _note_producer(
+        self, header: BatchHeader, base_offset: int, marker: EndMarker | None, segment: LogSegment
+    ) -> None:
+        if marker is None:
+            if not header.is_control:
+                self.producers.update(header, base_offset)
+            return
+        completed = self.producers.end_transaction(header, base_offset, marker)
+        if completed is not None and completed.aborted:
+            segment.transaction_index.append(
+                AbortedTransaction(
+                    completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
+                )
+            )
+
+    def _check_writable(self) -> None:
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self.topic_partition} takes no more writes: {self.offline_reason}")
+        if self._tail_dirty and not self._active.cut_tail():
+            raise KafkaStorageError(f"{self.topic_partition}: the disk does not remove the rest of a failed write")
+        self._tail_dirty = False
+
+    def _write_failed(self, error: SegmentWriteFailed) -> KafkaStorageError:
+        self._tail_dirty = not error.tail_is_clean
+        return KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}")
+
+    def update_high_watermark(self, offset: int) -> int:
+        """All replicas in sync have the records below `offset`; returns the mark, which never moves back."""
+        offsets = self.offsets
+        if offset > offsets.log_end_offset:
+            offset = offsets.log_end_offset
+        if offset <= offsets.high_watermark:
+            return offsets.high_watermark
+        stable = offset
+        if self.producers.has_transactions:
+            unstable = self.producers.first_unstable_offset(offset)
+            if unstable is not None and unstable < offset:
+                stable = max(unstable, offsets.last_stable_offset)
+        offsets.advance_high_watermark(offset, stable)
+        self._high_watermark_place = None
+        return offset
+
+    # -- rolling -------------------------------------------------------------------------------------------------------
+
+    def _roll_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> LogSegment:
+        if size > self._segment_bytes:
+            raise RecordListTooLarge(
+                f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is {self._segment_bytes}"
+            )
+        segment = self._active
+        if segment.size + size <= self._segment_bytes and segment.can_hold_offset(last_offset):
+            if not segment.size or (
+                segment.index_entries_left > 0 and not segment.is_due(self._clock.wall_ms(), max_timestamp)
+            ):
+                return segment
+        return self.roll(base_offset)
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Begin a new segment if segment.ms has passed since the first record of the active one."""
+        if self._active.is_due(now_ms, now_ms):
+            self.roll()
+            return True
+        return False
+
+    def roll(self, base_offset: int = 0) -> LogSegment:
+        """Begin a new segment at the log's end, or at `base_offset` above it. Raises KafkaStorageError.
+
+        An empty active segment that begins there already is kept.
+        """
+        base_offset = max(base_offset, self.offsets.log_end_offset)
+        active = self._active
+        if active.base_offset == base_offset:
+            return active
+        try:
+            if active.size:
+                active.seal()
+            segment = LogSegment(
+                self.directory,
+                base_offset,
+                self._config,
+                disk=self._disk,
+                pool=self._pool,
+                created_ms=self._clock.wall_ms(),
+            )
+            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+        except OSError as error:
+            message = f"{self.topic_partition} in {self.directory}: no new segment: {error.strerror}"
+            raise KafkaStorageError(message) from error
+        self.new_files = True
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self._active = segment
+        if not active.size:
+            self._drop_segments([active])
+        self.take_snapshot()
+        return segment
+
+    def take_snapshot(self, *, sync: bool = False) -> None:
+        """Write the producers' state at the log's end. A failure only makes the next restart walk further."""
+        self._snapshot_debt = 0
+        with contextlib.suppress(OSError):
+            self.producers.take_snapshot(self.offsets.log_end_offset, self._bases, sync=sync)
+
+    def _snapshot_if_due(self) -> None:
+        if self._snapshot_debt > _SNAPSHOT_DEBT_MAX + _PRODUCER_DEBT * len(self.producers.producers):
+            self.take_snapshot()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, fetch_offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> LogRead:
+        """Whole batches from the one that contains `fetch_offset` on, below `upper_bound`, of one segment.
+
+        At most `max_bytes`, which may cut the last batch, unless `min_one_message` asks for a whole first one.
+        Raises OffsetOutOfRange outside [log_start_offset, log_end_offset], KafkaStorageError if the disk fails.
+        """
+        offsets = self.offsets
+        end_offset = offsets.log_end_offset
+        if fetch_offset > end_offset or fetch_offset < offsets.log_start_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} has offsets {offsets.log_start_offset} to {end_offset}, not {fetch_offset}"
+            )
+        if fetch_offset >= upper_bound or fetch_offset == end_offset:
+            return EMPTY_READ
+        segment = self._active
+        try:
+            if fetch_offset >= segment.base_offset:
+                found = segment.locate(fetch_offset)
+            else:
+                segment, found = self._locate(fetch_offset)
+            if found is None:
+                return EMPTY_READ
+            position, first_size = found
+            if upper_bound >= end_offset:
+                size = segment.size - position
+            else:
+                size = self._end_position(segment, upper_bound) - position
+            if size > max_bytes:
+                size = first_size if min_one_message and first_size > max_bytes else max_bytes
+            if size <= 0:
+                return EMPTY_READ
+            return LogRead(segment.slice(position, size), size)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+
+    def _locate(self, offset: int) -> tuple[LogSegment, tuple[int, int] | None]:
+        """The segment and place of the batch; the following segments hold it if compaction removed the end of one."""
+        slot = max(bisect_right(self._bases, offset) - 1, 0)
+        for segment in self._segments[slot:]:
+            if (found := segment.locate(offset)) is not None:
+                return segment, found
+        return self._active, None
+
+    def _end_position(self, segment: LogSegment, upper_bound: int) -> int:
+        """Where the batch that contains `upper_bound` begins, at most the segment's end."""
+        if upper_bound == self.offsets.high_watermark:
+            place = self._high_watermark_place
+            if place is None:
+                place = self._high_watermark_place = self._place_of(upper_bound)
+            end_segment, position = place
+        else:
+            end_segment, position = self._place_of(upper_bound)
+        if end_segment is segment:
+            return position
+        return segment.size if segment.base_offset < end_segment.base_offset else 0
+
+    def _place_of(self, offset: int) -> tuple[LogSegment, int]:
+        segment, found = self._locate(offset)
+        return segment, found[0] if found else segment.size
+
+    def headers_from(self, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
+        """(segment, position, header) of the batches from the one that contains `offset` on."""
+        segment, found = self._locate(offset)
+        if found is None:
+            return
+        position = found[0]
+        for current in self._segments[self._segments.index(segment) :]:
+            for at, header in current.headers(position):
+                yield current, at, header
+            position = 0
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records or their marker in [fetch_offset, upper_bound)."""
+        found: list[AbortedTransaction] = []
+        slot = max(bisect_right(self._bases, fetch_offset) - 1, 0)
+        for segment in self._segments[slot:]:
+            if (index := segment.transaction_index_if_any()) is not None:
+                aborted, complete = index.collect(fetch_offset, upper_bound)
+                found += aborted
+                if complete:
+                    break
+        return found
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at or after `timestamp` (ms). Reads the batch that holds it."""
+        return search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp, the first of them if there are several; None for an empty log."""
+        return search.max_timestamp(self._segments, self.offsets.log_start_offset)
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch at or below `epoch`, where it ended); (-1, -1) if the log cannot say."""
+        return self.leader_epochs.end_offset_for(epoch, self.offsets.log_end_offset)
+
+    # -- cutting -------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop the records from `offset` on; False if there are none. Raises KafkaStorageError.
+
+        A batch that contains `offset` goes whole: `[10,10][11,30][31,100]` cut at 31 or 35 ends at 31.
+        """
+        if offset >= self.offsets.log_end_offset:
+            return False
+        if offset < self._bases[0]:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self._truncations += 1
+        try:
+            keep = bisect_right(self._bases, offset)
+            dropped = self._segments[keep:]
+            del self._segments[keep:], self._bases[keep:]
+            self._active = active = self._segments[-1]
+            self._drop_segments(dropped)
+            end = min([offset, *(h.base_offset for _, _, h in self._batch_at(active, offset))])
+            active.truncate_to(offset)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+        active.configure(self._config)
+        self._high_watermark_place = None
+        if end < self.offsets.log_start_offset:
+            end = self.offsets.log_start_offset
+        self.offsets.truncate(end)
+        self.recovery_point = min(self.recovery_point, end)
+        self.leader_epochs.truncate_from_end(end)
+        self.rebuild_producers()
+        return True
+
+    def _batch_at(self, segment: LogSegment, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
+        found = segment.locate(offset)
+        if found is not None:
+            position, header = next(segment.headers(found[0]))
+            yield segment, position, header
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop all records; the next one gets `offset`. Raises KafkaStorageError."""
+        self._truncations += 1
+        segment = LogSegment(
+            self.directory, offset, self._config, disk=self._disk, pool=self._pool, created_ms=self._clock.wall_ms()
+        )
+        try:
+            self._drop_segments(self._segments)
+            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+        self.new_files = True
+        self._segments, self._bases, self._active = [segment], [offset], segment
+        self._high_watermark_place = None
+        self.offsets.restart(offset)
+        self.recovery_point = offset
+        self.leader_epochs.clear()
+        self.producers.clear(offset)
+        self.producers.remove_all_snapshots()
+
+    def rebuild_producers(self) -> None:
+        """Find the producers' state again from the newest snapshot and the headers behind it."""
+        producers, end = self.producers, self.offsets.log_end_offset
+        producers.load(self.offsets.log_start_offset, end, self._clock.wall_ms())
+        if producers.producers:
+            search.refill_batches(self._segments, producers)
+        if producers.end_offset < end:
+            for segment, position, header in self.headers_from(producers.end_offset):
+                if header.producer_id >= 0 and header.base_offset >= producers.end_offset:
+                    if not header.is_control:
+                        producers.update(header, header.base_offset)
+                    elif header.record_count > 0:
+                        marker = read_end_marker(segment.read(position, header.size_bytes))
+                        producers.end_transaction(header, header.base_offset, marker)
+            producers.end_offset = end
+        if producers.has_transactions:
+            producers.first_unstable_offset(self.offsets.high_watermark)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log's start to `before_offset`; returns the start. Raises OffsetOutOfRange above the high watermark."""
+        if before_offset > self.offsets.high_watermark or before_offset < 0:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: records up to {self.offsets.high_watermark} can be deleted, not to {before_offset}"
+            )
+        self.advance_log_start(before_offset)
+        return self.offsets.log_start_offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are no longer part of the log. Does nothing if the log starts there or later."""
+        if offset <= self.offsets.log_start_offset:
+            return
+        self.offsets.advance_log_start(offset)
+        self.leader_epochs.truncate_from_start(offset)
+        self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Drop the segments that retention.ms, retention.bytes or the log's start leave behind; returns how many."""
+        count = retention.count_deletable(self._segments, self._config, self.offsets, now_ms)
+        if not count:
+            return 0
+        if count == len(self._segments):
+            self.roll()
+        old = self._segments[:count]
+        del self._segments[:count], self._bases[:count]
+        self.advance_log_start(self._bases[0])
+        self._high_watermark_place = None
+        self._drop_segments(old)
+        return count
+
+    def _drop_segments(self, segments: list[LogSegment]) -> None:
+        """Take the files out of the log now, remove them after file.delete.delay.ms."""
+        due_ms = self._clock.wall_ms() + self._config.file_delete_delay_ms
+        for segment in segments:
+            for path in segment.mark_deleted():
+                self._deletions.add(path, due_ms)
+
+    # -- flushing and closing ------------------------------------------------------------------------------------------
+
+    def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
+        """What has to be synced for all below `up_to` (the log's end) to be durable; None if it is already."""
+        return prepare_flush(self, self.offsets.log_end_offset if up_to is None else up_to)
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Sync the files and advance the recovery point. Raises KafkaStorageError, after which the log takes no writes."""
+        task = self.prepare_flush(up_to)
+        if task is not None:
+            task.run()
+            task.complete()
+
+    def rename_directory(self, directory: str) -> None:
+        """The directory was renamed: later opens use the new name."""
+        self.directory = directory
+        for segment in self._segments:
+            segment.rename_directory(directory)
+        self.producers.rename_directory(directory)
+        self.leader_epochs.path = f"{directory}/leader-epoch-checkpoint"
+
+    def close(self, *, flush: bool = True) -> None:
+        """Complete the files and let go of them. Raises KafkaStorageError. Slices in flight stay readable."""
+        try:
+            self._active.seal()
+            if self.producers.end_offset or self.offsets.log_end_offset:
+                self.take_snapshot(sync=flush)
+            if flush:
+                self.flush()
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of all files without completing anything, as a crash would."""
+        for segment in self._segments:
+            segment.close()
+
+
+def read_end_marker(batch: Buffer) -> EndMarker:
+    """What the control record of a batch says. Raises CorruptMessage if it is not the end of a transaction."""
+    records = read_records(batch, check_crc=False)
+    key, value = (records[0].key, records[0].value) if records else (None, None)
+    if key is None or value is None or len(key) < 4 or len(value) < 6 or key[2:4] not in (b"\0\0", b"\0\1"):
+        raise CorruptMessage(f"a control batch of {len(batch)} bytes (header {HEADER_SIZE}) holds no end marker")
+    return EndMarker(key[2:4] == b"\0\1", int.from_bytes(value[2:6], "big", signed=True))

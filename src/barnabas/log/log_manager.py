@@ -1,0 +1,285 @@
+"""All logs of a broker: opening, creating and deleting them, and what has to be done to them from time to time.
+
+The periodic functions are plain calls for a scheduler; those that may block on the device say so and have a variant that
+hands the blocking part out.
+"""
+
+import os
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from barnabas.clock import Clock
+from barnabas.config.log_config import LONG_MAX, LogConfig
+from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_CHECKPOINT
+from barnabas.log.data_directory import DataDirectory, deleted_directory_name, read_boot_id
+from barnabas.log.deletion import DeletionQueue
+from barnabas.log.disk import Disk, ResourcePool, default_pool_limit
+from barnabas.log.flush import FlushTask
+from barnabas.log.log import Log
+from barnabas.log.producer_state import DEFAULT_PRODUCER_EXPIRATION_MS
+from barnabas.log.recovery import LogEnvironment, LogState, ProgressCallback, create_log, load_log
+from barnabas.types import TopicPartition
+
+__all__ = ["LogManager"]
+
+
+class LogManager:
+    """The logs by partition. `startup` comes first, `shutdown` last; in between all calls are on one thread."""
+
+    def __init__(
+        self,
+        data_dirs: Sequence[str | os.PathLike[str]],
+        clock: Clock,
+        *,
+        disk: Disk | None = None,
+        boot_id: str | None = None,
+        open_files_max: int | None = None,
+        producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS,
+        recovery_threads: int = 1,
+    ) -> None:
+        assert data_dirs, "a broker needs a data directory"
+        self.directories = [DataDirectory(os.fspath(path)) for path in data_dirs]
+        self._clock = clock
+        self._boot_id = read_boot_id() if boot_id is None else boot_id
+        self._recovery_threads = recovery_threads
+        self._deletions = DeletionQueue()
+        self._environment = LogEnvironment(
+            clock,
+            disk or Disk(),
+            ResourcePool(open_files_max or default_pool_limit()),
+            self._deletions,
+            producer_expiration_ms,
+        )
+        self._logs: dict[TopicPartition, Log] = {}
+        self._home: dict[TopicPartition, DataDirectory] = {}
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    @property
+    def cluster_id(self) -> str:
+        """What meta.properties says, known after `startup`."""
+        return self.directories[0].cluster_id
+
+    def startup(
+        self,
+        config_for: Callable[[str], LogConfig],
+        *,
+        node_id: int,
+        cluster_id: str | None = None,
+        progress: ProgressCallback | None = None,
+    ) -> None:
+        """Lock the directories and open all logs, recovering what a crash left. Raises UsageError.
+
+        `config_for` gives a topic's settings by its name. Without a `cluster_id` the one of an existing directory holds, or
+        a new one is made.
+        """
+        opened: list[DataDirectory] = []
+        try:
+            for directory in self.directories:
+                directory.open(cluster_id=cluster_id, node_id=node_id)
+                opened.append(directory)
+                cluster_id = directory.cluster_id
+            self._load_all(config_for, progress)
+            for directory in self.directories:
+                directory.mark_running(self._boot_id)
+        except OSError as error:
+            self._abandon(opened)
+            raise UsageError(
+                f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}"
+            ) from error
+        except BaseException:
+            self._abandon(opened)
+            raise
+
+    def _abandon(self, opened: Iterable[DataDirectory]) -> None:
+        for log in self._logs.values():
+            log.release()
+        self._logs.clear()
+        for directory in opened:
+            directory.unlock()
+
+    def _load_all(self, config_for: Callable[[str], LogConfig], progress: ProgressCallback | None) -> None:
+        jobs: list[tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]] = []
+        for directory in self.directories:
+            states = directory.states(self._boot_id)
+            jobs += [(tp, path, directory, states) for tp, path in directory.log_directories()]
+            for path in directory.deleted_directories():
+                self._deletions.add(path, self._clock.wall_ms())
+
+        def load(job: tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]) -> Log:
+            tp, path, _, states = job
+            return load_log(path, tp, config_for(tp.topic), self._environment, states(tp))
+
+        with ThreadPoolExecutor(self._recovery_threads) if self._recovery_threads > 1 else _Inline() as executor:
+            for (tp, path, directory, _), log in zip(jobs, executor.map(load, jobs), strict=True):
+                if tp in self._logs:
+                    raise UsageError(f"{path} and {self._logs[tp].directory} hold the same partition; move one away")
+                self._logs[tp], self._home[tp] = log, directory
+                if progress is not None:
+                    progress(len(self._logs), len(jobs), tp)
+
+    def shutdown(self, *, flush: bool = True, broker_epoch: int = -1) -> None:
+        """Close all logs and say so in the directories. May block: with `flush` all is on the device afterwards.
+
+        Without it (tests) the logs stay trusted until the machine goes down. Raises KafkaStorageError after all that could
+        be closed is closed; the directory is then not marked as clean.
+        """
+        failure: KafkaStorageError | None = None
+        for log in self._logs.values():
+            try:
+                log.close(flush=flush)
+            except KafkaStorageError as error:
+                failure = error
+        try:
+            if failure is None:
+                self.checkpoint_recovery_points()
+                self.checkpoint_log_start_offsets()
+                self.checkpoint_high_watermarks()
+                for directory in self.directories:
+                    directory.mark_clean(broker_epoch)
+        except OSError as error:
+            failure = KafkaStorageError(f"{error.filename}: {error.strerror}")
+        finally:
+            for directory in self.directories:
+                directory.unlock()
+        if failure is not None:
+            raise failure
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """All live logs."""
+        return self._logs
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        """The log, None if there is none."""
+        return self._logs.get(topic_partition)
+
+    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Log:
+        """A new log in the directory with the fewest, or the existing one. Raises KafkaStorageError."""
+        log = self._logs.get(topic_partition)
+        if log is not None:
+            log.config = config
+            if topic_id is not None and log.topic_id is None:
+                log.set_topic_id(topic_id)
+            return log
+        directory = self._emptiest()
+        path = f"{directory.path}/{topic_partition}"
+        try:
+            log = create_log(path, topic_partition, config, self._environment, topic_id)
+        except OSError as error:
+            raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
+        self._logs[topic_partition], self._home[topic_partition] = log, directory
+        return log
+
+    def _emptiest(self) -> DataDirectory:
+        if len(self.directories) == 1:
+            return self.directories[0]
+        homes = list(self._home.values())
+        return min(self.directories, key=homes.count)
+
+    def delete(self, topic_partition: TopicPartition) -> None:
+        """Take a log out of service now; its files are removed after file.delete.delay.ms. Raises KafkaStorageError.
+
+        Slices of it that are being sent stay readable.
+        """
+        log, home = self._logs[topic_partition], self._home[topic_partition]
+        path = f"{home.path}/{deleted_directory_name(topic_partition)}"
+        try:
+            os.rename(log.directory, path)
+        except OSError as error:
+            raise KafkaStorageError(f"{log.directory} cannot be renamed: {error.strerror}") from error
+        del self._logs[topic_partition], self._home[topic_partition]
+        log.release()
+        self._deletions.rename_below(log.directory, path)
+        log.rename_directory(path)
+        self._deletions.add(path, self._clock.wall_ms() + log.config.file_delete_delay_ms)
+
+    def update_config(self, topic: str, config: LogConfig) -> None:
+        """Apply changed settings to the logs of a topic."""
+        for tp, log in self._logs.items():
+            if tp.topic == topic:
+                log.config = config
+
+    def directory_of(self, topic_partition: TopicPartition) -> DataDirectory:
+        """The data directory that holds the log; KeyError if there is no such log."""
+        return self._home[topic_partition]
+
+    # -- from time to time ---------------------------------------------------------------------------------------------
+
+    def cleanup_logs(self, now_ms: int) -> int:
+        """Apply retention to all logs (log.retention.check.interval.ms); returns the number of segments dropped."""
+        dropped = 0
+        for log in list(self._logs.values()):
+            dropped += log.delete_old_segments(now_ms)
+        return dropped
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Remove files whose delay is over. May block for large files; safe in any thread."""
+        return self._deletions.remove_due(now_ms)
+
+    def expire_producers(self, now_ms: int) -> int:
+        """Forget producers idle for producer.id.expiration.ms (producer.id.expiration.check.interval.ms)."""
+        return sum(log.producers.remove_expired(now_ms) for log in self._logs.values())
+
+    def collect_flushes(self, now_ms: int) -> list[FlushTask]:
+        """What should become durable now: rolled segments, and logs whose flush.ms is over.
+
+        Run the tasks in any thread, then `complete` them here. Raises KafkaStorageError.
+        """
+        tasks = []
+        for log in self._logs.values():
+            flush_ms = log.config.flush_ms
+            due = flush_ms != LONG_MAX and now_ms - log.last_flush_ms >= flush_ms
+            up_to = log.log_end_offset if due else log.active_segment.base_offset
+            if up_to > log.recovery_point and (task := log.prepare_flush(up_to)) is not None:
+                tasks.append(task)
+        return tasks
+
+    def flush_dirty_logs(self, now_ms: int) -> int:
+        """`collect_flushes`, run here and now: blocks. Returns the number of logs flushed. Raises KafkaStorageError."""
+        tasks = self.collect_flushes(now_ms)
+        for task in tasks:
+            task.run()
+            task.complete()
+        return len(tasks)
+
+    def checkpoint_recovery_points(self) -> None:
+        """Write down up to where the logs are durable, if that has changed. Blocks for a sync. Raises OSError."""
+        self._checkpoint(RECOVERY_CHECKPOINT, lambda log: log.recovery_point, sync=True)
+
+    def checkpoint_log_start_offsets(self) -> None:
+        """Write down the logs' starts where they are not a segment's. Blocks for a sync. Raises OSError."""
+        self._checkpoint(
+            LOG_START_CHECKPOINT,
+            lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
+            sync=True,
+        )
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Write down the high watermarks. Raises OSError."""
+        self._checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark, sync=False)
+
+    def _checkpoint(self, name: str, value: Callable[[Log], int | None], *, sync: bool) -> None:
+        offsets: dict[DataDirectory, dict[TopicPartition, int]] = {directory: {} for directory in self.directories}
+        for tp, log in self._logs.items():
+            offset = value(log)
+            if offset is not None:
+                offsets[self._home[tp]][tp] = offset
+        for directory, found in offsets.items():
+            directory.write_checkpoint(name, found, sync=sync)
+
+
+class _Inline:
+    """An executor that runs in the calling thread."""
+
+    def __enter__(self) -> "_Inline":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    map = staticmethod(map)

@@ -1,0 +1,100 @@
+"""The marks of a log, and the small values that its operations answer with."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from barnabas.records.file_slice import FileSlice
+
+if TYPE_CHECKING:
+    from barnabas.log.segment import LogSegment
+
+__all__ = ["EMPTY_READ", "AppendInfo", "LogOffsetMetadata", "LogOffsets", "LogRead", "TimestampOffset"]
+
+
+class AppendInfo(NamedTuple):
+    """Where an append went. `log_append_time` is -1 when records keep their producer's time; `duplicate`: nothing was
+    written, the offsets are those of the batch that was there before."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int
+    log_start_offset: int
+    duplicate: bool
+
+
+class LogRead(NamedTuple):
+    """The bytes to send, `size` of them; no slice when there is nothing below the bound."""
+
+    file_slice: FileSlice | None
+    size: int
+
+
+EMPTY_READ = LogRead(None, 0)
+
+
+class TimestampOffset(NamedTuple):
+    """A record found by its time: its timestamp in ms, its offset and the leader epoch of its batch."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+class LogOffsetMetadata(NamedTuple):
+    """An offset with the place where its batch starts (or will start)."""
+
+    offset: int
+    segment: "LogSegment"
+    position: int
+
+
+@dataclass(slots=True)
+class LogOffsets:
+    """The four marks of a log. Each names the next offset, so every range is half-open.
+
+    Only the methods change them, and every change asserts
+    log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
+    """
+
+    log_start_offset: int = 0
+    last_stable_offset: int = 0
+    high_watermark: int = 0
+    log_end_offset: int = 0
+
+    def check(self) -> None:
+        """Assert the order of the marks."""
+        assert 0 <= self.log_start_offset <= self.last_stable_offset, self
+        assert self.last_stable_offset <= self.high_watermark <= self.log_end_offset, self
+
+    def advance_log_end(self, offset: int) -> None:
+        """Records were appended."""
+        assert offset >= self.log_end_offset, f"log_end_offset moves back to {offset}: {self}"
+        self.log_end_offset = offset
+
+    def advance_high_watermark(self, offset: int, last_stable_offset: int) -> None:
+        """The replicas in sync have all up to `offset`; transactions are decided up to `last_stable_offset`."""
+        assert self.high_watermark <= offset <= self.log_end_offset, f"high_watermark to {offset}: {self}"
+        assert self.last_stable_offset <= last_stable_offset <= offset, (
+            f"last_stable_offset to {last_stable_offset}: {self}"
+        )
+        self.high_watermark = offset
+        self.last_stable_offset = last_stable_offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are gone. Marks that lie below it come along."""
+        assert self.log_start_offset <= offset <= self.log_end_offset, f"log_start_offset to {offset}: {self}"
+        self.log_start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.last_stable_offset = max(self.last_stable_offset, offset)
+
+    def truncate(self, log_end_offset: int) -> None:
+        """Records from `log_end_offset` on are gone: the only way back for the other marks."""
+        assert self.log_start_offset <= log_end_offset <= self.log_end_offset, f"truncate to {log_end_offset}: {self}"
+        self.log_end_offset = log_end_offset
+        self.high_watermark = min(self.high_watermark, log_end_offset)
+        self.last_stable_offset = min(self.last_stable_offset, log_end_offset)
+
+    def restart(self, offset: int) -> None:
+        """The log is empty and goes on at `offset`."""
+        assert offset >= 0, offset
+        self.log_start_offset = self.last_stable_offset = self.high_watermark = self.log_end_offset = offset

@@ -1,0 +1,383 @@
+"""What a log knows of its idempotent and transactional producers: the last batches of each, and open transactions.
+
+A retried batch is recognised by its sequence numbers among the last five of its producer and answered with the offsets it
+got the first time; a gap is refused. The state follows from the batches in the log; snapshots,
+files in Kafka's format at a roll, at a clean shutdown and every few megabytes, shorten the way back to it.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from barnabas.log.producer_snapshot import (
+    SNAPSHOT_SUFFIX,
+    CorruptSnapshot,
+    SnapshotEntry,
+    read_snapshot,
+    snapshot_offsets,
+    write_snapshot,
+)
+from barnabas.records.batch import SEQUENCE_MAX, BatchHeader
+from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, TopicPartition
+
+__all__ = [
+    "DEFAULT_PRODUCER_EXPIRATION_MS",
+    "CachedBatch",
+    "CompletedTransaction",
+    "EndMarker",
+    "ProducerEntry",
+    "ProducerStateManager",
+]
+
+DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000
+"""Kafka's producer.id.expiration.ms."""
+CACHED_BATCHES: Final = 5
+"""As many as an idempotent producer may have in flight."""
+
+
+class CachedBatch(NamedTuple):
+    """One of a producer's last batches."""
+
+    first_sequence: int
+    last_sequence: int
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class EndMarker(NamedTuple):
+    """The control record that ends a transaction."""
+
+    commit: bool
+    coordinator_epoch: int
+
+
+class CompletedTransaction(NamedTuple):
+    """`last_offset` is the marker's. `last_stable_offset`: what it was when the marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    aborted: bool
+    last_stable_offset: int
+
+
+class ProducerEntry:
+    """One producer: its epoch, its last batches (oldest first), its open transaction."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "current_txn_first_offset",
+        "last_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.current_txn_first_offset = NO_OFFSET
+        self.batches: list[CachedBatch] = []
+
+    @property
+    def last_sequence(self) -> int:
+        """-1 if the producer has only written markers in its epoch."""
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """-1 if the producer has only written markers in its epoch."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
+    def to_snapshot(self) -> SnapshotEntry:
+        """The entry as it is stored: of the cached batches only the last one."""
+        last = self.batches[-1] if self.batches else None
+        return SnapshotEntry(
+            self.producer_id,
+            self.producer_epoch,
+            last.last_sequence if last else NO_SEQUENCE,
+            last.last_offset if last else NO_OFFSET,
+            last.last_offset - last.first_offset if last else 0,
+            self.last_timestamp,
+            self.coordinator_epoch,
+            self.current_txn_first_offset,
+        )
+
+    @classmethod
+    def from_snapshot(cls, stored: SnapshotEntry) -> "ProducerEntry":
+        """The entry that was stored."""
+        entry = cls(stored.producer_id)
+        entry.producer_epoch = stored.producer_epoch
+        entry.coordinator_epoch = stored.coordinator_epoch
+        entry.last_timestamp = stored.timestamp
+        entry.current_txn_first_offset = stored.current_txn_first_offset
+        if stored.last_offset >= 0:
+            first_sequence = (stored.last_sequence - stored.offset_delta) & SEQUENCE_MAX
+            first_offset = stored.last_offset - stored.offset_delta
+            entry.batches.append(
+                CachedBatch(first_sequence, stored.last_sequence, first_offset, stored.last_offset, stored.timestamp)
+            )
+        return entry
+
+
+class ProducerStateManager:
+    """The producers of one log. `end_offset` is the offset up to which the state is right."""
+
+    __slots__ = (
+        "_directory",
+        "_expiration_ms",
+        "_ongoing",
+        "_snapshots",
+        "_topic_partition",
+        "_unreplicated",
+        "end_offset",
+        "producers",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, directory: str, expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._directory = directory
+        self._expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerEntry] = {}
+        self.end_offset = 0
+        self._ongoing: dict[int, int] = {}  # first offset: producer id; insertion order is offset order
+        self._unreplicated: dict[int, int] = {}  # first offset: offset of the marker above the high watermark
+        self._snapshots: list[int] = []
+
+    # -- checking and updating -----------------------------------------------------------------------------------------
+
+    def find_duplicate(self, header: BatchHeader) -> CachedBatch | None:
+        """The batch that has been there before, if this one is a retry of one of the producer's last five."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None or entry.producer_epoch != header.producer_epoch:
+            return None
+        first_sequence = header.base_sequence
+        for batch in entry.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == header.last_sequence:
+                return batch
+        return None
+
+    def check(self, header: BatchHeader, *, check_sequence: bool) -> None:
+        """Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState; changes nothing.
+
+        `check_sequence` is for clients: coordinators write offsets and markers without sequences.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return  # new, expired or deleted with its records: any sequence may come first
+        epoch, current = header.producer_epoch, entry.producer_epoch
+        if epoch < current:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {header.producer_id} in {self._topic_partition} is {epoch}, "
+                f"which is smaller than the last seen epoch {current}"
+            )
+        if check_sequence:
+            self._check_sequence(entry, header)
+        if entry.current_txn_first_offset >= 0 and not header.is_transactional:
+            raise InvalidTxnState(
+                f"Expected transactional write from producer {header.producer_id} in {self._topic_partition}"
+            )
+
+    def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
+        first_sequence, current = header.base_sequence, entry.producer_epoch
+        if header.producer_epoch != current:
+            if first_sequence and current != NO_PRODUCER_EPOCH:
+                raise OutOfOrderSequenceNumber(
+                    f"Invalid sequence number for new epoch of producer {header.producer_id} in {self._topic_partition}: "
+                    f"{header.producer_epoch} (request epoch), {first_sequence} (seq. number), {current} (current epoch)"
+                )
+            return
+        last_sequence = entry.last_sequence
+        if first_sequence != last_sequence + 1 and not (first_sequence == 0 and last_sequence == SEQUENCE_MAX):
+            raise OutOfOrderSequenceNumber(
+                f"Out of order sequence number for producer {header.producer_id} in {self._topic_partition}: "
+                f"{first_sequence} (incoming seq. number), {last_sequence} (current end sequence number)"
+            )
+
+    def update(self, header: BatchHeader, base_offset: int) -> None:
+        """Enter a producer's data batch that has been written at `base_offset`."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if header.producer_epoch != entry.producer_epoch:
+            entry.producer_epoch = header.producer_epoch
+            entry.batches.clear()
+        last_offset = base_offset + header.last_offset_delta
+        batches = entry.batches
+        batches.append(
+            CachedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, header.max_timestamp)
+        )
+        if len(batches) > CACHED_BATCHES:
+            del batches[0]
+        entry.last_timestamp = header.max_timestamp
+        if header.is_transactional and entry.current_txn_first_offset < 0:
+            entry.current_txn_first_offset = base_offset
+            self._ongoing[base_offset] = header.producer_id
+        self.end_offset = last_offset + 1
+
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
+        """Raises InvalidProducerEpoch or TransactionCoordinatorFenced; changes nothing."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpoch(
+                f"Epoch of producer {header.producer_id} in {self._topic_partition} is {header.producer_epoch}, "
+                f"which is smaller than the last seen epoch {entry.producer_epoch}"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"Invalid coordinator epoch for producer {header.producer_id} in {self._topic_partition}: "
+                f"{marker.coordinator_epoch} (zombie), {entry.coordinator_epoch} (current)"
+            )
+
+    def end_transaction(self, header: BatchHeader, offset: int, marker: EndMarker) -> CompletedTransaction | None:
+        """Enter a marker that has been written at `offset`; None if the producer had no open transaction here."""
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if header.producer_epoch != entry.producer_epoch:
+            entry.producer_epoch = header.producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp = header.max_timestamp
+        self.end_offset = offset + 1
+        first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
+        if first_offset < 0:
+            return None
+        self._ongoing.pop(first_offset, None)
+        self._unreplicated[first_offset] = offset
+        last_stable_offset = min(self._ongoing, default=offset + 1)
+        return CompletedTransaction(header.producer_id, first_offset, offset, not marker.commit, last_stable_offset)
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    @property
+    def has_transactions(self) -> bool:
+        """Whether anything keeps the last stable offset below the high watermark."""
+        return bool(self._ongoing or self._unreplicated)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Where the first transaction begins that is undecided, or decided above the high watermark only."""
+        for first_offset in [first for first, last in self._unreplicated.items() if last < high_watermark]:
+            del self._unreplicated[first_offset]
+        return min((*self._ongoing, *self._unreplicated), default=None)
+
+    # -- ends of the log -----------------------------------------------------------------------------------------------
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forget producers that have written nothing for producer.id.expiration.ms; returns how many."""
+        oldest = now_ms - self._expiration_ms
+        expired = [
+            entry.producer_id
+            for entry in self.producers.values()
+            if entry.last_timestamp <= oldest and entry.current_txn_first_offset < 0
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+        return len(expired)
+
+    def clear(self, end_offset: int) -> None:
+        """No producers, from `end_offset` on. Snapshots stay."""
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self.end_offset = end_offset
+
+    def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> bool:
+        """Start from the newest readable snapshot at or below the log's end; False if there is none.
+
+        Snapshots outside the log are removed. The caller replays the batches from `end_offset` on.
+        """
+        self.clear(log_start_offset)
+        self._snapshots = snapshot_offsets(self._directory)
+        self.remove_snapshots_outside(log_start_offset, log_end_offset)
+        while self._snapshots:
+            offset = self._snapshots[-1]
+            try:
+                stored = read_snapshot(self.snapshot_path(offset))
+            except (CorruptSnapshot, FileNotFoundError):
+                self._remove_snapshot(offset)
+                continue
+            self.restore(stored, offset)
+            self.remove_expired(now_ms)
+            return True
+        return False
+
+    def restore(self, stored: Iterable[SnapshotEntry], offset: int) -> None:
+        """Take the state over from a snapshot's entries."""
+        self.clear(offset)
+        for item in stored:
+            self.producers[item.producer_id] = ProducerEntry.from_snapshot(item)
+        ongoing = ((e.current_txn_first_offset, e.producer_id) for e in self.producers.values())
+        self._ongoing.update(sorted(pair for pair in ongoing if pair[0] >= 0))
+
+    def refill_batches(self, headers: Iterable[BatchHeader]) -> None:
+        """Complete the cached batches from headers below `end_offset`: a snapshot keeps only the last of each producer."""
+        found: dict[int, list[CachedBatch]] = {}
+        for header in headers:
+            entry = self.producers.get(header.producer_id)
+            if entry is None or header.is_control or header.producer_epoch != entry.producer_epoch:
+                continue
+            batch = CachedBatch(
+                header.base_sequence, header.last_sequence, header.base_offset, header.last_offset, header.max_timestamp
+            )
+            if entry.batches and batch.last_offset < entry.batches[0].last_offset:
+                found.setdefault(header.producer_id, []).append(batch)
+        for producer_id, batches in found.items():
+            entry = self.producers[producer_id]
+            entry.batches = (batches + entry.batches)[-CACHED_BATCHES:]
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def snapshot_path(self, offset: int) -> str:
+        """Kafka's name: the offset up to which the snapshot speaks, in twenty digits."""
+        return f"{self._directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+    @property
+    def snapshots(self) -> tuple[int, ...]:
+        """The offsets of the snapshots on disk, smallest first."""
+        return tuple(self._snapshots)
+
+    def take_snapshot(self, offset: int, keep: Iterable[int] = (), *, sync: bool = False) -> None:
+        """Write the state at the log's end `offset`. Raises OSError.
+
+        Older snapshots other than those at the offsets in `keep` (the segments' bases) and the one before this are removed.
+        """
+        if not self._snapshots or self._snapshots[-1] < offset:
+            write_snapshot(self.snapshot_path(offset), (e.to_snapshot() for e in self.producers.values()), sync=sync)
+            self._snapshots.append(offset)
+        kept = {*keep, *self._snapshots[-2:]}
+        for old in [snapshot for snapshot in self._snapshots if snapshot not in kept]:
+            self._remove_snapshot(old)
+
+    def remove_snapshots_outside(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Remove the snapshots that speak of records that are not there (any more)."""
+        for offset in [s for s in self._snapshots if s > log_end_offset or s <= log_start_offset]:
+            self._remove_snapshot(offset)
+
+    def remove_all_snapshots(self) -> None:
+        """The log was emptied."""
+        for offset in list(self._snapshots):
+            self._remove_snapshot(offset)
+
+    def rename_directory(self, directory: str) -> None:
+        """The log's directory has a new name."""
+        self._directory = directory
+
+    def _remove_snapshot(self, offset: int) -> None:
+        self._snapshots.remove(offset)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.snapshot_path(offset))

@@ -1,0 +1,329 @@
+"""Opening a log directory: after a clean shutdown by looking at its ends, after a crash by checking what may be damaged.
+
+What may be damaged depends on the crash (docs/decisions/0001-recovery-trusts-the-page-cache.md): when only the process died,
+every completed write is in the page cache and just the tail of the active segment can be torn; when the machine went down,
+all above the recovery point is suspect. A segment is cut in front of the first batch that is torn, fails its checksum or
+goes back in offsets; the segments behind a cut go too.
+"""
+
+import contextlib
+import enum
+import os
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from barnabas.clock import Clock
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import UsageError
+from barnabas.log.batch_scan import scan_headers, scan_verified
+from barnabas.log.checkpoints import read_partition_metadata, write_partition_metadata
+from barnabas.log.deletion import DeletionQueue, remove
+from barnabas.log.disk import Disk, ResourcePool
+from barnabas.log.leader_epoch_cache import LeaderEpochCache
+from barnabas.log.log import Log
+from barnabas.log.log_offsets import LogOffsets
+from barnabas.log.producer_state import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
+from barnabas.log.segment import DELETED_SUFFIX, LogSegment, WrittenBatch
+from barnabas.log.sparse_index import CorruptIndex
+from barnabas.log.transaction_index import CorruptTransactionIndex
+from barnabas.types import TopicPartition
+
+__all__ = ["LogEnvironment", "LogState", "Verification", "create_log", "load_log"]
+
+EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+TAIL_BYTES: Final = 8 * 1024 * 1024
+"""How much of an active segment's end is checked when the process, but not the machine, went down."""
+_LEFTOVERS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+_INDEXES: Final = (".index", ".timeindex", ".txnindex")
+
+
+class Verification(enum.Enum):
+    """How much of a log has to be read before it can be trusted."""
+
+    NONE = "closed cleanly"
+    TAIL = "the process died"
+    FULL = "the machine went down, or nobody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """What all logs of a manager share."""
+
+    clock: Clock
+    disk: Disk = field(default_factory=Disk)
+    pool: ResourcePool = field(default_factory=lambda: ResourcePool(1024))
+    deletions: DeletionQueue = field(default_factory=DeletionQueue)
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What the checkpoints of the data directory say about a log, and how its last process ended."""
+
+    verification: Verification = Verification.FULL
+    trusted_boot: bool = False
+    """The machine has not gone down since the log was written or last verified."""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+
+
+def create_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    environment: LogEnvironment,
+    topic_id: uuid.UUID | None,
+) -> Log:
+    """A new, empty log in a new directory. Raises OSError."""
+    os.mkdir(directory)
+    if topic_id is not None:
+        write_partition_metadata(directory, topic_id)
+    segment = _new_segment(directory, 0, config, environment)
+    log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), 0, topic_id)
+    log.new_files = True
+    return log
+
+
+def load_log(
+    directory: str, topic_partition: TopicPartition, config: LogConfig, environment: LogEnvironment, state: LogState
+) -> Log:
+    """Open an existing log directory. Raises OSError, and UsageError for files that another Kafka has to finish with."""
+    loader = _Loader(directory, config, environment, state)
+    segments = loader.load_segments()
+    end = loader.end_offset
+    start = max(state.log_start_offset, segments[0].base_offset)
+    if start > end:  # the records up to the start are gone, and so are those behind it
+        for segment in segments:
+            _remove_segment(segment)
+        segments, end = [_new_segment(directory, start, config, environment)], start
+    high_watermark = min(max(state.high_watermark, start), end)
+    offsets = LogOffsets(start, high_watermark, high_watermark, end)
+    topic_id = read_partition_metadata(directory)
+    recovery_point = min(state.recovery_point, end)
+    log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
+    loader.restore_epochs(log.leader_epochs, start)
+    log.rebuild_producers()
+    return log
+
+
+def _assemble(
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    environment: LogEnvironment,
+    segments: list[LogSegment],
+    offsets: LogOffsets,
+    recovery_point: int,
+    topic_id: uuid.UUID | None,
+) -> Log:
+    return Log(
+        directory,
+        topic_partition,
+        config,
+        segments=segments,
+        offsets=offsets,
+        leader_epochs=LeaderEpochCache(f"{directory}/{EPOCH_CHECKPOINT}"),
+        producers=ProducerStateManager(topic_partition, directory, environment.producer_expiration_ms),
+        recovery_point=recovery_point,
+        clock=environment.clock,
+        disk=environment.disk,
+        pool=environment.pool,
+        deletions=environment.deletions,
+        topic_id=topic_id,
+    )
+
+
+def _segment(directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment) -> LogSegment:
+    now_ms = environment.clock.wall_ms()
+    return LogSegment(directory, base_offset, config, disk=environment.disk, pool=environment.pool, created_ms=now_ms)
+
+
+def _new_segment(directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment) -> LogSegment:
+    segment = _segment(directory, base_offset, config, environment)
+    segment.create(config.segment_bytes if config.preallocate else 0)
+    return segment
+
+
+def _remove_segment(segment: LogSegment) -> None:
+    for path in segment.mark_deleted():
+        remove(path)
+
+
+class _Loader:
+    """Loads and, where needed, verifies the segments of one directory."""
+
+    def __init__(self, directory: str, config: LogConfig, environment: LogEnvironment, state: LogState) -> None:
+        self._directory = directory
+        self._config = config
+        self._environment = environment
+        self._state = state
+        self._epochs: list[tuple[int, int]] = []
+        self.end_offset = 0
+
+    def load_segments(self) -> list[LogSegment]:
+        """All segments, the last one active; the log's end is then in `end_offset`."""
+        segments = self._open_segments(self._base_offsets())
+        if not segments:
+            base_offset = self._state.log_start_offset
+            self.end_offset = base_offset
+            return [_new_segment(self._directory, base_offset, self._config, self._environment)]
+        verification = self._state.verification
+        if verification is Verification.NONE:
+            end = self._end_of(segments[-1])
+            if end is not None and (self._state.trusted_boot or self._state.recovery_point >= end):
+                self.end_offset = end
+                return segments
+            verification = Verification.FULL
+        return self._verify(segments, verification)
+
+    def restore_epochs(self, epochs: LeaderEpochCache, start_offset: int) -> None:
+        """What the checkpoint says, as far as the log has it, and what the verified batches say beyond."""
+        epochs.load()
+        epochs.truncate_from_end(self.end_offset)
+        epochs.truncate_from_start(start_offset)
+        changed = False
+        for epoch, offset in self._epochs:
+            if epoch > epochs.latest:
+                epochs.assign(epoch, offset, write=False)
+                changed = True
+        if changed:
+            epochs.write(sync=False)
+
+    def _base_offsets(self) -> list[int]:
+        names = os.listdir(self._directory)
+        offsets = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+        known = set(offsets)
+        for name in names:
+            path = f"{self._directory}/{name}"
+            if name.endswith(".swap"):
+                raise UsageError(
+                    f"{path}: Kafka was cleaning this log when it died; start that Kafka once more to let it finish"
+                )
+            stem, suffix = os.path.splitext(name)
+            orphan = suffix in _INDEXES and stem.isdigit() and int(stem) not in known
+            if suffix in _LEFTOVERS or orphan:
+                remove(path)
+        return offsets
+
+    def _open_segments(self, base_offsets: list[int]) -> list[LogSegment]:
+        segments = []
+        for base_offset in base_offsets:
+            segment = _segment(self._directory, base_offset, self._config, self._environment)
+            try:
+                segment.load()
+                if segment.size > self._config.segment_bytes and not os.path.exists(segment.path(".index")):
+                    raise CorruptIndex(segment.path(".index"))
+            except CorruptIndex:
+                self._reindex(segment)
+            segments.append(segment)
+        self._check_format(segments)
+        return segments
+
+    def _check_format(self, segments: list[LogSegment]) -> None:
+        """Never cut a log of an older message format as if it were damaged."""
+        for segment in segments[-1:]:
+            head = self._environment.disk.pread(segment.open_file().fd, 17, 0) if segment.size else b""
+            if len(head) == 17 and head[16] < 2 and any(head):
+                raise UsageError(
+                    f"{segment.path('.log')} is in message format {head[16]}; brokers store format 2: "
+                    "copy the topic with a client of the Kafka that wrote it"
+                )
+
+    def _end_of(self, segment: LogSegment) -> int | None:
+        """The offset behind the last batch; None if the segment does not end with a whole batch."""
+        offset, position = segment.offset_index.lookup(2**63 - 1)
+        for at, header in segment.headers(position):
+            offset, position = header.next_offset, at + header.size_bytes
+        return offset if position == segment.size else None
+
+    def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
+        state = self._state
+        expected = segments[0].base_offset
+        for number, segment in enumerate(segments):
+            active = number + 1 == len(segments)
+            end = None if active else segments[number + 1].base_offset
+            if end is not None and (verification is Verification.TAIL or end <= state.recovery_point):
+                expected = end
+                continue
+            size = segment.size
+            expected = self._verify_segment(segment, max(expected, segment.base_offset), verification)
+            if segment.size < size and not active:
+                for later in segments[number + 1 :]:
+                    _remove_segment(later)
+                segments = segments[: number + 1]
+                break
+        self.end_offset = expected
+        return segments
+
+    def _verify_segment(self, segment: LogSegment, expected: int, verification: Verification) -> int:
+        """Check and index the segment, cut it behind the last good batch; the offset behind that."""
+        position = 0
+        if verification is Verification.TAIL and segment.size > TAIL_BYTES:
+            last, position = segment.offset_index.lookup_position(segment.size - TAIL_BYTES)
+            # the entry names the last offset of the batch at its position; that batch may go back to the base
+            expected = segment.base_offset if not position else min(expected, last)
+        if position:
+            self._cut_indexes(segment, position)
+            first = next(scan_headers(self._environment.disk, segment.open_file().fd, position, segment.size), None)
+            if first is None:  # the index does not fit the file
+                return self._verify_segment(segment, segment.base_offset, Verification.FULL)
+            expected = first[1].base_offset
+        else:
+            self._clear_indexes(segment)
+        return self._index_from(segment, position, expected)
+
+    def _index_from(self, segment: LogSegment, position: int, expected: int) -> int:
+        disk, file = self._environment.disk, segment.open_file()
+        for at, header in scan_verified(disk, file.fd, position, segment.size):
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                break
+            if not segment.can_hold_offset(header.last_offset):
+                break
+            segment.note_batch(at, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
+            if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
+                self._epochs.append((header.partition_leader_epoch, header.base_offset))
+            expected = header.next_offset
+            position = at + header.size_bytes
+        if position < segment.size:
+            segment.size = position
+            disk.ftruncate(file.fd, position)
+        try:
+            if (index := segment.transaction_index_if_any()) is not None:
+                index.truncate_to(expected)
+        except CorruptTransactionIndex:
+            remove(segment.path(".txnindex"))
+        return expected
+
+    def _clear_indexes(self, segment: LogSegment) -> None:
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
+        segment.configure(self._config)
+
+    def _cut_indexes(self, segment: LogSegment, position: int) -> None:
+        """Drop the entries of the part that will be indexed anew."""
+        index = segment.offset_index
+        entries = len(index)
+        while entries and index.entry_at(entries - 1)[1] >= position:
+            entries -= 1
+        offset = index.base_offset + index.entry_at(entries)[0] if entries < len(index) else index.last_offset() + 1
+        index.keep(entries)
+        segment.time_index.truncate_to(offset)
+        segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
+        segment.configure(self._config)
+
+    def _reindex(self, segment: LogSegment) -> None:
+        """Build the indexes of a segment again; its batches are not judged here."""
+        self._clear_indexes(segment)
+        for position, header in segment.headers(0):
+            segment.note_batch(position, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
+        with contextlib.suppress(OSError):
+            segment.offset_index.write_tail()
+            segment.time_index.write_tail()
+
+
+ProgressCallback = Callable[[int, int, TopicPartition], None]
+"""Logs loaded, logs in all, the one that was loaded last."""
