@@ -1,0 +1,187 @@
+"""Dispatch: the first word chooses a module, only that module is imported; errors become one line and an exit code.
+
+0: done. 1: the operation failed. 2: wrong usage. 130: Ctrl-C. A reader that went away (`| head`) is no error.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+__all__ = ["COMMANDS", "Command", "run"]
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+
+
+class Command(NamedTuple):
+    """Where a command lives and what it is for."""
+
+    module: str
+    summary: str
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "serve": Command("serve", "Run a broker in the foreground."),
+    "topics": Command("topics", "List, create, describe, delete and grow topics."),
+    "produce": Command("produce", "Write records from standard input or a file."),
+    "consume": Command("consume", "Read records and print them."),
+    "groups": Command("groups", "List, describe, reset and delete consumer groups."),
+    "configs": Command("configs", "Show and change settings of topics and brokers."),
+    "dump-log": Command("dump_log", "Print and check the files of a log directory."),
+    "perf": Command("perf", "Measure producing, consuming and latency."),
+    "doctor": Command("doctor", "Say why a client cannot connect."),
+    "demo": Command("demo", "Replay real data through a broker and check what comes back."),
+}
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command; its exit code. Never raises what a user can cause."""
+    try:
+        return _dispatch(list(arguments))
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        return _reader_gone()
+    finally:
+        _flush()
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_overview())
+        return OK if arguments else USAGE
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-V", "--version", "version"):
+        from barnabas import __version__
+
+        print(f"barnabas {__version__}")
+        return OK
+    command = COMMANDS.get(name)
+    if command is None:
+        return _unknown(name)
+    try:
+        if name == "serve":
+            from barnabas.cli.serve import serve
+
+            code = serve(rest)
+            if code is not None:
+                return code
+        return _run_typer(name, command, rest)
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise
+    except Exception as error:
+        return _failed(error, as_json="--json" in rest)
+
+
+def _run_typer(name: str, command: Command, arguments: list[str]) -> int:
+    import typer
+
+    app = import_module(f"barnabas.cli.{command.module}").app
+    result = typer.main.get_command(app).main(args=arguments, prog_name=f"barnabas {name}", standalone_mode=False)
+    return result if isinstance(result, int) else OK
+
+
+def _overview() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: barnabas COMMAND [OPTIONS]",
+            "",
+            "A broker that every Kafka client can use, and tools that work with any Kafka.",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "`barnabas COMMAND --help` shows its options. Brokers are found by --bootstrap HOST:PORT or",
+            "BARNABAS_BOOTSTRAP (127.0.0.1:9092 otherwise); --json gives machine-readable output everywhere.",
+        ]
+    )
+
+
+def _unknown(name: str) -> int:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, COMMANDS, 1)
+    way_out = f"did you mean {close[0]}?" if close else f"commands are {', '.join(COMMANDS)}"
+    print(f"barnabas: there is no command {name!r}; {way_out}", file=sys.stderr)
+    return USAGE
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+
+def _failed(error: Exception, *, as_json: bool) -> int:
+    """Print one line for what users and brokers can cause; anything else is our mistake and keeps its traceback."""
+    from barnabas.cli.output import CommandFailed
+    from barnabas.errors import BarnabasError, KafkaError, UsageError
+
+    if hasattr(error, "format_message"):  # typer's usage errors
+        return _usage_error(error)
+    code = USAGE if isinstance(error, UsageError) else FAILED
+    name = type(error).__name__
+    if isinstance(error, KafkaError):
+        text = str(error) if error.kafka_name in str(error) else f"{error} ({error.kafka_name})"
+        name = error.kafka_name
+    elif isinstance(error, OSError):
+        reason = (error.strerror or str(error) or name).lower()
+        text = f"{error.filename}: {reason}" if error.filename else reason
+    elif isinstance(error, CommandFailed | BarnabasError):
+        text = str(error)
+    else:
+        raise error
+    if as_json:
+        _print_json_error(name, text, getattr(error, "attempts", ()))
+    elif text:
+        print(f"barnabas: {_one_line(text)}", file=sys.stderr)
+    return code
+
+
+def _print_json_error(name: str, text: str, attempts: Any) -> None:
+    import json
+
+    body = {"error": name, "message": text, "attempts": [attempt._asdict() for attempt in attempts]}
+    print(json.dumps(body), file=sys.stderr)
+
+
+def _usage_error(error: Any) -> int:
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context is not None else "barnabas"
+    message = _one_line(error.format_message())
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(error.format_message(), file=sys.stderr)
+    elif message:
+        print(f"{where}: {message.rstrip('.')}; see `{where} --help`", file=sys.stderr)
+    elif context is not None:
+        print(context.get_help(), file=sys.stderr)
+    return int(getattr(error, "exit_code", USAGE))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _interrupted() -> int:
+    # what is buffered for a reader is still worth having, but not waiting for
+    return INTERRUPTED
+
+
+def _reader_gone() -> int:
+    """Nobody reads our output any more: that was the reader's wish."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+    return OK
+
+
+def _flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _reader_gone()
+    except (OSError, ValueError):
+        return

@@ -1,0 +1,63 @@
+"""What commands print: aligned tables for people, JSON with stable keys for programs."""
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["CommandFailed", "print_json", "size_text", "table", "time_text", "write_bytes"]
+
+
+class CommandFailed(BarnabasError):
+    """The operation failed and one line says why; an empty line if everything was said already. Exit code 1."""
+
+
+def print_json(value: Any, *, compact: bool = False) -> None:
+    """One JSON document on standard output: indented, or on one line."""
+    import json
+
+    sys.stdout.write(json.dumps(value, indent=None if compact else 2, default=str, ensure_ascii=False) + "\n")
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Columns two blanks apart; those that hold only numbers are aligned to the right."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    numeric = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(headers))]
+    widths = [max([len(header), *(len(row[i]) for row in cells)]) for i, header in enumerate(headers)]
+    lines = []
+    for row in [[header.upper() for header in headers], *cells]:
+        parts = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True)]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.replace(",", "").replace(".", "", 1).removeprefix("-").isdigit()
+
+
+def time_text(timestamp_ms: int) -> str:
+    """`2013-01-01T05:15:00.000Z`, or `-` for no time."""
+    if timestamp_ms < 0:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
+
+
+def size_text(size: float) -> str:
+    """`1.5 MB`; decimal units, as in everything that is measured per second here."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def write_bytes(data: bytes) -> None:
+    """To standard output, after what print() has buffered."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)

@@ -1,0 +1,249 @@
+"""`barnabas topics`: list, create, describe, delete, grow."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from barnabas.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    Json,
+    Timeout,
+    connect_admin,
+    new_app,
+    parse_settings,
+)
+from barnabas.cli.output import CommandFailed, print_json, size_text, table
+from barnabas.client.admin import Admin, CreatedTopic, NewTopic
+from barnabas.client.cluster import TopicView
+from barnabas.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
+from barnabas.types import TopicPartition
+
+app = new_app("List, create, describe, delete and grow topics.")
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+
+
+@app.command("list")
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="Show __consumer_offsets and its like, too.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Names only.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """List all topics."""
+    with connect_admin(bootstrap, timeout) as admin:
+        topics = admin.list_topics(internal=internal)
+    if json:
+        print_json([_summary(topic) for topic in topics])
+    elif quiet:
+        print("".join(f"{topic.name}\n" for topic in topics), end="")
+    elif topics:
+        rows = [(topic.name, len(topic.partitions), _replication(topic)) for topic in topics]
+        print(table(("topic", "partitions", "replicas"), rows))
+
+
+@app.command()
+def create(
+    topics: Names,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")] = -1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="Copies of each partition; -1: the broker's default.")
+    ] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeat for more.")
+    ] = None,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error for topics that exist.")] = False,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check the request, make nothing.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Create topics."""
+    settings = parse_settings(config or (), "--config")
+    new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
+    with connect_admin(bootstrap, timeout) as admin:
+        results = admin.create_topics(new, validate_only=validate_only)
+    done = "checked" if validate_only else "created"
+    report = []
+    for name, result in results.items():
+        if isinstance(result, CreatedTopic):
+            report.append({"topic": name, "result": done, "partitions": result.partitions, "error": None})
+        elif if_not_exists and isinstance(result, TopicAlreadyExists):
+            report.append({"topic": name, "result": "exists", "error": None})
+        else:
+            report.append({"topic": name, "result": "failed", "error": _words(result, name)})
+    _finish(report, json)
+
+
+@app.command()
+def delete(
+    topics: Names,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="No error for topics that do not exist.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Delete topics with all their records."""
+    with connect_admin(bootstrap, timeout) as admin:
+        results = admin.delete_topics(topics)
+    report = []
+    for name, error in results.items():
+        if error is None:
+            report.append({"topic": name, "result": "deleted", "error": None})
+        elif if_exists and isinstance(error, UnknownTopicOrPartition):
+            report.append({"topic": name, "result": "absent", "error": None})
+        else:
+            report.append({"topic": name, "result": "failed", "error": _words(error, name)})
+    _finish(report, json)
+
+
+@app.command("add-partitions")
+def add_partitions(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    to: Annotated[int, typer.Option("--to", metavar="TOTAL", help="How many there shall be.")] = 0,
+    by: Annotated[int, typer.Option("--by", metavar="N", help="How many to add.")] = 0,
+    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check the request, add nothing.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Give a topic more partitions. Keys will map to other partitions from then on."""
+    if (to > 0) == (by > 0):
+        raise UsageError("add-partitions: give either --to TOTAL or --by N, as a number above 0")
+    with connect_admin(bootstrap, timeout) as admin:
+        total = to or len(_existing(admin, [topic])[0].partitions) + by
+        error = admin.create_partitions({topic: total}, validate_only=validate_only)[topic]
+    done = "checked" if validate_only else "grown"
+    if error is None:
+        _finish([{"topic": topic, "result": done, "partitions": total, "error": None}], json)
+    else:
+        _finish([{"topic": topic, "result": "failed", "error": _words(error, topic)}], json)
+
+
+@app.command()
+def describe(
+    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", show_default=False)] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    timeout: Timeout = DEFAULT_TIMEOUT_S,
+    json: Json = False,
+) -> None:
+    """Show partitions, leaders, offsets, sizes and changed settings (of all topics if none is named)."""
+    with connect_admin(bootstrap, timeout) as admin:
+        views = _existing(admin, topics) if topics else admin.list_topics()
+        described = [_description(admin, view) for view in views]
+    if json:
+        print_json(described)
+        return
+    for index, description in enumerate(described):
+        print(("\n" if index else "") + _description_text(description))
+
+
+def _existing(admin: Admin, names: Sequence[str]) -> list[TopicView]:
+    views = []
+    for view in admin.describe_topics(names).values():
+        if isinstance(view, KafkaError):
+            raise view
+        views.append(view)
+    return views
+
+
+def _description(admin: Admin, view: TopicView) -> dict[str, Any]:
+    partitions = [TopicPartition(view.name, number) for number in view.partitions]
+    marks = admin.watermarks([tp for tp in partitions if view.partitions[tp.partition].leader >= 0])
+    sizes = _sizes(admin, view)
+    changed = {
+        config.name: config.value
+        for config in admin.describe_configs("topic", view.name)
+        if config.source == "DYNAMIC_TOPIC_CONFIG"
+    }
+    rows = []
+    for tp in partitions:
+        p = view.partitions[tp.partition]
+        start, end = marks.get(tp, (None, None))
+        rows.append(
+            {
+                "partition": p.partition,
+                "leader": p.leader,
+                "leader_epoch": p.leader_epoch,
+                "replicas": list(p.replicas),
+                "isr": list(p.in_sync_replicas),
+                "log_start_offset": start,
+                "end_offset": end,
+                "size_bytes": sizes.get(p.partition),
+            }
+        )
+    return {**_summary(view), "configs": changed, "partitions_detail": rows}
+
+
+def _sizes(admin: Admin, view: TopicView) -> dict[int, int]:
+    """The largest replica of each partition; empty where the brokers do not tell."""
+    try:
+        directories = admin.describe_log_dirs()
+    except KafkaError:
+        return {}
+    sizes: dict[int, int] = {}
+    for directory in directories:
+        for replica in directory.replicas:
+            if replica.topic == view.name:
+                sizes[replica.partition] = max(replica.size_bytes, sizes.get(replica.partition, 0))
+    return sizes
+
+
+def _description_text(description: dict[str, Any]) -> str:
+    rows = [
+        (
+            p["partition"],
+            p["leader"],
+            ",".join(map(str, p["replicas"])),
+            ",".join(map(str, p["isr"])),
+            p["log_start_offset"],
+            p["end_offset"],
+            None if p["size_bytes"] is None else size_text(p["size_bytes"]),
+        )
+        for p in description["partitions_detail"]
+    ]
+    configs = ", ".join(f"{name}={value}" for name, value in description["configs"].items()) or "all default"
+    head = f"{description['topic']}  id {description['topic_id']}  configs: {configs}"
+    return head + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
+
+
+def _summary(topic: TopicView) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": len(topic.partitions),
+        "replicas": _replication(topic),
+        "internal": topic.is_internal,
+    }
+
+
+def _replication(topic: TopicView) -> int:
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+
+
+def _words(error: KafkaError, name: str) -> str:
+    text = str(error)
+    if isinstance(error, TopicAlreadyExists):
+        return f"topic {name!r} exists already; choose another name or add --if-not-exists"
+    if isinstance(error, UnknownTopicOrPartition):
+        return f"topic {name!r} does not exist; `barnabas topics list` shows what does"
+    return f"topic {name!r}: {text} ({error.kafka_name})"
+
+
+def _finish(report: list[dict[str, Any]], as_json: bool) -> None:
+    """Print what happened to each topic; fail if one failed."""
+    failed = [entry for entry in report if entry["error"]]
+    if as_json:
+        print_json(report)
+    else:
+        for entry in report:
+            if not entry["error"]:
+                count = entry.get("partitions", -1)
+                more = f" ({count} partition{'s' if count != 1 else ''})" if count > 0 else ""
+                print(f"{entry['result']} {entry['topic']}{more}")
+    if failed:
+        raise CommandFailed("" if as_json else "; ".join(entry["error"] for entry in failed))
