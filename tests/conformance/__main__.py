@@ -1,0 +1,132 @@
+"""Runs librdkafka's and franz-go's own suites against one broker and compares with what Apache Kafka passes.
+
+Exit code 0: everything that must pass passed. 1: a test failed, or was skipped for something that the broker lacks.
+2: a suite could not be run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench import peers
+from bench.brokers import BrokerFailed, BrokerProcess, make_broker
+from expectations import Expectations, Verdict, judge, load, save
+from suites import FAILED, PASSED, SKIPPED, Kgo, Librdkafka, Outcome, SuiteBroken
+
+SUITES = {suite.name: suite for suite in (Librdkafka(), Kgo())}
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    root = Path(tempfile.mkdtemp(prefix="barnabas-conformance-"))
+    broker: BrokerProcess | None = None
+    try:
+        address = options.address
+        if not address:
+            broker = make_broker(options.broker, root)
+            broker.start()
+            broker.first_ack_s()
+            address = broker.address
+        print(f"broker at {address}")
+        expected = load()
+        if options.record:
+            return _record(address, expected, options.suites)
+        good = [_check(suite, address, expected[suite], options) for suite in options.suites]
+        return 0 if all(good) else 1
+    except (peers.PeerUnavailable, BrokerFailed, SuiteBroken) as error:
+        print(f"conformance: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if broker is not None:
+            broker.stop()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="make conformance", description=__doc__)
+    parser.add_argument("--broker", default="barnabas", help="kafka, kfake, barnabas or NAME=COMMAND with {port}")
+    parser.add_argument("--address", help="HOST:PORT of a broker that runs already")
+    parser.add_argument("--suites", type=lambda text: text.split(","), default=list(SUITES), help="librdkafka,kgo")
+    parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="some tests of one suite by name")
+    parser.add_argument("--with-exceptions", action="store_true", help="run the excepted tests too")
+    parser.add_argument("--record", action="store_true", help="write what this broker (Kafka) passes as expected.toml")
+    return parser
+
+
+def _check(suite: str, address: str, expected: Expectations, options: argparse.Namespace) -> bool:
+    print(f"\n{suite}: running", flush=True)
+    without = [] if options.with_exceptions else list(expected.exceptions)
+    complete = not options.only
+    outcomes = SUITES[suite].run(address, options.only, without)
+    verdict = judge(expected, outcomes, complete)
+    if verdict.failures:
+        again = [name for name in verdict.failures if "/" not in name]
+        print(f"{suite}: once more, by themselves: {', '.join(again)}", flush=True)
+        second = SUITES[suite].run(address, again, without)
+        recovered = [name for name in again if name in second and second[name].result == PASSED]
+        for name in recovered:
+            print(f"  passed at the second try: {name} (first: {verdict.failures[name][:160]})")
+        outcomes = {**outcomes, **{name: outcome for name, outcome in second.items() if outcome.result == PASSED}}
+        verdict = judge(expected, outcomes, complete)
+    _print(suite, verdict, outcomes, expected)
+    return verdict.good
+
+
+def _print(suite: str, verdict: Verdict, outcomes: Mapping[str, Outcome], expected: Expectations) -> None:
+    counts = {result: _top_level(outcomes, result) for result in (PASSED, FAILED, SKIPPED)}
+    print(f"\n{suite}: {', '.join(f'{len(names)} {result}' for result, names in counts.items())}; tests by name:")
+    for result, names in counts.items():
+        print(f"  {result}: {', '.join(names) or 'none'}")
+    sections: dict[str, Mapping[str, str]] = {
+        "FAILED, Apache Kafka passes": verdict.failures,
+        "GAP, skipped or not run": verdict.gaps,
+        "excepted": expected.exceptions,
+        "Apache Kafka fails too": {name: expected.kafka_fails[name] for name in verdict.kafka_fails_too},
+        "passes where Apache Kafka fails": {name: expected.kafka_fails[name] for name in verdict.beyond_kafka},
+        "exception no longer needed": dict.fromkeys(verdict.stale_exceptions, "passes"),
+    }
+    for title, names in sections.items():
+        for name, reason in names.items():
+            print(f"  {title}: {name}: {reason}")
+    total = len(verdict.passed) + len(verdict.failures) + len(verdict.gaps)
+    outcome = "PASS" if verdict.good else "FAIL"
+    print(f"{suite}: {outcome}: {len(verdict.passed)} of {total} that must pass; {len(verdict.excepted)} excepted")
+
+
+def _record(address: str, expected: Mapping[str, Expectations], suites: Sequence[str]) -> int:
+    """Takes this run's passes as what must pass; reasons already written for failures and skips are kept."""
+    updated = dict(expected)
+    for suite in suites:
+        outcomes = SUITES[suite].run(address)
+        old = expected[suite]
+        failing = {name: outcome.reason for name, outcome in outcomes.items() if outcome.result == FAILED}
+        skipping = {name: outcome.reason for name, outcome in outcomes.items() if outcome.result == SKIPPED}
+        updated[suite] = Expectations(
+            passes=sorted(name for name, outcome in outcomes.items() if outcome.result == PASSED and _named(name)),
+            exceptions=old.exceptions,
+            kafka_fails={name: old.kafka_fails.get(name, reason) for name, reason in sorted(failing.items())},
+            skips={name: old.skips.get(name, reason) for name, reason in sorted(skipping.items())},
+        )
+        print(f"{suite}: {len(updated[suite].passes)} pass, {len(failing)} fail, {len(skipping)} skip")
+    save(updated, peers.KAFKA_VERSION)
+    return 0
+
+
+def _named(name: str) -> bool:
+    """Tests, and the subtests of those that vary by group protocol; other subtests are covered by their parents."""
+    return "/" not in name or name.startswith(("TestGroup", "TestTxn"))
+
+
+def _top_level(outcomes: Mapping[str, Outcome], result: str) -> list[str]:
+    return sorted(name for name, outcome in outcomes.items() if outcome.result == result and "/" not in name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""The two clients' own test suites as programs: librdkafka's test-runner and franz-go's kgo suite."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bench import peers
+
+PASSED, FAILED, SKIPPED = "pass", "fail", "skip"
+KGO_RECORDS = 10_000
+SUITE_TIMEOUT_S = 1_500
+KAFKA_VERSION_OF_BROKER = "4.0.0"  # tells the runner which tests fit
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one test did: pass, fail or skip, and the suite's own words for it."""
+
+    name: str
+    result: str
+    seconds: float = 0.0
+    reason: str = ""
+
+
+class SuiteBroken(Exception):
+    """A suite ended without saying what its tests did."""
+
+
+class Librdkafka:
+    """librdkafka's test-runner: five tests at a time, quick mode, without local, known-issue and sockem tests."""
+
+    name = "librdkafka"
+
+    def run(self, address: str, only: Sequence[str] = (), without: Sequence[str] = ()) -> dict[str, Outcome]:
+        """Runs the suite, or only some tests of it (names as in its own list, e.g. ``0059_bsearch``)."""
+        runner = peers.rdkafka_test_runner()
+        with tempfile.TemporaryDirectory() as folder:
+            report, config, log = Path(folder, "report.json"), Path(folder, "test.conf"), Path(folder, "log")
+            config.write_text(f"metadata.broker.list={address}\n")
+            env = {
+                **os.environ,
+                "BROKERS": address,
+                "KAFKA_PATH": str(peers.kafka_tools_home()),
+                "LD_LIBRARY_PATH": "../src:../src-cpp",
+                "RDKAFKA_TEST_CONF": str(config),
+                "TEST_KAFKA_VERSION": KAFKA_VERSION_OF_BROKER,
+                "TEST_REPORT": str(report),
+                **({"TESTS": ",".join(_numbers(only))} if only else {}),
+                **({"TESTS_SKIP": ",".join(_numbers(without))} if without else {}),
+            }
+            env.pop("CI", None)  # it would change what is tested
+            command = [str(runner), "-p5", "-L", "-K", "-E", "-Q"]
+            with log.open("w") as out:
+                _run(command, runner.parent, env, out, lambda: _librdkafka_progress(log))
+            text = _COLOR.sub("", log.read_text(errors="replace"))
+            keep_log(self.name, text)
+            if not report.exists():
+                raise SuiteBroken(f"librdkafka's test-runner wrote no report: {text[-300:].strip()}")
+            return _librdkafka_outcomes(json.loads(report.read_text())["tests"], text)
+
+
+class Kgo:
+    """franz-go's client suite: replication factor 1, 10,000 records."""
+
+    name = "kgo"
+
+    def run(self, address: str, only: Sequence[str] = (), without: Sequence[str] = ()) -> dict[str, Outcome]:
+        """Runs the suite, or only some tests of it; subtests are named ``TestParent/child``."""
+        source = peers.franz_go_source()
+        env = {
+            **os.environ,
+            "KGO_SEEDS": address,
+            "KGO_TEST_RF": "1",
+            "KGO_TEST_RECORDS": str(KGO_RECORDS),
+            "KGO_LOG_LEVEL": "none",
+        }
+        command = ["go", "test", "./pkg/kgo", "-count=1", "-json", f"-timeout={SUITE_TIMEOUT_S - 60}s"]
+        if only:
+            command.append(f"-run={_go_patterns(sorted({name.split('/')[0] for name in only}))}")
+        if without:
+            command.append(f"-skip={_go_patterns(without)}")
+        with tempfile.TemporaryDirectory() as folder:
+            log = Path(folder, "log")
+            with log.open("w") as out:
+                _run(command, source, env, out, lambda: _kgo_progress(log))
+            text = log.read_text(errors="replace")
+            keep_log(self.name, text)
+            outcomes = _kgo_outcomes(text.splitlines())
+        if not outcomes:
+            raise SuiteBroken(f"kgo's suite ran no test: {text[-300:].strip()}")
+        return outcomes
+
+
+def keep_log(suite: str, text: str) -> Path:
+    """The suite's whole output, kept for a look at a failure."""
+    path = peers.BUILD / "conformance" / f"{suite}.log"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _librdkafka_outcomes(tests: Mapping[str, Mapping[str, object]], log: str) -> dict[str, Outcome]:
+    """Outcomes from the runner's report; tests that its own flags filtered out are left out."""
+    reasons = {}
+    for line in log.splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) >= 5 and cells[2] in ("FAILED", "SKIPPED"):
+            reasons[cells[1]] = "|".join(cells[4:]).strip()
+    results = {"PASSED": PASSED, "SKIPPED": SKIPPED}
+    outcomes = {}
+    for name, entry in tests.items():
+        reason = reasons.get(name, "")
+        if name == "<MAIN>" or reason.startswith("Filtered due to") or (entry["state"] == "SKIPPED" and not reason):
+            continue
+        result = results.get(str(entry["state"]), FAILED)
+        outcomes[name] = Outcome(name, result, float(str(entry["duration"])), reason)
+    return outcomes
+
+
+def _kgo_outcomes(lines: Iterable[str]) -> dict[str, Outcome]:
+    outcomes: dict[str, Outcome] = {}
+    said: dict[str, list[str]] = {}
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        name, action = event.get("Test"), event.get("Action")
+        if not name:
+            continue
+        if action == "output":
+            text = event["Output"].strip()
+            if text and not text.startswith(("=== ", "--- ")):
+                said.setdefault(name, []).append(text)
+        elif action in (PASSED, FAILED, SKIPPED):
+            reason = "" if action == PASSED else " ".join(said.get(name, []))[:300]
+            outcomes[name] = Outcome(name, action, event.get("Elapsed", 0.0), reason)
+    return outcomes
+
+
+def _run(
+    command: Sequence[str], folder: Path, env: Mapping[str, str], out: IO[str], progress: Callable[[], str]
+) -> None:
+    """Runs a suite in a process group of its own, with a line of progress every ten seconds."""
+    began = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=env,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        while True:
+            try:
+                process.wait(10)
+                return
+            except subprocess.TimeoutExpired:
+                elapsed_s = time.monotonic() - began
+                print(f"  {elapsed_s:4.0f} s  {progress()}", flush=True)
+                if elapsed_s > SUITE_TIMEOUT_S:
+                    raise SuiteBroken(f"{command[0]} did not end in {SUITE_TIMEOUT_S} s") from None
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _librdkafka_progress(log: Path) -> str:
+    text = log.read_text(errors="replace")
+    started, failed = text.count("= Running test "), text.count("TEST FAILURE")
+    return f"{started} tests started, {failed} failures"
+
+
+def _kgo_progress(log: Path) -> str:
+    outcomes = _kgo_outcomes(log.read_text(errors="replace").splitlines())
+    top = [outcome for name, outcome in outcomes.items() if "/" not in name]
+    return f"{len(top)} tests ended, {sum(outcome.result == FAILED for outcome in top)} failures"
+
+
+def _numbers(names: Sequence[str]) -> list[str]:
+    return sorted({name.split("_")[0] for name in names})
+
+
+def _go_patterns(names: Sequence[str]) -> str:
+    return "|".join("/".join(f"^{re.escape(part)}$" for part in name.split("/")) for name in names)
