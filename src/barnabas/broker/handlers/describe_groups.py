@@ -1,0 +1,32 @@
+"""DescribeGroups v0-v6. An unknown group is dead; from v6 on that is GROUP_ID_NOT_FOUND with a message (KIP-1043)."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.context import RequestContext
+from barnabas.coordinator.parking import answer
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+NOT_ASKED = -(2**31)
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: the bits of KIP-430, all allowed without an authorizer."""
+
+
+def handle(
+    broker: "Broker", request: DescribeGroupsRequest, context: RequestContext
+) -> "DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]":
+    def start(reply: "Callable[[DescribeGroupsResponse], None]") -> None:
+        def finish(groups: list[DescribedGroup]) -> None:
+            for group in groups:
+                asked = request.include_authorized_operations and group.error_code == 0
+                group.authorized_operations = GROUP_OPERATIONS if asked else NOT_ASKED
+            reply(DescribeGroupsResponse(groups=groups))
+
+        broker.groups.describe_groups(request.groups, api_version=context.api_version, reply=finish)
+
+    return answer(broker.loop, start)

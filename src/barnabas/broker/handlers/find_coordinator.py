@@ -1,0 +1,74 @@
+"""FindCoordinator v0-v6: which broker coordinates a group. From v4 on for many keys at once.
+
+The first request for a group creates __consumer_offsets, and its answer already names the coordinator. Where we
+differ from Kafka: transactional ids get TRANSACTIONAL_ID_AUTHORIZATION_FAILED with a message, because a client takes
+that for final, while it would wait for a coordinator that is merely not available; key types that no group of ours has
+get INVALID_REQUEST.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.context import RequestContext
+from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    InvalidRequest,
+    KafkaError,
+    TransactionalIdAuthorizationFailed,
+)
+from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+GROUP = 0
+TRANSACTION = 1
+FIRST_VERSION_WITH_MANY_KEYS = 4
+
+Node = tuple[int, str, int]
+NO_NODE: Node = (-1, "", -1)
+
+
+def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+    if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[_found(broker, request.key_type, key, context) for key in request.coordinator_keys]
+        )
+    found = _found(broker, request.key_type, request.key, context)
+    return FindCoordinatorResponse(
+        error_code=found.error_code,
+        error_message=found.error_message,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _found(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Coordinator:
+    try:
+        node_id, host, port = _find(broker, key_type, key, context)
+    except KafkaError as error:
+        node_id, host, port = NO_NODE
+        return Coordinator(
+            key=key, node_id=node_id, host=host, port=port, error_code=error.code, error_message=error.message
+        )
+    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+
+
+def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Node:
+    if key_type == TRANSACTION:
+        raise TransactionalIdAuthorizationFailed("transactions are not served by this broker")
+    if key_type != GROUP:
+        raise InvalidRequest(f"coordinators of key type {key_type} do not exist here")
+    topic = broker.image.topics.get(OFFSETS_TOPIC)
+    if topic is None:
+        broker.create_offsets_topic()
+        topic = broker.image.topics.get(OFFSETS_TOPIC)
+        if topic is None:
+            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} is being created")
+    partition = broker.groups.partition_for(key)
+    leader = topic.partitions[partition].leader
+    for node_id, host, port, _ in broker.advertised_brokers(context.connection):
+        if node_id == leader:
+            return node_id, host, port
+    raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC}-{partition} has no live leader")

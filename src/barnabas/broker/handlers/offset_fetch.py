@@ -1,0 +1,143 @@
+"""OffsetFetch v1-v10: one group until v7, many from v8 on; topics by id from v10 on; no topics means all of them.
+
+Errors of a group stand in each partition in v1, at the response's top in v2-v7, in the group's part from v8 on.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.context import RequestContext
+from barnabas.coordinator.parking import answer
+from barnabas.errors import UnknownTopicId
+from barnabas.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from barnabas.types import NO_OFFSET
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 2
+FIRST_VERSION_WITH_MANY_GROUPS = 8
+FIRST_VERSION_WITH_TOPIC_IDS = 10
+
+
+def handle(
+    broker: "Broker", request: OffsetFetchRequest, context: RequestContext
+) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
+    version = context.api_version
+    if version < FIRST_VERSION_WITH_MANY_GROUPS:
+        return _of_one(broker, request, version)
+    by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
+    unknown = [_resolve_ids(broker, group) if by_id else [] for group in request.groups]
+
+    def start(reply: Callable[[OffsetFetchResponse], None]) -> None:
+        def finish(groups: list[OffsetFetchResponseGroup]) -> None:
+            for group, refused in zip(groups, unknown, strict=True):
+                if by_id and group.error_code == 0:
+                    group.topics = [*_with_ids(broker, group.topics), *refused]
+            reply(OffsetFetchResponse(groups=groups))
+
+        broker.groups.fetch_offsets(request.groups, require_stable=request.require_stable, reply=finish)
+
+    return answer(broker.loop, start)
+
+
+def _resolve_ids(broker: "Broker", group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+    """Fill in the names; topics that do not exist are taken out and answered here."""
+    if group.topics is None:
+        return []
+    known, refused = [], []
+    for topic in group.topics:
+        found = broker.image.topic_by_id(topic.topic_id)
+        if found is not None:
+            topic.name = found.name
+            known.append(topic)
+            continue
+        partitions = [
+            OffsetFetchResponsePartitions(
+                partition_index=index, committed_offset=NO_OFFSET, error_code=UnknownTopicId.code
+            )
+            for index in topic.partition_indexes
+        ]
+        refused.append(OffsetFetchResponseTopics(topic_id=topic.topic_id, partitions=partitions))
+    group.topics = known
+    return refused
+
+
+def _with_ids(broker: "Broker", topics: Sequence[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+    """Topics that were not asked for by id get theirs; what has been deleted meanwhile has none and is left out."""
+    named = []
+    for topic in topics:
+        if topic.topic_id.int == 0:
+            known = broker.image.topics.get(topic.name)
+            if known is None:
+                continue
+            topic.topic_id = known.topic_id
+        named.append(topic)
+    return named
+
+
+def _of_one(
+    broker: "Broker", request: OffsetFetchRequest, version: int
+) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
+    topics = request.topics
+    group = OffsetFetchRequestGroup(
+        group_id=request.group_id,
+        topics=None
+        if topics is None
+        else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
+    )
+
+    def start(reply: Callable[[OffsetFetchResponse], None]) -> None:
+        def finish(groups: list[OffsetFetchResponseGroup]) -> None:
+            reply(_old_response(request, groups[0], version))
+
+        broker.groups.fetch_offsets([group], require_stable=request.require_stable, reply=finish)
+
+    return answer(broker.loop, start)
+
+
+def _old_response(request: OffsetFetchRequest, group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+    code = group.error_code
+    if code and version < FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
+        return OffsetFetchResponse(topics=_failed_partitions(request, code))
+    topics = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=partition.partition_index,
+                    committed_offset=partition.committed_offset,
+                    committed_leader_epoch=partition.committed_leader_epoch,
+                    metadata=partition.metadata,
+                    error_code=partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in group.topics
+    ]
+    return OffsetFetchResponse(topics=topics, error_code=code)
+
+
+def _failed_partitions(request: OffsetFetchRequest, error_code: int) -> list[OffsetFetchResponseTopic]:
+    return [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(partition_index=index, committed_offset=NO_OFFSET, error_code=error_code)
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics or ()
+    ]
