@@ -1,12 +1,13 @@
 """The file system as the log meets it: a handful of calls that a test can replace, and the bound on open files.
 
-A log with ten thousand partitions must not hold ten thousand descriptors and maps, so whatever holds one registers with
-a ResourcePool, which takes the least recently opened ones back. A file is closed when nobody names it any more: a slice on
-its way to a socket keeps its OpenFile alive, so a descriptor number is never used again under a reader.
+A log with ten thousand partitions must not hold ten thousand descriptors and maps, so whatever holds one registers
+with a ResourcePool, which takes the least recently opened ones back. A file is closed when nobody names it any more: a
+slice on its way to a socket keeps its OpenFile alive, so a descriptor number is never used again under a reader.
 """
 
 import os
 import resource
+import threading
 from typing import Final, Protocol
 
 from barnabas.records.file_slice import FileSlice
@@ -85,18 +86,27 @@ class ResourcePool:
     Second chance rather than strict recency: a use only sets a flag, which is all that an append can afford.
     """
 
-    __slots__ = ("_members", "limit")
+    __slots__ = ("_lock", "_members", "limit")
 
     def __init__(self, limit: int) -> None:
         assert limit > 0, limit
         self.limit = limit
         self._members: dict[Evictable, None] = {}
+        self._lock = threading.Lock()  # logs may be recovered by several threads
 
     def __len__(self) -> int:
         return len(self._members)
 
     def add(self, member: Evictable) -> None:
         """Register a holder that has just opened its descriptor."""
+        with self._lock:
+            evicted = self._evict()
+            self._members[member] = None
+        for holder in evicted:
+            holder.release()
+
+    def _evict(self) -> list[Evictable]:
+        evicted = []
         while len(self._members) >= self.limit:
             oldest = next(iter(self._members))
             del self._members[oldest]
@@ -104,12 +114,13 @@ class ResourcePool:
                 oldest.recently_used = False
                 self._members[oldest] = None
             else:
-                oldest.release()
-        self._members[member] = None
+                evicted.append(oldest)
+        return evicted
 
     def discard(self, member: Evictable) -> None:
         """Forget a holder that has let go by itself."""
-        self._members.pop(member, None)
+        with self._lock:
+            self._members.pop(member, None)
 
 
 def default_pool_limit() -> int:

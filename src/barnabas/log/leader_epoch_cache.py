@@ -51,7 +51,8 @@ class LeaderEpochCache:
             self.write(sync=False)
 
     def write(self, *, sync: bool) -> None:
-        """Bring the entries to the file. Recovery finds lost ones in the batches, so appends need not wait for a sync."""
+        """Bring the entries to the file. Recovery finds lost ones in the batches, so appends need not wait for a
+        sync."""
         write_epoch_checkpoint(self.path, self.entries, sync=sync)
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The log of one partition: segments in order, the marks, the producers and the leader epochs.
 
-Everything here is a plain call on one thread; what may block on the device (fsync, removing large files) is handed out as a
-value that any thread may run: see `flush.FlushTask` and `deletion.DeletionQueue`.
+Everything here is a plain call on one thread; what may block on the device (fsync, removing large files) is handed out
+as a value that any thread may run: see `flush.FlushTask` and `deletion.DeletionQueue`.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import CorruptMessage, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from barnabas.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from barnabas.log import retention, search
 from barnabas.log.checkpoints import write_partition_metadata
 from barnabas.log.deletion import DeletionQueue
@@ -20,19 +20,19 @@ from barnabas.log.disk import Disk, ResourcePool
 from barnabas.log.flush import FlushTask, prepare_flush
 from barnabas.log.leader_epoch_cache import LeaderEpochCache
 from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
+from barnabas.log.producer_replay import note_batch, read_end_marker, rebuild_producers
 from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateManager
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
 from barnabas.log.transaction_index import AbortedTransaction
-from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, MAGIC, PREFIX, BatchHeader, Buffer
-from barnabas.records.reader import read_records
+from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, BatchHeader, Buffer
 from barnabas.records.validation import ValidatedBatch, validate_replicated
 from barnabas.types import NO_TIMESTAMP, TopicPartition
 
 __all__ = ["Log", "UnexpectedAppendOffset"]
 
 _SNAPSHOT_DEBT_MAX: Final = 16 * 1024 * 1024
-"""After so many bytes a snapshot of the producers is due; a batch counts for _BATCH_DEBT more, a producer for _PRODUCER_DEBT.
-It bounds the walk over headers with which a restart finds the producers' state again."""
+"""After so many bytes a snapshot of the producers is due; a batch counts for _BATCH_DEBT more, a producer for
+_PRODUCER_DEBT. It bounds the walk over headers with which a restart finds the producers' state again."""
 _BATCH_DEBT: Final = 2048
 _PRODUCER_DEBT: Final = 4096
 
@@ -244,7 +244,7 @@ class Log:
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
         if header.producer_id >= 0:
-            self._note_producer(header, base_offset, marker, segment)
+            note_batch(self.producers, header, base_offset, marker, segment)
         offsets.advance_log_end(last_offset + 1)
         self._snapshot_debt += size + _BATCH_DEBT
         if self._snapshot_debt > _SNAPSHOT_DEBT_MAX:
@@ -310,7 +310,7 @@ class Log:
             raise self._write_failed(error) from error
         for header in headers:
             if header.producer_id >= 0:
-                self._note_producer(header, header.base_offset, markers.get(header.base_offset), segment)
+                note_batch(self.producers, header, header.base_offset, markers.get(header.base_offset), segment)
         self.offsets.advance_log_end(headers[-1].next_offset)
         self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
         self._snapshot_if_due()
@@ -322,21 +322,6 @@ class Log:
             return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, start, True)
         producers.check(header, check_sequence=origin == "client")
         return None
-
-    def _note_producer(
-        self, header: BatchHeader, base_offset: int, marker: EndMarker | None, segment: LogSegment
-    ) -> None:
-        if marker is None:
-            if not header.is_control:
-                self.producers.update(header, base_offset)
-            return
-        completed = self.producers.end_transaction(header, base_offset, marker)
-        if completed is not None and completed.aborted:
-            segment.transaction_index.append(
-                AbortedTransaction(
-                    completed.producer_id, completed.first_offset, completed.last_offset, completed.last_stable_offset
-                )
-            )
 
     def _check_writable(self) -> None:
         if self.offline_reason is not None:
@@ -373,12 +358,13 @@ class Log:
                 f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is {self._segment_bytes}"
             )
         segment = self._active
-        if segment.size + size <= self._segment_bytes and segment.can_hold_offset(last_offset):
-            if not segment.size or (
-                segment.index_entries_left > 0 and not segment.is_due(self._clock.wall_ms(), max_timestamp)
-            ):
-                return segment
-        return self.roll(base_offset)
+        if segment.size + size > self._segment_bytes or not segment.can_hold_offset(last_offset):
+            return self.roll(base_offset)
+        if segment.size and segment.index_entries_left <= 0:
+            return self.roll(base_offset)
+        if segment.is_due(self._clock.wall_ms(), max_timestamp):
+            return self.roll(base_offset)
+        return segment
 
     def maybe_roll(self, now_ms: int) -> bool:
         """Begin a new segment if segment.ms has passed since the first record of the active one."""
@@ -557,7 +543,7 @@ class Log:
         self.offsets.truncate(end)
         self.recovery_point = min(self.recovery_point, end)
         self.leader_epochs.truncate_from_end(end)
-        self.rebuild_producers()
+        rebuild_producers(self)
         return True
 
     def _batch_at(self, segment: LogSegment, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
@@ -586,29 +572,13 @@ class Log:
         self.producers.clear(offset)
         self.producers.remove_all_snapshots()
 
-    def rebuild_producers(self) -> None:
-        """Find the producers' state again from the newest snapshot and the headers behind it."""
-        producers, end = self.producers, self.offsets.log_end_offset
-        producers.load(self.offsets.log_start_offset, end, self._clock.wall_ms())
-        if producers.producers:
-            search.refill_batches(self._segments, producers)
-        if producers.end_offset < end:
-            for segment, position, header in self.headers_from(producers.end_offset):
-                if header.producer_id >= 0 and header.base_offset >= producers.end_offset:
-                    if not header.is_control:
-                        producers.update(header, header.base_offset)
-                    elif header.record_count > 0:
-                        marker = read_end_marker(segment.read(position, header.size_bytes))
-                        producers.end_transaction(header, header.base_offset, marker)
-            producers.end_offset = end
-        if producers.has_transactions:
-            producers.first_unstable_offset(self.offsets.high_watermark)
-
     def delete_records(self, before_offset: int) -> int:
-        """Move the log's start to `before_offset`; returns the start. Raises OffsetOutOfRange above the high watermark."""
+        """Move the log's start to `before_offset`; returns the start. Raises OffsetOutOfRange above the high
+        watermark."""
         if before_offset > self.offsets.high_watermark or before_offset < 0:
             raise OffsetOutOfRange(
-                f"{self.topic_partition}: records up to {self.offsets.high_watermark} can be deleted, not to {before_offset}"
+                f"{self.topic_partition}: records up to {self.offsets.high_watermark} can be deleted, "
+                f"not to {before_offset}"
             )
         self.advance_log_start(before_offset)
         return self.offsets.log_start_offset
@@ -649,7 +619,8 @@ class Log:
         return prepare_flush(self, self.offsets.log_end_offset if up_to is None else up_to)
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync the files and advance the recovery point. Raises KafkaStorageError, after which the log takes no writes."""
+        """Sync the files and advance the recovery point. Raises KafkaStorageError, after which the log takes no
+        writes."""
         task = self.prepare_flush(up_to)
         if task is not None:
             task.run()
@@ -680,12 +651,3 @@ class Log:
         """Let go of all files without completing anything, as a crash would."""
         for segment in self._segments:
             segment.close()
-
-
-def read_end_marker(batch: Buffer) -> EndMarker:
-    """What the control record of a batch says. Raises CorruptMessage if it is not the end of a transaction."""
-    records = read_records(batch, check_crc=False)
-    key, value = (records[0].key, records[0].value) if records else (None, None)
-    if key is None or value is None or len(key) < 4 or len(value) < 6 or key[2:4] not in (b"\0\0", b"\0\1"):
-        raise CorruptMessage(f"a control batch of {len(batch)} bytes (header {HEADER_SIZE}) holds no end marker")
-    return EndMarker(key[2:4] == b"\0\1", int.from_bytes(value[2:6], "big", signed=True))

@@ -1,7 +1,7 @@
 """All logs of a broker: opening, creating and deleting them, and what has to be done to them from time to time.
 
-The periodic functions are plain calls for a scheduler; those that may block on the device say so and have a variant that
-hands the blocking part out.
+The periodic functions are plain calls for a scheduler; those that may block on the device say so and have a variant
+that hands the blocking part out.
 """
 
 import os
@@ -72,8 +72,8 @@ class LogManager:
     ) -> None:
         """Lock the directories and open all logs, recovering what a crash left. Raises UsageError.
 
-        `config_for` gives a topic's settings by its name. Without a `cluster_id` the one of an existing directory holds, or
-        a new one is made.
+        `config_for` gives a topic's settings by its name. Without a `cluster_id` the one of an existing directory
+        holds, or a new one is made.
         """
         opened: list[DataDirectory] = []
         try:
@@ -123,8 +123,8 @@ class LogManager:
     def shutdown(self, *, flush: bool = True, broker_epoch: int = -1) -> None:
         """Close all logs and say so in the directories. May block: with `flush` all is on the device afterwards.
 
-        Without it (tests) the logs stay trusted until the machine goes down. Raises KafkaStorageError after all that could
-        be closed is closed; the directory is then not marked as clean.
+        Without it (tests) the logs stay trusted until the machine goes down. Raises KafkaStorageError after all that
+        could be closed is closed; the directory is then not marked as clean.
         """
         failure: KafkaStorageError | None = None
         for log in self._logs.values():

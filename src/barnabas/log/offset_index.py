@@ -1,4 +1,5 @@
-"""`.index`: for about every index.interval.bytes of a segment, an offset and the position of the batch that ends with it.
+"""`.index`: for about every index.interval.bytes of a segment, an offset and the position of the batch that ends with
+it.
 
 An entry is (offset relative to the segment's base, position), two big-endian 32-bit integers; Kafka's format.
 """

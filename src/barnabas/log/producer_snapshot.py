@@ -1,7 +1,8 @@
 """`.snapshot`: the state of a log's producers at an offset, in Kafka's format.
 
 version i16 (1), CRC-32C u32 of all that follows, count i32, then per producer: producer_id i64, epoch i16,
-last_sequence i32, last_offset i64, offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset i64.
+last_sequence i32, last_offset i64, offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset
+i64.
 """
 
 import os

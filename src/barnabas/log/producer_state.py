@@ -1,8 +1,8 @@
 """What a log knows of its idempotent and transactional producers: the last batches of each, and open transactions.
 
-A retried batch is recognised by its sequence numbers among the last five of its producer and answered with the offsets it
-got the first time; a gap is refused. The state follows from the batches in the log; snapshots,
-files in Kafka's format at a roll, at a clean shutdown and every few megabytes, shorten the way back to it.
+A retried batch is recognised by its sequence numbers among the last five of its producer and answered with the offsets
+it got the first time; a gap is refused. The state follows from the batches in the log; snapshots, files in Kafka's
+format at a roll, at a clean shutdown and every few megabytes, shorten the way back to it.
 """
 
 import contextlib
@@ -195,8 +195,9 @@ class ProducerStateManager:
         if header.producer_epoch != current:
             if first_sequence and current != NO_PRODUCER_EPOCH:
                 raise OutOfOrderSequenceNumber(
-                    f"Invalid sequence number for new epoch of producer {header.producer_id} in {self._topic_partition}: "
-                    f"{header.producer_epoch} (request epoch), {first_sequence} (seq. number), {current} (current epoch)"
+                    f"Invalid sequence number for new epoch of producer {header.producer_id} in "
+                    f"{self._topic_partition}: {header.producer_epoch} (request epoch), "
+                    f"{first_sequence} (seq. number), {current} (current epoch)"
                 )
             return
         last_sequence = entry.last_sequence
@@ -296,7 +297,7 @@ class ProducerStateManager:
         self._unreplicated.clear()
         self.end_offset = end_offset
 
-    def load(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> bool:
+    def load(self, log_start_offset: int, log_end_offset: int) -> bool:
         """Start from the newest readable snapshot at or below the log's end; False if there is none.
 
         Snapshots outside the log are removed. The caller replays the batches from `end_offset` on.
@@ -312,7 +313,6 @@ class ProducerStateManager:
                 self._remove_snapshot(offset)
                 continue
             self.restore(stored, offset)
-            self.remove_expired(now_ms)
             return True
         return False
 
@@ -325,7 +325,8 @@ class ProducerStateManager:
         self._ongoing.update(sorted(pair for pair in ongoing if pair[0] >= 0))
 
     def refill_batches(self, headers: Iterable[BatchHeader]) -> None:
-        """Complete the cached batches from headers below `end_offset`: a snapshot keeps only the last of each producer."""
+        """Complete the cached batches from headers below `end_offset`: a snapshot keeps only the last of each
+        producer."""
         found: dict[int, list[CachedBatch]] = {}
         for header in headers:
             entry = self.producers.get(header.producer_id)
@@ -354,7 +355,8 @@ class ProducerStateManager:
     def take_snapshot(self, offset: int, keep: Iterable[int] = (), *, sync: bool = False) -> None:
         """Write the state at the log's end `offset`. Raises OSError.
 
-        Older snapshots other than those at the offsets in `keep` (the segments' bases) and the one before this are removed.
+        Older snapshots other than those at the offsets in `keep` (the segments' bases) and the one before this are
+        removed.
         """
         if not self._snapshots or self._snapshots[-1] < offset:
             write_snapshot(self.snapshot_path(offset), (e.to_snapshot() for e in self.producers.values()), sync=sync)

@@ -1,13 +1,15 @@
-"""Opening a log directory: after a clean shutdown by looking at its ends, after a crash by checking what may be damaged.
+"""Opening a log directory: after a clean shutdown by looking at its ends, after a crash by checking what may be
+damaged.
 
-What may be damaged depends on the crash (docs/decisions/0001-recovery-trusts-the-page-cache.md): when only the process died,
-every completed write is in the page cache and just the tail of the active segment can be torn; when the machine went down,
-all above the recovery point is suspect. A segment is cut in front of the first batch that is torn, fails its checksum or
-goes back in offsets; the segments behind a cut go too.
+What may be damaged depends on the crash (docs/decisions/0001-recovery-trusts-the-page-cache.md): when only the process
+died, every completed write is in the page cache and just the tail of the active segment can be torn; when the machine
+went down, all above the recovery point is suspect. A segment is cut in front of the first batch that is torn, fails
+its checksum or goes back in offsets; the segments behind a cut go too.
 """
 
 import contextlib
 import enum
+import logging
 import os
 import uuid
 from collections.abc import Callable
@@ -17,17 +19,18 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import UsageError
-from barnabas.log.batch_scan import scan_headers, scan_verified
+from barnabas.log.batch_scan import scan_verified
 from barnabas.log.checkpoints import read_partition_metadata, write_partition_metadata
 from barnabas.log.deletion import DeletionQueue, remove
 from barnabas.log.disk import Disk, ResourcePool
 from barnabas.log.leader_epoch_cache import LeaderEpochCache
 from barnabas.log.log import Log
 from barnabas.log.log_offsets import LogOffsets
+from barnabas.log.producer_replay import rebuild_producers
 from barnabas.log.producer_state import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
 from barnabas.log.segment import DELETED_SUFFIX, LogSegment, WrittenBatch
 from barnabas.log.sparse_index import CorruptIndex
-from barnabas.log.transaction_index import CorruptTransactionIndex
+from barnabas.log.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.types import TopicPartition
 
 __all__ = ["LogEnvironment", "LogState", "Verification", "create_log", "load_log"]
@@ -37,6 +40,8 @@ TAIL_BYTES: Final = 8 * 1024 * 1024
 """How much of an active segment's end is checked when the process, but not the machine, went down."""
 _LEFTOVERS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
 _INDEXES: Final = (".index", ".timeindex", ".txnindex")
+
+_log = logging.getLogger(__name__)
 
 
 class Verification(enum.Enum):
@@ -90,7 +95,7 @@ def create_log(
 def load_log(
     directory: str, topic_partition: TopicPartition, config: LogConfig, environment: LogEnvironment, state: LogState
 ) -> Log:
-    """Open an existing log directory. Raises OSError, and UsageError for files that another Kafka has to finish with."""
+    """Open an existing log directory. Raises OSError; UsageError for files that another Kafka has to finish with."""
     loader = _Loader(directory, config, environment, state)
     segments = loader.load_segments()
     end = loader.end_offset
@@ -105,7 +110,7 @@ def load_log(
     recovery_point = min(state.recovery_point, end)
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
     loader.restore_epochs(log.leader_epochs, start)
-    log.rebuild_producers()
+    rebuild_producers(log, loader.verified_from)
     return log
 
 
@@ -161,7 +166,10 @@ class _Loader:
         self._environment = environment
         self._state = state
         self._epochs: list[tuple[int, int]] = []
+        self._transaction_indexes: set[str] = set()
         self.end_offset = 0
+        self.verified_from: int | None = None
+        """Snapshots above are not to be used: the batches behind this offset say more than is known to be on disk."""
 
     def load_segments(self) -> list[LogSegment]:
         """All segments, the last one active; the log's end is then in `end_offset`."""
@@ -203,6 +211,8 @@ class _Loader:
                     f"{path}: Kafka was cleaning this log when it died; start that Kafka once more to let it finish"
                 )
             stem, suffix = os.path.splitext(name)
+            if suffix == ".txnindex":
+                self._transaction_indexes.add(stem)
             orphan = suffix in _INDEXES and stem.isdigit() and int(stem) not in known
             if suffix in _LEFTOVERS or orphan:
                 remove(path)
@@ -211,16 +221,32 @@ class _Loader:
     def _open_segments(self, base_offsets: list[int]) -> list[LogSegment]:
         segments = []
         for base_offset in base_offsets:
+            self._check_transaction_index(base_offset)
             segment = _segment(self._directory, base_offset, self._config, self._environment)
             try:
                 segment.load()
-                if segment.size > self._config.segment_bytes and not os.path.exists(segment.path(".index")):
-                    raise CorruptIndex(segment.path(".index"))
-            except CorruptIndex:
+                if segment.size and not len(segment.time_index) and not self._will_verify(base_offset, base_offsets):
+                    raise CorruptIndex(f"{segment.path('.timeindex')} is missing")
+            except CorruptIndex as error:
+                _log.warning("%s; building the indexes again", error)
                 self._reindex(segment)
             segments.append(segment)
         self._check_format(segments)
         return segments
+
+    def _check_transaction_index(self, base_offset: int) -> None:
+        if f"{base_offset:020d}" not in self._transaction_indexes:
+            return
+        path = f"{self._directory}/{base_offset:020d}.txnindex"
+        try:
+            TransactionIndex(path).load()
+        except CorruptTransactionIndex as error:
+            _log.warning("%s; building it again", error)
+            remove(path)
+            self.verified_from = base_offset if self.verified_from is None else min(self.verified_from, base_offset)
+
+    def _will_verify(self, base_offset: int, base_offsets: list[int]) -> bool:
+        return self._state.verification is not Verification.NONE and base_offset == base_offsets[-1]
 
     def _check_format(self, segments: list[LogSegment]) -> None:
         """Never cut a log of an older message format as if it were damaged."""
@@ -240,40 +266,57 @@ class _Loader:
         return offset if position == segment.size else None
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
-        state = self._state
         expected = segments[0].base_offset
         for number, segment in enumerate(segments):
             active = number + 1 == len(segments)
             end = None if active else segments[number + 1].base_offset
-            if end is not None and (verification is Verification.TAIL or end <= state.recovery_point):
+            if end is not None and (verification is Verification.TAIL or end <= self._state.recovery_point):
                 expected = end
                 continue
             size = segment.size
-            expected = self._verify_segment(segment, max(expected, segment.base_offset), verification)
-            if segment.size < size and not active:
+            expected = max(expected, segment.base_offset)
+            if verification is Verification.TAIL:
+                expected = self._verify_tail(segment, expected)
+            else:
+                expected = self._verify_whole(segment, expected)
+            if segment.size < size:
+                _log.warning(
+                    "%s: cut %d bytes behind offset %d", segment.path(".log"), size - segment.size, expected - 1
+                )
+            if active:
+                break
+            segment.seal()
+            if segment.size < size:
                 for later in segments[number + 1 :]:
+                    _log.warning("%s: removed, the segment before it was cut", later.path(".log"))
                     _remove_segment(later)
                 segments = segments[: number + 1]
                 break
         self.end_offset = expected
         return segments
 
-    def _verify_segment(self, segment: LogSegment, expected: int, verification: Verification) -> int:
-        """Check and index the segment, cut it behind the last good batch; the offset behind that."""
-        position = 0
-        if verification is Verification.TAIL and segment.size > TAIL_BYTES:
-            last, position = segment.offset_index.lookup_position(segment.size - TAIL_BYTES)
-            # the entry names the last offset of the batch at its position; that batch may go back to the base
-            expected = segment.base_offset if not position else min(expected, last)
-        if position:
-            self._cut_indexes(segment, position)
-            first = next(scan_headers(self._environment.disk, segment.open_file().fd, position, segment.size), None)
-            if first is None:  # the index does not fit the file
-                return self._verify_segment(segment, segment.base_offset, Verification.FULL)
-            expected = first[1].base_offset
-        else:
+    def _verify_whole(self, segment: LogSegment, expected: int) -> int:
+        """Check all batches, build the indexes again; the offset behind the last good batch."""
+        if self.verified_from is None or segment.base_offset < self.verified_from:
+            self.verified_from = segment.base_offset
+        self._clear_indexes(segment)
+        remove(segment.path(".txnindex"))
+        return self._index_from(segment, 0, expected)
+
+    def _verify_tail(self, segment: LogSegment, expected: int) -> int:
+        """Check the last TAIL_BYTES, index what the index does not have yet; the offset behind the last good batch."""
+        if segment.size <= TAIL_BYTES:
             self._clear_indexes(segment)
-        return self._index_from(segment, position, expected)
+            return self._index_from(segment, 0, expected)
+        last_offset, position = segment.offset_index.lookup_position(segment.size - TAIL_BYTES)
+        if not position:
+            self._clear_indexes(segment)
+            return self._index_from(segment, 0, expected)
+        _, header = next(segment.headers(position), (0, None))
+        if header is None or header.last_offset != last_offset:  # the index does not fit the file
+            return self._verify_whole(segment, expected)
+        self._cut_indexes(segment, position)
+        return self._index_from(segment, position, header.base_offset)
 
     def _index_from(self, segment: LogSegment, position: int, expected: int) -> int:
         disk, file = self._environment.disk, segment.open_file()
@@ -290,11 +333,8 @@ class _Loader:
         if position < segment.size:
             segment.size = position
             disk.ftruncate(file.fd, position)
-        try:
-            if (index := segment.transaction_index_if_any()) is not None:
-                index.truncate_to(expected)
-        except CorruptTransactionIndex:
-            remove(segment.path(".txnindex"))
+        if (index := segment.transaction_index_if_any()) is not None:
+            index.truncate_to(expected)
         return expected
 
     def _clear_indexes(self, segment: LogSegment) -> None:
@@ -304,14 +344,13 @@ class _Loader:
         segment.configure(self._config)
 
     def _cut_indexes(self, segment: LogSegment, position: int) -> None:
-        """Drop the entries of the part that will be indexed anew."""
+        """Keep the entries up to the one for the batch at `position`; what follows it is indexed anew."""
         index = segment.offset_index
         entries = len(index)
-        while entries and index.entry_at(entries - 1)[1] >= position:
+        while entries and index.entry_at(entries - 1)[1] > position:
             entries -= 1
-        offset = index.base_offset + index.entry_at(entries)[0] if entries < len(index) else index.last_offset() + 1
         index.keep(entries)
-        segment.time_index.truncate_to(offset)
+        segment.time_index.truncate_to(index.last_offset() + 1)
         segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
         segment.configure(self._config)
 

@@ -1,18 +1,13 @@
-"""Finding records by time, and producers' recent batches: the searches that read more than an index entry."""
+"""Finding records by time: the searches that look into batches."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from barnabas.log.log_offsets import TimestampOffset
-from barnabas.log.producer_state import ProducerStateManager
 from barnabas.log.segment import LogSegment
-from barnabas.records.batch import BatchHeader
 from barnabas.records.reader import iter_records
 from barnabas.types import NO_TIMESTAMP
 
-__all__ = ["max_timestamp", "offset_for_timestamp", "refill_batches"]
-
-_REFILL_BYTES = 8 * 1024 * 1024
-"""How far in front of a snapshot the batches of producers in flight are looked for: five of a megabyte, and some others'."""
+__all__ = ["max_timestamp", "offset_for_timestamp"]
 
 
 def offset_for_timestamp(segments: Sequence[LogSegment], timestamp: int, start_offset: int) -> TimestampOffset | None:
@@ -42,29 +37,3 @@ def max_timestamp(segments: Sequence[LogSegment], start_offset: int) -> Timestam
     if best == NO_TIMESTAMP:
         return None
     return offset_for_timestamp([s for s in segments if s.max_timestamp == best], best, start_offset)
-
-
-def refill_batches(segments: Sequence[LogSegment], producers: ProducerStateManager) -> None:
-    """A snapshot keeps one batch of each producer; find the others that may still be retried, in the megabytes before it."""
-    producers.refill_batches(_headers_before(segments, producers.end_offset))
-
-
-def _headers_before(segments: Sequence[LogSegment], end_offset: int) -> Iterator[BatchHeader]:
-    budget = _REFILL_BYTES
-    chosen: list[tuple[LogSegment, int]] = []
-    for segment in reversed(segments):
-        if segment.base_offset >= end_offset:
-            continue
-        found = segment.locate(end_offset)
-        end = found[0] if found else segment.size
-        position = segment.offset_index.lookup_position(end - budget)[1] if end > budget else 0
-        chosen.append((segment, position))
-        budget -= end - position
-        if budget <= 0:
-            break
-    for segment, position in reversed(chosen):
-        for _, header in segment.headers(position):
-            if header.base_offset >= end_offset:
-                return
-            if header.producer_id >= 0:
-                yield header

@@ -172,6 +172,8 @@ class LogSegment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.write_tail()
         self.time_index.write_tail()
+        if self._transaction_index is not None:
+            self._transaction_index.write_tail()
         file = self.open_file()
         if os.fstat(file.fd).st_size != self.size:  # preallocated
             self._disk.ftruncate(file.fd, self.size)

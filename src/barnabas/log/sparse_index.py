@@ -1,9 +1,10 @@
 """What the offset index and the time index share: sorted entries of a fixed size in a file, looked up by bisection.
 
-Kafka writes through a map of a preallocated file. Here new entries wait in memory (at most TAIL_ENTRIES of them) and reach
-the file by pwrite: a store into a map of a sparse file kills the process (SIGBUS) when the disk is full, and a broker must
-survive that. The file is therefore always exactly as long as its entries. Lookups below the tail go through a read-only map,
-made on first use. After a crash the index may be behind by a tail; recovery indexes from the last entry on.
+Kafka writes through a map of a preallocated file. Here new entries wait in memory (at most TAIL_ENTRIES of them) and
+reach the file by pwrite: a store into a map of a sparse file kills the process (SIGBUS) when the disk is full, and a
+broker must survive that. The file is therefore always exactly as long as its entries. Lookups below the tail go
+through a read-only map, made on first use. After a crash the index may be behind by a tail; recovery indexes from the
+last entry on.
 """
 
 import contextlib

@@ -5,6 +5,7 @@ offset at that time, each i64.
 """
 
 import contextlib
+import errno
 import os
 from struct import Struct
 from typing import Final, NamedTuple
@@ -31,11 +32,12 @@ class AbortedTransaction(NamedTuple):
 class TransactionIndex:
     """All entries are kept in memory: aborts are rare, and a fetch asks for ranges of them."""
 
-    __slots__ = ("_entries", "path")
+    __slots__ = ("_entries", "_written", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._entries: list[AbortedTransaction] = []
+        self._written = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -48,6 +50,7 @@ class TransactionIndex:
     def load(self) -> None:
         """Read the file, if there is one. Raises CorruptTransactionIndex."""
         self._entries = []
+        self._written = 0
         try:
             with open(self.path, "rb") as file:
                 data = file.read()
@@ -55,18 +58,35 @@ class TransactionIndex:
             return
         if len(data) % _ENTRY.size:
             raise CorruptTransactionIndex(f"{self.path}: size {len(data)} is not a multiple of {_ENTRY.size}")
+        entries: list[AbortedTransaction] = []
         for version, *fields in _ENTRY.iter_unpack(data):
             entry = AbortedTransaction(*fields)
-            if version != _VERSION or (self._entries and self._entries[-1].last_offset >= entry.last_offset):
+            if version != _VERSION or (entries and entries[-1].last_offset >= entry.last_offset):
                 raise CorruptTransactionIndex(f"{self.path}: entry {entry} of version {version} is out of order")
-            self._entries.append(entry)
+            entries.append(entry)
+        self._entries = entries
+        self._written = len(entries)
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Add a transaction whose marker has just been written; markers come in order."""
         assert not self._entries or self._entries[-1].last_offset < aborted.last_offset, (self._entries[-1], aborted)
-        with open(self.path, "ab") as file:
-            file.write(_ENTRY.pack(_VERSION, *aborted))
         self._entries.append(aborted)
+        # the marker is in the log already: a full disk keeps the entry in memory, a crash finds it by the marker
+        with contextlib.suppress(OSError):
+            self.write_tail()
+
+    def write_tail(self) -> None:
+        """Bring the entries in memory to the file. Raises OSError."""
+        if self._written == len(self._entries):
+            return
+        data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries[self._written :])
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            if os.pwrite(fd, data, self._written * _ENTRY.size) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+        finally:
+            os.close(fd)
+        self._written = len(self._entries)
 
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that touch [fetch_offset, upper_bound), and whether later segments can hold no more."""
@@ -83,19 +103,13 @@ class TransactionIndex:
         kept = [entry for entry in self._entries if entry.last_offset < offset]
         if len(kept) < len(self._entries):
             self._entries = kept
-            os.truncate(self.path, len(kept) * _ENTRY.size)
+            if self._written > len(kept):
+                self._written = len(kept)
+                os.truncate(self.path, len(kept) * _ENTRY.size)
 
     def reset(self) -> None:
         """Drop all, also from the file."""
         self._entries = []
+        self._written = 0
         with contextlib.suppress(FileNotFoundError):
-            os.truncate(self.path, 0)
-
-    def sync(self) -> None:
-        """Make the entries durable."""
-        with contextlib.suppress(FileNotFoundError):
-            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
+            os.unlink(self.path)
