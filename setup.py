@@ -1,34 +1,49 @@
 """The compiled part of the package: one module, by mypyc, where that is possible.
 
 Everything else stands in pyproject.toml. Without a C compiler, or if mypyc fails, the install goes on and the same file
-runs as plain Python, ten to thirty times slower; `barnabas.records.kernel.is_compiled()` tells. BARNABAS_PURE=1 asks
-for that.
+runs as plain Python, ten to sixty times slower; `barnabas.records.kernel.is_compiled()` tells. BARNABAS_PURE=1 asks
+for that. In a checkout `pip install -e .` or `python setup.py build_ext --inplace` puts the module beside its source.
 """
 
 import os
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 KERNEL = "src/barnabas/records/kernel.py"
 
 
+def stays_plain(reason: object) -> None:
+    sys.stderr.write(f"barnabas: the record kernel stays plain Python: {reason}\n")
+
+
 def extensions() -> list[Extension]:
-    """The kernel as optional C extensions; none if mypyc cannot translate it here."""
+    """The kernel as C extensions (mypyc makes two: the code and a door to it); none if it cannot be translated here."""
     if os.environ.get("BARNABAS_PURE") == "1":
         return []
     try:
         from mypyc.build import mypycify
 
-        # the flags keep mypy away from the rest of the project: only the kernel and the record type are looked at
-        found = mypycify(["--follow-imports=silent", KERNEL], opt_level="3", debug_level="0", target_dir="build")
-    # mypyc raises CompileError, SystemExit or ImportError, depending on what is missing
+        return list(mypycify(["--follow-imports=silent", KERNEL], opt_level="3", debug_level="0", target_dir="build"))
+    # ImportError, CompileError or SystemExit, depending on what is missing
     except (Exception, SystemExit) as error:
-        print(f"barnabas: the record kernel stays plain Python: {error}", file=sys.stderr)
+        stays_plain(error or type(error).__name__)
         return []
-    for extension in found:
-        extension.optional = True
-    return list(found)
 
 
-setup(ext_modules=extensions())
+class BuildAllOrNone(build_ext):
+    """One of the two extensions without the other would hide the source and then fail to import."""
+
+    def build_extensions(self) -> None:
+        try:
+            super().build_extensions()
+        except Exception as error:
+            stays_plain(error)
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+
+
+setup(ext_modules=extensions(), cmdclass={"build_ext": BuildAllOrNone})

@@ -79,18 +79,16 @@ def main() -> None:
         spent = seconds(lambda b=batch: validate_produce(b, POLICY, T0))
         read = seconds(lambda b=batch: read_records(b))
         build = seconds(lambda c=codec: build_batch(records, compression=c))
-        print(
-            f"{codec:7} {len(batch):7} of {size} B: validate {million(9_000, spent)}, read {million(9_000, read)}, build {million(9_000, build)}"
-        )
+        rates = f"validate {million(9_000, spent)}, read {million(9_000, read)}, build {million(9_000, build)}"
+        print(f"{codec:7} {len(batch):7} of {size} B: {rates}")
     small = build_batch([Record(0, T0, b"k", b"v" * 100)])
     view = memoryview(small)
     print(f"one record of 100 B: validate {seconds(lambda: validate_produce(view, POLICY, T0)) * 1e6:.2f} us")
     small_lz4 = build_batch([Record(0, T0, b"k", b"v" * 100)], compression="lz4")
     print(f"one record of 100 B, lz4: validate {seconds(lambda: validate_produce(small_lz4, POLICY, T0)) * 1e6:.2f} us")
     append_time = AppendPolicy(log_append_time=True)
-    print(
-        f"one record of 100 B, LogAppendTime: validate {seconds(lambda: validate_produce(view, append_time, T0)) * 1e6:.2f} us"
-    )
+    spent = seconds(lambda: validate_produce(view, append_time, T0))
+    print(f"one record of 100 B, LogAppendTime: validate {spent * 1e6:.2f} us")
 
 
 if __name__ == "__main__":

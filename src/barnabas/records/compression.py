@@ -265,7 +265,9 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     parts: list[bytes] = []
     room, position = max_bytes, 0
     while position < len(view):
-        end, most = _zstd_frame(view, position)
+        end, most, is_exact = _zstd_frame(view, position)
+        if is_exact and most > room:
+            raise _too_large(max_bytes)
         if most > 0:
             try:
                 part: bytes = decompressor.decompress(view[position:end], max_output_size=min(most, room + 1))
@@ -281,8 +283,8 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _zstd_frame(data: memoryview, start: int) -> tuple[int, int]:
-    """Where the frame at `start` ends and the most that it can hold, from its headers alone (RFC 8878, section 3.1).
+def _zstd_frame(data: memoryview, start: int) -> tuple[int, int, bool]:
+    """Where the frame at `start` ends, the most that it can hold, and if that is exact (RFC 8878, section 3.1).
 
     The library alone would not do: it takes the content size on trust for its allocation, and its readers, which do
     not, cannot tell a truncated frame from a whole one.
@@ -290,14 +292,14 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int]:
     try:
         magic = int.from_bytes(data[start : start + 4], "little")
         if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
-            return _within(data, start + 8 + int.from_bytes(data[start + 4 : start + 8], "little")), 0
+            return _within(data, start + 8 + int.from_bytes(data[start + 4 : start + 8], "little")), 0, True
         if magic != _ZSTD_MAGIC:
             raise DamagedData("zstd: this is no frame")
         flags = data[start + 4]
         single, content_flag = flags >> 5 & 1, flags >> 6
         position = start + 6 - single + (0, 1, 2, 4)[flags & 3]
         content_size = (single, 2, 4, 8)[content_flag]
-        claimed = int.from_bytes(data[position : position + content_size], "little")
+        claimed = int.from_bytes(data[position : position + content_size], "little") + (256 if content_size == 2 else 0)
         position += content_size
         most, last = 0, 0
         while not last:
@@ -307,10 +309,12 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int]:
             most += _ZSTD_BLOCK_MAX if kind == _ZSTD_COMPRESSED else min(size, _ZSTD_BLOCK_MAX)
     except IndexError:
         raise DamagedData("zstd: the frame ends early") from None
-    if claimed > most + 256:  # a two-byte content size is stored less 256
+    end = _within(data, position + (4 if flags & 4 else 0))
+    if not content_size:
+        return end, most, False
+    if claimed > most:
         raise DamagedData(f"zstd: a frame that holds {most} bytes at most claims {claimed}")
-    # an empty frame still has to be read: its checksum may be wrong
-    return _within(data, position + (4 if flags & 4 else 0)), max(most, 1)
+    return end, claimed, True
 
 
 def _within(data: memoryview, end: int) -> int:

@@ -1,0 +1,42 @@
+"""Every test of records runs twice where it can: on the compiled kernel and on its source as plain Python."""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from barnabas.records import builder, kernel, reader, validation
+
+
+def source_kernel() -> ModuleType:
+    """The kernel's source under another name, never compiled."""
+    path = Path(kernel.__file__).parent / "kernel.py"
+    spec = importlib.util.spec_from_file_location("kernel_source", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SOURCE = source_kernel()
+
+
+@pytest.fixture(autouse=True, params=["compiled", "source"], scope="session")
+def record_kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
+    """The kernel that builder, reader and validation use."""
+    if request.param == "compiled" and not kernel.is_compiled():
+        pytest.skip("the kernel is not compiled here")
+    if (
+        request.param == "compiled"
+        and Path(kernel.__file__).stat().st_mtime < Path(str(SOURCE.__file__)).stat().st_mtime
+    ):
+        pytest.fail("the compiled kernel is older than its source: run `python setup.py build_ext --inplace`")
+    chosen = kernel if request.param == "compiled" else SOURCE
+    for module in (builder, reader, validation):
+        module.kernel = chosen  # type: ignore[attr-defined]
+    yield chosen
+    for module in (builder, reader, validation):
+        module.kernel = kernel  # type: ignore[attr-defined]
