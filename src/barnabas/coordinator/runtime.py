@@ -222,6 +222,9 @@ class CoordinatorRuntime(Generic[S, R]):
         if shard.machine is None:
             shard.timers = _ShardTimers(self._scheduler, lambda operation: self._run(shard, operation, _nobody))
             shard.machine = self._make_machine(shard.partition, shard.timers)
+            if shard.state is ShardState.ACTIVE:
+                # Nothing was in the log, so nothing was replayed: its state machine is made only now.
+                shard.machine.loaded()
         return shard.machine
 
     def _run(self, shard: "_Shard[S]", operation: Callable[[], Result[R, T]], reply: Reply[T]) -> None:
