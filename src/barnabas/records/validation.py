@@ -333,11 +333,12 @@ def _check_records(data: bytes, position: int, header: BatchHeader, policy: Appe
     """Walk the records; the timestamp that the batch's header must carry as max_timestamp."""
     base = header[7]
     append_time = header[5] & LOG_APPEND_TIME_FLAG
-    if policy.log_append_time or append_time:
-        low, high = _I64_MIN, _I64_MAX
-    else:
-        low = max(_I64_MIN, min(_I64_MAX, now_ms - policy.timestamp_before_max_ms - base))
-        high = max(_I64_MIN, min(_I64_MAX, now_ms + policy.timestamp_after_max_ms - base))
+    low, high = _I64_MIN, _I64_MAX
+    if not policy.log_append_time:
+        low = max(low, max(low, now_ms - policy.timestamp_before_max_ms) - base)
+        high = min(high, min(high, now_ms + policy.timestamp_after_max_ms) - base)
+        if low > _I64_MAX or high < _I64_MIN:  # base itself is out of any bounds, and no delta leads back
+            low, high = _I64_MAX, _I64_MIN
     refused: list[tuple[int, int, int, int]] = []
     keyed = policy.compacted
     try:
@@ -349,7 +350,7 @@ def _check_records(data: bytes, position: int, header: BatchHeader, policy: Appe
     except IndexError:
         raise InvalidRecord("the records end before the last field of a record") from None
     if append_time:
-        return _append_time(header, policy, now_ms, refused)
+        _check_append_time(header, policy, now_ms, refused)
     if refused:
         raise _refusal(header, refused, policy, now_ms)
     if policy.log_append_time:
@@ -393,20 +394,21 @@ def _refused(reasons: dict[int, str], about_time: bool, record_count: int) -> Ka
     return RefusedTimestamps(text, errors) if about_time else RefusedRecords(text, errors)
 
 
-def _append_time(
+def _check_append_time(
     header: BatchHeader, policy: AppendPolicy, now_ms: int, refused: list[tuple[int, int, int, int]]
-) -> int:
-    """A client's batch says LogAppendTime: max_timestamp is every record's timestamp, and acceptable only as such."""
+) -> None:
+    """A client's batch says LogAppendTime: its max_timestamp has to be acceptable as every record's timestamp.
+
+    Kafka then takes it, as CreateTime. So do we, but the timestamps that readers will see have to be acceptable too.
+    """
     timestamp = header.max_timestamp
     low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
     if policy.log_append_time or timestamp == -1:
         reason = "only a broker may say that a timestamp is the time of the append"
     elif not low <= timestamp <= high:
         reason = _out_of_bounds(timestamp, policy, now_ms)
-    elif refused:
-        raise _refusal(header, refused, policy, now_ms)
     else:
-        return max(-1, timestamp)
+        return
     reasons = dict.fromkeys(range(min(header.record_count, RECORD_ERRORS_MAX)), reason)
     for index, offset_delta, _, key_length in refused:
         reasons[index] = _record_reason(index, offset_delta, key_length, policy) or reason
