@@ -92,8 +92,8 @@ def _print(suite: str, verdict: Verdict, outcomes: Mapping[str, Outcome], expect
         "passes where Apache Kafka fails": {name: expected.kafka_fails[name] for name in verdict.beyond_kafka},
         "exception no longer needed": dict.fromkeys(verdict.stale_exceptions, "passes"),
     }
-    for title, names in sections.items():
-        for name, reason in names.items():
+    for title, reasons in sections.items():
+        for name, reason in reasons.items():
             print(f"  {title}: {name}: {reason}")
     total = len(verdict.passed) + len(verdict.failures) + len(verdict.gaps)
     outcome = "PASS" if verdict.good else "FAIL"

@@ -1,0 +1,49 @@
+"""Kills a broker with SIGKILL while producers write, restarts it on the same directory, and checks every promise."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import crash
+from bench.brokers import BrokerFailed, BrokerProcess, make_broker
+from bench.peers import PeerUnavailable
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make test-faults", description=__doc__)
+    parser.add_argument("--broker", default="barnabas", help="kafka, barnabas or NAME=COMMAND with {port}")
+    parser.add_argument("--rounds", type=int, default=200, help="kills (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000), help="default: random")
+    parser.add_argument("--first-round", type=int, default=0, help="begin with a later round's moments on an empty log")
+    parser.add_argument("--keep", action="store_true", help="keep the data directory after a failure")
+    options = parser.parse_args()
+    root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
+    broker: BrokerProcess | None = None
+    failed = 1
+    try:
+        broker = make_broker(options.broker, root)
+        print(f"{broker.name}: {options.rounds} rounds, seed {options.seed}", flush=True)
+        failed = crash.run(
+            broker, options.seed, options.first_round, options.rounds, lambda line: print(line, flush=True)
+        )
+    except (PeerUnavailable, BrokerFailed) as error:
+        print(f"test-faults: seed {options.seed}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        failed = 130
+    finally:
+        if broker is not None:
+            broker.stop()
+        if failed and options.keep:
+            print(f"kept: {root}")
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
