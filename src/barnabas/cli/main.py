@@ -7,7 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from barnabas.cli.app import App
 
 __all__ = ["COMMANDS", "Command", "run"]
 
@@ -70,19 +73,16 @@ def _dispatch(arguments: list[str]) -> int:
             code = serve(rest)
             if code is not None:
                 return code
-        return _run_typer(name, command, rest)
+        return _run_app(name, command, rest)
     except (KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
         return _failed(error, as_json="--json" in rest)
 
 
-def _run_typer(name: str, command: Command, arguments: list[str]) -> int:
-    import typer
-
-    app = import_module(f"barnabas.cli.{command.module}").app
-    result = typer.main.get_command(app).main(args=arguments, prog_name=f"barnabas {name}", standalone_mode=False)
-    return result if isinstance(result, int) else OK
+def _run_app(name: str, command: Command, arguments: list[str]) -> int:
+    app: App = import_module(f"barnabas.cli.{command.module}").app
+    return app.run(f"barnabas {name}", arguments)
 
 
 def _overview() -> str:
@@ -120,12 +120,12 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     from barnabas.cli.output import CommandFailed
     from barnabas.errors import BarnabasError, KafkaError, UsageError
 
-    if hasattr(error, "format_message"):  # typer's usage errors
-        return _usage_error(error)
     code = USAGE if isinstance(error, UsageError) else FAILED
     name = type(error).__name__
     if isinstance(error, KafkaError):
         text = str(error) if error.kafka_name in str(error) else f"{error} ({error.kafka_name})"
+        if text.startswith("topic ") and "does not exist" in text:
+            text += "; `barnabas topics list` shows what does"
         name = error.kafka_name
     elif isinstance(error, OSError):
         reason = (error.strerror or str(error) or name).lower()
@@ -137,7 +137,7 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     if as_json:
         _print_json_error(name, text, getattr(error, "attempts", ()))
     elif text:
-        print(f"barnabas: {_one_line(text)}", file=sys.stderr)
+        print(f"{'' if text.startswith('barnabas ') else 'barnabas: '}{_one_line(text)}", file=sys.stderr)
     return code
 
 
@@ -146,19 +146,6 @@ def _print_json_error(name: str, text: str, attempts: Any) -> None:
 
     body = {"error": name, "message": text, "attempts": [attempt._asdict() for attempt in attempts]}
     print(json.dumps(body), file=sys.stderr)
-
-
-def _usage_error(error: Any) -> int:
-    context = getattr(error, "ctx", None)
-    where = context.command_path if context is not None else "barnabas"
-    message = _one_line(error.format_message())
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(error.format_message(), file=sys.stderr)
-    elif message:
-        print(f"{where}: {message.rstrip('.')}; see `{where} --help`", file=sys.stderr)
-    elif context is not None:
-        print(context.get_help(), file=sys.stderr)
-    return int(getattr(error, "exit_code", USAGE))
 
 
 def _one_line(text: str) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from typing import Annotated, Final
 
-import typer
-
+from barnabas.cli.app import Option
 from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.errors import UsageError
@@ -16,7 +15,6 @@ __all__ = [
     "Timeout",
     "connect",
     "connect_admin",
-    "new_app",
     "parse_partitions",
     "parse_settings",
 ]
@@ -27,32 +25,26 @@ DEFAULT_TIMEOUT_S: Final = 30.0
 
 Bootstrap = Annotated[
     str,
-    typer.Option(
+    Option(
         "--bootstrap",
         "-b",
         "--bootstrap-server",
-        envvar="BARNABAS_BOOTSTRAP",
+        environment="BARNABAS_BOOTSTRAP",
         metavar="HOST:PORT,...",
         help="Addresses of one or more brokers.",
-        show_envvar=True,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Json = Annotated[bool, Option("--json", help="Machine-readable output.")]
 Timeout = Annotated[
-    float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="Give up after so long, retries included.")
+    float,
+    Option(
+        "--timeout",
+        environment="BARNABAS_TIMEOUT",
+        metavar="SECONDS",
+        minimum=0.1,
+        help="Give up after so long, retries included.",
+    ),
 ]
-
-
-def new_app(summary: str) -> typer.Typer:
-    """A typer app without rich's dressing: its import alone would cost half of a command's time."""
-    return typer.Typer(
-        help=summary,
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
 
 
 def connect(bootstrap: str, timeout: float) -> Cluster:

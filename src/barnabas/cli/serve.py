@@ -1,7 +1,7 @@
 """`barnabas serve`: a broker in the foreground.
 
-Its options are parsed by hand, because typer's import would be a quarter of the broker's start. The typer app in
-`serve_app` has the same options; it prints the help and the errors of usage, and the reference is generated from it.
+Its options are parsed by hand: a broker must start at once. The app in `serve_app` declares the same options; it prints
+the help and the errors of usage, and the reference is generated from it.
 """
 
 import os
@@ -44,7 +44,7 @@ class ServeOptions(NamedTuple):
 
 
 def serve(arguments: Sequence[str]) -> int | None:
-    """Parse and run; None if the arguments are not plain options of ours (typer shall say what is wrong)."""
+    """Parse and run; None if the arguments are not plain options of ours (`serve_app` says what is wrong)."""
     options = parse_serve(arguments)
     return None if options is None else run_broker(options)
 
@@ -126,7 +126,7 @@ def _start_logging(level: str) -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """`app` is built when the help or an error needs it: typer is not imported for a broker that starts."""
+    """`app` is built when the help or an error needs it: a broker that starts does without."""
     if name != "app":
         raise AttributeError(name)
     from barnabas.cli.serve_app import app

@@ -1,43 +1,38 @@
-"""The typer face of `barnabas serve`: help, usage errors, and the reference page."""
+"""The declared face of `barnabas serve`: help, usage errors, and the reference page."""
 
 from typing import Annotated
 
-import typer
-
-from barnabas.cli.options import new_app
+from barnabas.cli.app import App, Option
 from barnabas.cli.serve import LOG_LEVELS, ServeOptions, run_broker
 
-app = new_app("Run a broker in the foreground.")
-app.info.no_args_is_help = False
+app = App("Run a broker in the foreground.")
 
 
-@app.command()
+@app.command("")
 def serve(
     data_dir: Annotated[
         list[str] | None,
-        typer.Option("--data-dir", metavar="DIR", help="Where the log lives (log.dirs); repeat for several disks."),
+        Option("--data-dir", metavar="DIR", help="Where the log lives (log.dirs); repeat for several disks."),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT,...", help="Addresses to listen on (listeners); port 0: any free."),
+        Option("--listen", metavar="HOST:PORT,...", help="Addresses to listen on (listeners); port 0: any free."),
     ] = None,
     ready_file: Annotated[
         str | None,
-        typer.Option("--ready-file", metavar="FILE", help="Written with host:port once a produce would succeed."),
+        Option("--ready-file", metavar="FILE", help="Written with host:port once a produce would succeed."),
     ] = None,
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", metavar="FILE", help="A server.properties; repeat, later files win."),
+        Option("--config", metavar="FILE", help="A server.properties; repeat, later files win."),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="Any setting by Kafka's name, such as log.segment.bytes=1048576."
-        ),
+        Option("--set", metavar="NAME=VALUE", help="Any setting by Kafka's name, such as log.segment.bytes=1048576."),
     ] = None,
-    node_id: Annotated[str | None, typer.Option("--node-id", metavar="N", help="The broker's id (node.id).")] = None,
+    node_id: Annotated[str | None, Option("--node-id", metavar="N", help="The broker's id (node.id).")] = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
+        str | None, Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
     ] = None,
 ) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.

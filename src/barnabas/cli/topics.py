@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import typer
-
+from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -12,7 +11,6 @@ from barnabas.cli.options import (
     Json,
     Timeout,
     connect_admin,
-    new_app,
     parse_settings,
 )
 from barnabas.cli.output import CommandFailed, print_json, size_text, table
@@ -21,15 +19,15 @@ from barnabas.client.cluster import TopicView
 from barnabas.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 
-app = new_app("List, create, describe, delete and grow topics.")
+app = App("List, create, describe, delete and grow topics.")
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+Names = Annotated[list[str], Argument("TOPIC")]
 
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Show __consumer_offsets and its like, too.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Names only.")] = False,
+    internal: Annotated[bool, Option("--internal", help="Show __consumer_offsets and its like, too.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -49,15 +47,15 @@ def list_topics(
 @app.command()
 def create(
     topics: Names,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")] = -1,
+    partitions: Annotated[int, Option("--partitions", "-p", help="How many; -1: the broker's default.")] = -1,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="Copies of each partition; -1: the broker's default.")
+        int, Option("--replication-factor", "-r", help="Copies of each partition; -1: the broker's default.")
     ] = -1,
     config: Annotated[
-        list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeat for more.")
+        list[str] | None, Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeat for more.")
     ] = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="No error for topics that exist.")] = False,
-    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check the request, make nothing.")] = False,
+    if_not_exists: Annotated[bool, Option("--if-not-exists", help="No error for topics that exist.")] = False,
+    validate_only: Annotated[bool, Option("--validate-only", help="Check the request, make nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -82,7 +80,7 @@ def create(
 @app.command()
 def delete(
     topics: Names,
-    if_exists: Annotated[bool, typer.Option("--if-exists", help="No error for topics that do not exist.")] = False,
+    if_exists: Annotated[bool, Option("--if-exists", help="No error for topics that do not exist.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -103,10 +101,10 @@ def delete(
 
 @app.command("add-partitions")
 def add_partitions(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
-    to: Annotated[int, typer.Option("--to", metavar="TOTAL", help="How many there shall be.")] = 0,
-    by: Annotated[int, typer.Option("--by", metavar="N", help="How many to add.")] = 0,
-    validate_only: Annotated[bool, typer.Option("--validate-only", help="Check the request, add nothing.")] = False,
+    topic: Annotated[str, Argument("TOPIC")],
+    to: Annotated[int, Option("--to", metavar="TOTAL", help="How many there shall be.")] = 0,
+    by: Annotated[int, Option("--by", metavar="N", help="How many to add.")] = 0,
+    validate_only: Annotated[bool, Option("--validate-only", help="Check the request, add nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -126,7 +124,7 @@ def add_partitions(
 
 @app.command()
 def describe(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="[TOPIC...]", show_default=False)] = None,
+    topics: Annotated[list[str] | None, Argument("TOPIC")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,

@@ -1,0 +1,104 @@
+"""Where to start and stop reading: `beginning`, `end`, `stored`, 123, -10, `s@time`, `e@time`; times in all forms."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
+
+from barnabas.client.admin import Admin
+from barnabas.errors import UsageError
+from barnabas.types import TopicPartition
+
+__all__ = ["Start", "parse_starts", "parse_time", "start_positions", "stop_positions"]
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_NAMES: Final = {
+    "beginning": "earliest",
+    "earliest": "earliest",
+    "end": "latest",
+    "latest": "latest",
+    "stored": "stored",
+}
+
+
+class Start(NamedTuple):
+    """kind: earliest, latest, stored, offset (value), tail (value records before the end), time (value ms)."""
+
+    kind: str
+    value: int = 0
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since the epoch from `1357016400000`, `2013-01-01T05:15:00Z`, `2013-01-01`, `now`, `-1h`.
+
+    Without a zone it is UTC, as Kafka's own tools take it. Raises UsageError.
+    """
+    text = text.strip()
+    if text == "now":
+        return now_ms
+    if text.isdigit():
+        return int(text)
+    if text[:1] == "-" and text[-1:] in _UNITS and text[1:-1].replace(".", "", 1).isdigit():
+        return now_ms - int(float(text[1:-1]) * _UNITS[text[-1]] * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        way_out = "write milliseconds, 2013-01-01T05:15:00Z, 2013-01-01, now, or -1h"
+        raise UsageError(f"time {text!r} is none; {way_out}") from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+
+
+def parse_starts(texts: Sequence[str], now_ms: int) -> tuple[Start, int | None]:
+    """(start, end time in ms or None) from the values of -o. Raises UsageError."""
+    start: Start | None = None
+    end: int | None = None
+    for text in texts:
+        if text.startswith("e@"):
+            end = parse_time(text[2:], now_ms)
+        elif start is not None:
+            raise UsageError(f"-o {text}: one start is enough; only e@TIME may stand beside it")
+        else:
+            start = _parse_start(text, now_ms)
+    return start or Start("earliest"), end
+
+
+def _parse_start(text: str, now_ms: int) -> Start:
+    if text in _NAMES:
+        return Start(_NAMES[text])
+    if text.startswith("s@"):
+        return Start("time", parse_time(text[2:], now_ms))
+    digits = text.removeprefix("-")
+    if not digits.isdigit():
+        raise UsageError(f"-o {text}: must be beginning, end, stored, an offset, -N, s@TIME or e@TIME")
+    return Start("tail", int(digits)) if text.startswith("-") else Start("offset", int(digits))
+
+
+def start_positions(
+    admin: Admin, partitions: Sequence[TopicPartition], start: Start, stored: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """The first offset to read of each partition, always within what is there."""
+    marks = admin.watermarks(partitions)
+    if start.kind == "time":
+        found = admin.list_offsets(dict.fromkeys(partitions, start.value))
+        return {tp: found[tp].offset if found[tp].offset >= 0 else marks[tp][1] for tp in partitions}
+    choices: dict[str, Callable[[TopicPartition], int]] = {
+        "earliest": lambda tp: marks[tp][0],
+        "latest": lambda tp: marks[tp][1],
+        "stored": lambda tp: stored.get(tp, marks[tp][0]),
+        "offset": lambda tp: start.value,
+        "tail": lambda tp: marks[tp][1] - start.value,
+    }
+    wanted = choices[start.kind]
+    return {tp: min(max(wanted(tp), marks[tp][0]), marks[tp][1]) for tp in partitions}
+
+
+def stop_positions(
+    admin: Admin, partitions: Sequence[TopicPartition], end_ms: int | None, *, read_committed: bool
+) -> dict[TopicPartition, int]:
+    """Where reading ends (exclusive): at the end as it is now, or at the first record from `end_ms` on."""
+    latest = admin.list_offsets(dict.fromkeys(partitions, -1), read_committed=read_committed)
+    if end_ms is None:
+        return {tp: latest[tp].offset for tp in partitions}
+    found = admin.list_offsets(dict.fromkeys(partitions, end_ms))
+    return {tp: found[tp].offset if found[tp].offset >= 0 else latest[tp].offset for tp in partitions}
