@@ -179,7 +179,8 @@ class Rig:
         return self.groups.runtime.peek(self.groups.partition_for(group_id))
 
     def group(self, group_id: str = "g") -> Any:
-        return self.shard(group_id).groups.get(group_id)
+        shard = self.shard(group_id)
+        return None if shard is None else shard.groups.get(group_id)
 
     def state(self, group_id: str = "g") -> str:
         return str(self.group(group_id).state.value)

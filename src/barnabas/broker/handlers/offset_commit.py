@@ -52,6 +52,7 @@ def _resolve(
             code = UnknownTopicId.code if by_id else UnknownTopicOrPartition.code
             refused.append(_refusal(topic, [p.partition_index for p in topic.partitions], code))
             continue
+        topic.name, topic.topic_id = known.name, known.topic_id
         count = len(known.partitions)
         missing = [p.partition_index for p in topic.partitions if not 0 <= p.partition_index < count]
         if missing:
@@ -60,7 +61,7 @@ def _resolve(
         if missing:
             partitions = [p for p in topic.partitions if 0 <= p.partition_index < count]
         if partitions:
-            topic.name, topic.topic_id, topic.partitions = known.name, known.topic_id, partitions
+            topic.partitions = partitions
             wanted.append(topic)
     return wanted, refused
 
@@ -82,8 +83,6 @@ def _merged(response: OffsetCommitResponse, refused: list[OffsetCommitResponseTo
     topics = {(topic.topic_id, topic.name): topic for topic in response.topics}
     for topic in refused:
         known = topics.get((topic.topic_id, topic.name))
-        if known is None:
-            known = next((one for one in topics.values() if topic.name and one.name == topic.name), None)
         if known is None:
             topics[topic.topic_id, topic.name] = topic
         else:
