@@ -1,0 +1,79 @@
+"""What the controller is asked for, as values: the handlers fill them in from requests."""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+__all__ = [
+    "USE_DEFAULT",
+    "ConfigOp",
+    "ConfigOperation",
+    "ConfigResource",
+    "ElectionType",
+    "PartitionsWish",
+    "ResourceType",
+    "TopicWish",
+]
+
+USE_DEFAULT: Final = -1
+
+
+class TopicWish(NamedTuple):
+    """A topic to create. -1 takes the broker's default. `assignments`: (partition, replicas) where the client chose
+    the replicas itself; then both numbers must stay -1."""
+
+    name: str
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Mapping[str, str | None] = {}
+
+
+class PartitionsWish(NamedTuple):
+    """More partitions for a topic: `total` in the end. `assignments`: the replicas of each new one, or None."""
+
+    name: str
+    total: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class ResourceType(IntEnum):
+    """What settings belong to; the number is the wire's resource_type."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One thing with settings. The type is a plain number, because a client may send one that nobody knows."""
+
+    type: int
+    name: str
+
+
+class ConfigOp(IntEnum):
+    """IncrementalAlterConfigs' config_operation."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigOperation(NamedTuple):
+    """One change of one setting."""
+
+    name: str
+    operation: int
+    value: str | None = None
+
+
+class ElectionType(IntEnum):
+    """ElectLeaders' election_type."""
+
+    PREFERRED = 0
+    UNCLEAN = 1

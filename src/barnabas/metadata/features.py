@@ -1,0 +1,22 @@
+"""What ApiVersions says of features: levels that the whole cluster has agreed on, and levels that a broker supports.
+
+Only what is true is listed. `metadata.version` is 4.0-IV3, the level whose client-visible behaviour is served here.
+`transaction.version`, `group.version` and `share.version` are absent until transactions, the new consumer groups and
+share groups work: clients switch these on by this list.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+__all__ = ["FEATURES", "Features"]
+
+
+class Features(NamedTuple):
+    """`supported`: first and last level of each feature; `finalized`: the level in force; `epoch` counts changes."""
+
+    supported: Mapping[str, tuple[int, int]]
+    finalized: Mapping[str, int]
+    epoch: int
+
+
+FEATURES: Final = Features(supported={"metadata.version": (7, 25)}, finalized={"metadata.version": 25}, epoch=1)

@@ -1,0 +1,147 @@
+"""The cluster as one immutable value: brokers, topics, partitions, configs.
+
+Handlers read an image and never see it change; a new one takes its place between two requests. Making one from another
+costs one copy of each dictionary that differs (`delta`), not of everything.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from types import MappingProxyType
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas.config.endpoints import Endpoint
+
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "EMPTY_IMAGE",
+    "INTERNAL_TOPICS",
+    "NO_LEADER",
+    "BrokerImage",
+    "MetadataImage",
+    "PartitionImage",
+    "TopicImage",
+]
+
+NO_LEADER: Final = -1
+NO_CONTROLLER: Final = -1
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"))
+
+_NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class PartitionImage(NamedTuple):
+    """Who holds a partition and who leads it. `partition_epoch` counts every change, `leader_epoch` new leaders."""
+
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int = 0
+
+    @property
+    def preferred_leader(self) -> int:
+        """The first replica: who leads when all is well."""
+        return self.replicas[0]
+
+
+class TopicImage(NamedTuple):
+    """A topic; the position in `partitions` is the partition's number."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionImage, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in INTERNAL_TOPICS
+
+    @property
+    def replication_factor(self) -> int:
+        return len(self.partitions[0].replicas)
+
+
+class BrokerImage(NamedTuple):
+    """A live broker. `epoch` grows with each registration, so an older life of the same node can be told apart."""
+
+    node_id: int
+    epoch: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    fenced: bool = False
+
+
+class MetadataImage:
+    """What a broker knows of the cluster at one version of the registry. Never changed after it was made.
+
+    `topic_configs` and `broker_configs` hold dynamic settings as texts; broker "" stands for all brokers. `version`
+    counts the registry's writes: of two images the one with the larger version is newer.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str = "",
+        *,
+        version: int = 0,
+        controller_id: int = NO_CONTROLLER,
+        controller_epoch: int = 0,
+        brokers: Mapping[int, BrokerImage] | None = None,
+        topics: Mapping[str, TopicImage] | None = None,
+        topic_configs: Mapping[str, Mapping[str, str]] | None = None,
+        broker_configs: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.version = version
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+        self.brokers: Mapping[int, BrokerImage] = brokers if brokers is not None else {}
+        self.topics: Mapping[str, TopicImage] = topics if topics is not None else {}
+        self.topic_configs: Mapping[str, Mapping[str, str]] = topic_configs if topic_configs is not None else {}
+        self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs if broker_configs is not None else {}
+
+    def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
+        """The topic with this id, or None. The first call on an image costs one pass over all topics."""
+        return self._topics_by_id.get(topic_id)
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """One partition, or None where the topic or the number does not exist."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            return None
+        return found.partitions[index]
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The settings that a topic has itself."""
+        return self.topic_configs.get(topic, _NO_CONFIGS)
+
+    def broker_config(self, name: str) -> Mapping[str, str]:
+        """The dynamic settings of a broker by its number as text; "" for those of all brokers."""
+        return self.broker_configs.get(name, _NO_CONFIGS)
+
+    def is_active(self, node_id: int) -> bool:
+        """Whether a broker can lead: it is registered and not fenced."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.fenced
+
+    @cached_property
+    def collisions(self) -> Mapping[str, str]:
+        """Topic names with `.` or `_` by their name with `_` for `.`: two of these would share a metric's name."""
+        return {name.replace(".", "_"): name for name in self.topics if "." in name or "_" in name}
+
+    @cached_property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    @cached_property
+    def _topics_by_id(self) -> dict[UUID, TopicImage]:
+        return {topic.topic_id: topic for topic in self.topics.values()}
+
+    def __repr__(self) -> str:
+        return (
+            f"MetadataImage(version={self.version}, controller={self.controller_id}, brokers={len(self.brokers)}, "
+            f"topics={len(self.topics)})"
+        )
+
+
+EMPTY_IMAGE: Final = MetadataImage()

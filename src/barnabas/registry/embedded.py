@@ -1,0 +1,456 @@
+"""The registry in one SQLite file: for one broker, or for several broker processes on one machine.
+
+What a write survives: a killed process always. Power loss too, because topics, settings, leaders and producer ids are
+written with `synchronous=FULL` (one fsync each). Only session heartbeats are not, for they are worth nothing after a
+restart of the machine.
+
+Other processes see a write when they ask: `heartbeat` and `load` look at SQLite's data version (3 µs), and `heartbeat`
+gives the hint to those who watch. Sessions are measured on the machine's monotonic clock, which all its processes
+share, together with the boot that it counts from.
+"""
+
+import sqlite3
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Literal
+
+from barnabas.clock import SYSTEM_CLOCK, Clock
+from barnabas.config.endpoints import Endpoint
+from barnabas.errors import UsageError
+from barnabas.metadata.delta import MetadataChange, MetadataDelta
+from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.registry.registry import (
+    AddPartitions,
+    BrokerRegistration,
+    Change,
+    CreateTopic,
+    DeleteTopic,
+    ProducerIdBlock,
+    Registry,
+    RegistryUnavailable,
+    SetBrokerConfig,
+    SetPartition,
+    SetTopicConfig,
+)
+from barnabas.registry.sqlite_file import SqliteFile
+
+__all__ = ["EmbeddedRegistry"]
+
+_FORMAT: Final = 1
+_CHANGES_KEPT: Final = 10_000
+
+_SCHEMA: Final = """
+CREATE TABLE state (
+    format INTEGER, cluster_id TEXT, version INTEGER, broker_epoch INTEGER, controller_id INTEGER,
+    controller_broker_epoch INTEGER, controller_epoch INTEGER, next_producer_id INTEGER
+);
+CREATE TABLE brokers (
+    node_id INTEGER PRIMARY KEY, epoch INTEGER, owner TEXT, rack TEXT, endpoints TEXT,
+    boot TEXT, expires REAL, timeout_s REAL
+);
+CREATE TABLE topics (name TEXT PRIMARY KEY, topic_id BLOB) WITHOUT ROWID;
+CREATE TABLE partitions (
+    topic TEXT, number INTEGER, leader INTEGER, leader_epoch INTEGER, partition_epoch INTEGER,
+    replicas TEXT, isr TEXT, PRIMARY KEY (topic, number)
+) WITHOUT ROWID;
+CREATE TABLE configs (
+    kind TEXT, resource TEXT, name TEXT, value TEXT, PRIMARY KEY (kind, resource, name)
+) WITHOUT ROWID;
+CREATE TABLE changes (version INTEGER, kind TEXT, name TEXT);
+CREATE INDEX changes_by_version ON changes (version);
+"""
+
+_Kind = Literal["topic", "topic_config", "broker_config", "broker", "none"]
+
+
+class _Refused(Exception):
+    """A condition of a write does not hold: roll back and answer False."""
+
+
+class EmbeddedRegistry(Registry):
+    """See the module. Made by each broker process with the path of the same file."""
+
+    max_changes_per_write = 100_000
+
+    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK, *, boot_id: str | None = None) -> None:
+        """Opens the file, or makes it (about 3 ms). Raises UsageError where it cannot be opened or is no registry."""
+        self._path = path
+        self._clock = clock
+        self._boot_id = boot_id if boot_id is not None else _boot_id()
+        self._watchers: list[Callable[[], None]] = []
+        self._node_id: int | None = None
+        self._epoch = 0
+        try:
+            self._db = SqliteFile(path)
+            self._prepare()
+            self._data_version = self._db.data_version()
+        except (sqlite3.Error, RegistryUnavailable) as error:
+            raise UsageError(f"{path}: cannot be used as the registry: {error}") from None
+
+    def _prepare(self) -> None:
+        db = self._db
+        with db.transaction(durable=False):
+            if db.row("SELECT count(*) FROM sqlite_master WHERE name = 'state'")[0]:
+                found = db.row("SELECT format FROM state")[0]
+                if found != _FORMAT:
+                    raise UsageError(
+                        f"{self._path}: registry format {found} is not the format {_FORMAT} that this version reads; "
+                        "use the version of barnabas that wrote it"
+                    )
+                return
+            for statement in _SCHEMA.split(";"):
+                db.execute(statement)
+            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+            db.execute("INSERT INTO state VALUES (?, ?, 1, 0, -1, 0, 0, 0)", (_FORMAT, cluster_id))
+
+    # -- what is there ----------------------------------------------------------------------------------------------
+
+    def load(self, previous: MetadataImage | None = None) -> MetadataChange:
+        with self._db.reading():
+            cluster_id, version, controller_id, controller_epoch = self._db.row(
+                "SELECT cluster_id, version, controller_id, controller_epoch FROM state"
+            )
+            base = previous if previous is not None and previous.cluster_id == cluster_id else MetadataImage(cluster_id)
+            if base.version == version:
+                return MetadataChange(base)
+            delta = MetadataDelta(base)
+            changed = self._changed_since(base.version) if base.version else None
+            if changed is None:
+                self._read_all(delta)
+            else:
+                self._read_changed(delta, changed)
+            delta.controller_id, delta.controller_epoch = controller_id, controller_epoch
+            return delta.apply(version)
+
+    def _changed_since(self, version: int) -> dict[_Kind, set[str]] | None:
+        """What the writes after a version touched; None where that is no longer known."""
+        oldest = self._db.row("SELECT min(version) FROM changes")[0]
+        if oldest is None or oldest > version + 1:
+            return None
+        changed: dict[_Kind, set[str]] = {}
+        for kind, name in self._db.execute("SELECT DISTINCT kind, name FROM changes WHERE version > ?", (version,)):
+            changed.setdefault(kind, set()).add(name)
+        return changed
+
+    def _read_all(self, delta: MetadataDelta) -> None:
+        delta.clear()
+        for broker in self._brokers():
+            delta.put_broker(broker)
+        partitions: dict[str, list[PartitionImage]] = {}
+        rows = self._db.execute(
+            "SELECT topic, leader, leader_epoch, replicas, isr, partition_epoch FROM partitions ORDER BY topic, number"
+        )
+        ids = _IdLists()
+        for topic, leader, leader_epoch, replicas, isr, partition_epoch in rows:
+            partition = PartitionImage(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch)
+            partitions.setdefault(topic, []).append(partition)
+        for name, topic_id in self._db.execute("SELECT name, topic_id FROM topics"):
+            delta.put_topic(TopicImage(name, uuid.UUID(bytes=topic_id), tuple(partitions[name])))
+        configs: dict[tuple[str, str], dict[str, str]] = {}
+        for kind, resource, name, value in self._db.execute("SELECT kind, resource, name, value FROM configs"):
+            configs.setdefault((kind, resource), {})[name] = value
+        for (kind, resource), config in configs.items():
+            if kind == "topic_config":
+                delta.set_topic_config(resource, config)
+            else:
+                delta.set_broker_config(resource, config)
+
+    def _read_changed(self, delta: MetadataDelta, changed: Mapping[_Kind, set[str]]) -> None:
+        if "broker" in changed:
+            present = {broker.node_id: broker for broker in self._brokers()}
+            for node_id in map(int, changed["broker"]):
+                if node_id in present:
+                    delta.put_broker(present[node_id])
+                else:
+                    delta.remove_broker(node_id)
+        for name in changed.get("topic", ()):
+            topic = self._topic(name)
+            if topic is not None:
+                delta.put_topic(topic)
+            else:
+                delta.remove_topic(name)
+        for name in changed.get("topic_config", ()):
+            delta.set_topic_config(name, self._config("topic_config", name))
+        for name in changed.get("broker_config", ()):
+            delta.set_broker_config(name, self._config("broker_config", name))
+
+    def _brokers(self) -> Iterator[BrokerImage]:
+        for node_id, epoch, endpoints, rack in self._db.execute("SELECT node_id, epoch, endpoints, rack FROM brokers"):
+            yield BrokerImage(node_id, epoch, _endpoints(endpoints), rack)
+
+    def _topic(self, name: str) -> TopicImage | None:
+        row = self._db.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            return None
+        rows = self._db.execute(
+            "SELECT leader, leader_epoch, replicas, isr, partition_epoch FROM partitions "
+            "WHERE topic = ? ORDER BY number",
+            (name,),
+        )
+        ids = _IdLists()
+        partitions = tuple(
+            PartitionImage(leader, leader_epoch, ids[replicas], ids[isr], partition_epoch)
+            for leader, leader_epoch, replicas, isr, partition_epoch in rows
+        )
+        return TopicImage(name, uuid.UUID(bytes=row[0]), partitions)
+
+    def _config(self, kind: str, resource: str) -> dict[str, str]:
+        query = "SELECT name, value FROM configs WHERE kind = ? AND resource = ?"
+        return dict(self._db.execute(query, (kind, resource)))
+
+    def watch(self, callback: Callable[[], None]) -> None:
+        self._watchers.append(callback)
+
+    def _hint_if_changed(self) -> None:
+        """SQLite's data version differs where another connection has written since this one last looked."""
+        data_version = self._db.data_version()
+        if data_version != self._data_version:
+            self._data_version = data_version
+            self._hint()
+
+    def _hint(self) -> None:
+        for callback in self._watchers:
+            callback()
+
+    # -- sessions ---------------------------------------------------------------------------------------------------
+
+    def register_broker(self, registration: BrokerRegistration, session_timeout_ms: int) -> int | None:
+        node_id = registration.node_id
+        now, timeout_s = self._clock.monotonic(), session_timeout_ms / 1000
+        with self._db.transaction():
+            held = self._db.execute("SELECT owner, boot, expires FROM brokers WHERE node_id = ?", (node_id,)).fetchone()
+            if held is not None and held[0] != registration.owner and self._alive(held[1], held[2]):
+                return None
+            epoch = int(self._db.row("UPDATE state SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch")[0])
+            endpoints = " ".join(f"{e.security_protocol}|{e}" for e in registration.endpoints)
+            self._db.execute(
+                "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    node_id,
+                    epoch,
+                    registration.owner,
+                    registration.rack,
+                    endpoints,
+                    self._boot_id,
+                    now + timeout_s,
+                    timeout_s,
+                ),
+            )
+            self._record([("broker", str(node_id))])
+        self._node_id, self._epoch = node_id, epoch
+        self._hint()
+        return epoch
+
+    def heartbeat(self) -> bool:
+        expired = False
+        now = self._clock.monotonic()
+        with self._db.transaction(durable=False):
+            renewed = self._db.execute(
+                "UPDATE brokers SET expires = ? + timeout_s, boot = ? WHERE node_id = ? AND epoch = ?",
+                (now, self._boot_id, self._node_id, self._epoch),
+            ).rowcount
+            rows = self._db.execute("SELECT node_id, boot, expires FROM brokers").fetchall()
+            dead = [node_id for node_id, boot, expires in rows if not self._alive(boot, expires)]
+            if dead:
+                expired = True
+                self._remove_brokers(dead)
+        if expired:
+            self._hint()
+        self._hint_if_changed()
+        return renewed == 1
+
+    def unregister_broker(self) -> None:
+        if self._node_id is None:
+            return
+        node_id, self._node_id = self._node_id, None
+        with self._db.transaction(durable=False):
+            query = "SELECT count(*) FROM brokers WHERE node_id = ? AND epoch = ?"
+            if self._db.row(query, (node_id, self._epoch))[0]:
+                self._remove_brokers([node_id])
+        self._hint()
+
+    def _remove_brokers(self, node_ids: Sequence[int]) -> None:
+        self._db.executemany("DELETE FROM brokers WHERE node_id = ?", [(node_id,) for node_id in node_ids])
+        self._db.executemany(
+            "UPDATE state SET controller_id = -1 WHERE controller_id = ?", [(node_id,) for node_id in node_ids]
+        )
+        self._record([("broker", str(node_id)) for node_id in node_ids])
+
+    def _alive(self, boot: str, expires: float) -> bool:
+        return boot == self._boot_id and expires > self._clock.monotonic()
+
+    # -- controller -------------------------------------------------------------------------------------------------
+
+    def elect_controller(self) -> int | None:
+        if self._node_id is None:
+            return None
+        with self._db.transaction():
+            registered = self._db.row(
+                "SELECT count(*) FROM brokers WHERE node_id = ? AND epoch = ?", (self._node_id, self._epoch)
+            )
+            if not registered[0]:
+                return None
+            controller_id, broker_epoch, controller_epoch = self._db.row(
+                "SELECT controller_id, controller_broker_epoch, controller_epoch FROM state"
+            )
+            if controller_id == self._node_id and broker_epoch == self._epoch:
+                return int(controller_epoch)
+            if controller_id not in (-1, self._node_id) and self._is_alive(controller_id, broker_epoch):
+                return None
+            self._db.execute(
+                "UPDATE state SET controller_id = ?, controller_broker_epoch = ?, controller_epoch = ?",
+                (self._node_id, self._epoch, controller_epoch + 1),
+            )
+            self._record([])
+        self._hint()
+        return int(controller_epoch) + 1
+
+    def _is_alive(self, node_id: int, epoch: int) -> bool:
+        row = self._db.execute(
+            "SELECT boot, expires FROM brokers WHERE node_id = ? AND epoch = ?", (node_id, epoch)
+        ).fetchone()
+        return row is not None and self._alive(row[0], row[1])
+
+    def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
+        assert len(changes) <= self.max_changes_per_write, len(changes)
+        touched: list[tuple[_Kind, str]] = []
+        try:
+            with self._db.transaction():
+                if self._db.row("SELECT controller_epoch FROM state")[0] != controller_epoch:
+                    raise _Refused
+                for change in changes:
+                    touched.append(self._apply(change))
+                    if isinstance(change, CreateTopic | DeleteTopic):
+                        touched.append(("topic_config", change.name))
+                self._record(touched)
+        except _Refused:
+            return False
+        self._hint()
+        return True
+
+    def _apply(self, change: Change) -> tuple[_Kind, str]:
+        match change:
+            case CreateTopic():
+                self._create_topic(change)
+            case DeleteTopic():
+                self._delete_topic(change)
+            case AddPartitions():
+                self._check_id(change.name, change.topic_id)
+                if self._db.row("SELECT count(*) FROM partitions WHERE topic = ?", (change.name,))[0] != change.first:
+                    raise _Refused
+                self._insert_partitions(change.name, change.first, change.partitions)
+            case SetPartition():
+                self._set_partition(change)
+            case SetTopicConfig():
+                if not self._db.row("SELECT count(*) FROM topics WHERE name = ?", (change.name,))[0]:
+                    raise _Refused
+                self._set_config("topic_config", change.name, change.config)
+                return "topic_config", change.name
+            case SetBrokerConfig():
+                self._set_config("broker_config", change.name, change.config)
+                return "broker_config", change.name
+        return "topic", change.name
+
+    def _create_topic(self, change: CreateTopic) -> None:
+        try:
+            self._db.execute("INSERT INTO topics VALUES (?, ?)", (change.name, change.topic_id.bytes))
+        except sqlite3.IntegrityError:
+            raise _Refused from None
+        self._insert_partitions(change.name, 0, change.partitions)
+        if change.config:
+            self._set_config("topic_config", change.name, change.config)
+
+    def _delete_topic(self, change: DeleteTopic) -> None:
+        self._check_id(change.name, change.topic_id)
+        self._db.execute("DELETE FROM topics WHERE name = ?", (change.name,))
+        self._db.execute("DELETE FROM partitions WHERE topic = ?", (change.name,))
+        self._db.execute("DELETE FROM configs WHERE kind = 'topic_config' AND resource = ?", (change.name,))
+
+    def _set_partition(self, change: SetPartition) -> None:
+        self._check_id(change.name, change.topic_id)
+        partition = change.partition
+        written = self._db.execute(
+            "UPDATE partitions SET leader = ?, leader_epoch = ?, partition_epoch = ?, replicas = ?, isr = ? "
+            "WHERE topic = ? AND number = ? AND partition_epoch = ?",
+            (*_partition_row(partition), change.name, change.partition_index, change.expected_partition_epoch),
+        ).rowcount
+        if written != 1:
+            raise _Refused
+
+    def _check_id(self, name: str, topic_id: uuid.UUID) -> None:
+        row = self._db.execute("SELECT topic_id FROM topics WHERE name = ?", (name,)).fetchone()
+        if row is None or row[0] != topic_id.bytes:
+            raise _Refused
+
+    def _insert_partitions(self, name: str, first: int, partitions: Iterable[PartitionImage]) -> None:
+        self._db.executemany(
+            "INSERT INTO partitions VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(name, number, *_partition_row(partition)) for number, partition in enumerate(partitions, first)],
+        )
+
+    def _set_config(self, kind: _Kind, resource: str, config: Mapping[str, str]) -> None:
+        self._db.execute("DELETE FROM configs WHERE kind = ? AND resource = ?", (kind, resource))
+        self._db.executemany(
+            "INSERT INTO configs VALUES (?, ?, ?, ?)", [(kind, resource, name, value) for name, value in config.items()]
+        )
+
+    # -- producer ids -----------------------------------------------------------------------------------------------
+
+    def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
+        with self._db.transaction():
+            after = self._db.row(
+                "UPDATE state SET next_producer_id = next_producer_id + ? RETURNING next_producer_id", (size,)
+            )[0]
+        return ProducerIdBlock(int(after) - size, size)
+
+    def close(self) -> None:
+        with suppress(RegistryUnavailable):
+            self.unregister_broker()
+        self._watchers.clear()
+        self._db.close()
+
+    def _record(self, touched: Iterable[tuple[_Kind, str]]) -> None:
+        """Count the write and remember what it touched, so that `load` need not read everything."""
+        version = self._db.row("UPDATE state SET version = version + 1 RETURNING version")[0]
+        # A row even where nothing is named: a gap in the versions would read as "no longer known".
+        rows: list[tuple[int, _Kind, str]] = [(version, kind, name) for kind, name in touched]
+        rows = rows or [(version, "none", "")]
+        self._db.executemany("INSERT INTO changes VALUES (?, ?, ?)", rows)
+        if version % 1000 == 0:
+            self._db.execute("DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,))
+
+
+class _IdLists(dict[str, tuple[int, ...]]):
+    """`1,2,3` to (1, 2, 3), once for each different text: 100,000 partitions have few different replica sets."""
+
+    def __missing__(self, text: str) -> tuple[int, ...]:
+        ids = tuple(map(int, text.split(","))) if text else ()
+        self[text] = ids
+        return ids
+
+
+def _partition_row(partition: PartitionImage) -> tuple[int, int, int, str, str]:
+    replicas = ",".join(map(str, partition.replicas))
+    isr = replicas if partition.isr == partition.replicas else ",".join(map(str, partition.isr))
+    return partition.leader, partition.leader_epoch, partition.partition_epoch, replicas, isr
+
+
+def _endpoints(text: str) -> tuple[Endpoint, ...]:
+    found = []
+    for item in text.split():
+        protocol, _, address = item.partition("|")
+        name, _, rest = address.partition("://")
+        host, _, port = rest.rpartition(":")
+        found.append(Endpoint(name, protocol, host.removeprefix("[").removesuffix("]"), int(port)))
+    return tuple(found)
+
+
+def _boot_id() -> str:
+    """Changes with each start of the machine; "" where the system does not say, and sessions then end by time alone."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,78 @@
+"""One SQLite file: transactions that commit or roll back, and one exception for all that can go wrong."""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas.registry.registry import RegistryUnavailable
+
+__all__ = ["SqliteFile"]
+
+_BUSY_TIMEOUT_S: Final = 5.0
+
+
+class SqliteFile:
+    """A connection in WAL mode. sqlite3's errors inside `transaction` and `reading` become RegistryUnavailable."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises sqlite3.Error."""
+        self._path = path
+        # Calls must not overlap, but a broker may be started on another thread than the one it then lives on.
+        self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode=WAL")
+
+    def execute(self, query: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        return self._db.execute(query, parameters)
+
+    def executemany(self, query: str, rows: Iterable[Sequence[object]]) -> None:
+        self._db.executemany(query, rows)
+
+    def row(self, query: str, parameters: Sequence[object] = ()) -> tuple[Any, ...]:
+        """The first row; there must be one."""
+        # fetchall, not fetchone: an UPDATE ... RETURNING is only over once all its rows are read.
+        row: tuple[Any, ...] = self._db.execute(query, parameters).fetchall()[0]
+        return row
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Everything read inside belongs to one version."""
+        try:
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    @contextmanager
+    def transaction(self, *, durable: bool = True) -> Iterator[None]:
+        """All or nothing; an exception rolls back. `durable`: on the disk when it returns, else in the page cache."""
+        try:
+            self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                # After a full disk SQLite may have rolled back by itself.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def data_version(self) -> int:
+        """Differs from the last answer where another connection has written since."""
+        try:
+            return int(self.row("PRAGMA data_version")[0])
+        except sqlite3.Error as error:
+            raise self._unavailable(error) from error
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _unavailable(self, error: sqlite3.Error) -> RegistryUnavailable:
+        return RegistryUnavailable(f"the registry {self._path} failed: {error}")
