@@ -67,13 +67,13 @@ class Connection:
         "_fd",
         "_frames",
         "_handler",
+        "_head_sent",
         "_loop",
         "_on_close",
         "_out",
         "_out_bytes",
         "_paused",
         "_pending",
-        "_reading",
         "_recv_into",
         "_socket",
         "_writing",
@@ -109,8 +109,9 @@ class Connection:
         self._pending: deque[Parts | PendingReply] = deque()
         self._out: deque[Part] = deque()
         self._out_bytes = 0
+        self._head_sent = 0
+        """Bytes of the slice at the head of `_out` that are gone already. The slice itself keeps its file open."""
         self._writing = False
-        self._reading = True
         self._paused = False
         self.closed = False
         self.listener_name = listener_name
@@ -202,7 +203,7 @@ class Connection:
         if not self._writing and len(parts) == 1:
             # The usual case: one small buffer that the socket takes whole.
             part = parts[0]
-            if type(part) is not FileSlice:
+            if not isinstance(part, FileSlice):
                 try:
                     sent = self._socket.send(part)  # type: ignore[arg-type]
                 except BlockingIOError:
@@ -232,14 +233,11 @@ class Connection:
         out = self._out
         try:
             while out and budget > 0:
-                sent = (
-                    self._send_slice()
-                    if type(out[0]) is FileSlice and len(out[0]) >= SENDFILE_MIN
-                    else self._send_small()
-                )
-                if sent < 0:
-                    self._want_write()
-                    return
+                head = out[0]
+                if isinstance(head, FileSlice) and head.size >= SENDFILE_MIN:
+                    sent = self._send_slice(head)
+                else:
+                    sent = self._send_small()
                 budget -= sent
                 self._out_bytes -= sent
         except BlockingIOError:
@@ -257,17 +255,17 @@ class Connection:
             self.last_active = self._loop.time()
         self._maybe_resume()
 
-    def _send_slice(self) -> int:
-        """Bytes of the file slice at the head that went out; what is left of it stays at the head."""
-        part = self._out[0]
-        assert type(part) is FileSlice
-        sent = os.sendfile(self._fd, part.fd, part.position, part.size)
+    def _send_slice(self, head: FileSlice) -> int:
+        """Bytes of the file slice at the head that went out; it stays at the head until it is through."""
+        done = self._head_sent
+        sent = os.sendfile(self._fd, head.fd, head.position + done, head.size - done)
         if sent == 0:
-            raise OSError(errno.EIO, f"{part} ends early: the segment was truncated under a reader")
-        if sent == part.size:
+            raise OSError(errno.EIO, f"{head} ends early: the segment was truncated under a reader")
+        if done + sent == head.size:
             self._out.popleft()
+            self._head_sent = 0
         else:
-            self._out[0] = FileSlice(part.fd, part.position + sent, part.size - sent)
+            self._head_sent = done + sent
         return sent
 
     def _send_small(self) -> int:
@@ -278,7 +276,7 @@ class Connection:
         more = 0
         while out and size < SENDFILE_MIN * 4:
             part = out[0]
-            if type(part) is FileSlice:
+            if isinstance(part, FileSlice):
                 if part.size >= SENDFILE_MIN:
                     more = socket.MSG_MORE
                     break

@@ -15,7 +15,6 @@ from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, TOPIC_IDS_FROM, PartitionData, encode_fetch_response
 from barnabas.protocol.messages.fetch import FetchRequest
-from barnabas.records.file_slice import FileSlice
 from barnabas.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -214,7 +213,7 @@ def _frame(
     by_id = version >= TOPIC_IDS_FROM
     keyed = [(("", topic, data) if by_id else (topic, None, data)) for topic, data in topics]
     parts = encode_fetch_response(keyed, version, prefix, error_code=error_code, session_id=session_id)  # type: ignore[arg-type]
-    size = sum(part.size if type(part) is FileSlice else len(part) for part in parts)
+    size = sum(len(part) for part in parts)
     head = parts[0]
     assert isinstance(head, bytes)
     parts[0] = _SIZE_CORRELATION.pack(size - 4, context.correlation_id) + head[8:]
