@@ -27,22 +27,36 @@ def is_compiled() -> bool:
     return not __file__.endswith(".py")
 
 
-def _varint(data: bytes, position: i64) -> tuple[i64, i64]:
-    """Value and the position after it. IndexError at the end of data, ValueError beyond 32 bits."""
-    byte: i64 = data[position]
-    position += 1
-    raw: i64 = byte & 127
+def _signed(raw: i64) -> i64:
+    """The number that zigzag stands for: 0, 1, 2, 3 are 0, -1, 1, -2."""
+    return raw >> 1 ^ -(raw & 1)
+
+
+def _long_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
+    """The raw value and the position after it, for a varint that began with the byte `first` before `position`."""
+    raw: i64 = first & 127
     shift: i64 = 7
-    while byte > 127:
-        byte = data[position]
+    while True:
+        byte: i64 = data[position]
         position += 1
         raw |= (byte & 127) << shift
+        if byte < 128:
+            break
         shift += 7
-        if shift > 35:
+        if shift > 28:
             raise ValueError("a 32-bit varint is longer than 5 bytes")
     if raw > 0xFFFFFFFF:
         raise ValueError("a varint exceeds 32 bits")
-    return (raw >> 1) ^ -(raw & 1), position
+    return raw, position
+
+
+def _varint(data: bytes, position: i64) -> tuple[i64, i64]:
+    """Value and the position after it. IndexError at the end of data, ValueError beyond 32 bits."""
+    raw: i64 = data[position]
+    position += 1
+    if raw > 127:
+        raw, position = _long_varint(data, position, raw)
+    return raw >> 1 ^ -(raw & 1), position
 
 
 def _varlong(data: bytes, position: i64) -> tuple[i64, i64]:
@@ -86,61 +100,81 @@ def check_records(
     outside [delta_min, delta_max] and not `no_timestamp_delta`, or it lacks a key although `keys_required`.
     ValueError or IndexError: broken structure.
     """
+    # Raw varints (before the zigzag) are compared where that will do, and those of one and two bytes are read in place:
+    # nearly all are, and it doubles the speed of the uncompiled form.
     size: i64 = len(data)
     index: i64 = 0
     max_delta: i64 = -(2**63)
+    second: i64
     while index < count:
         length: i64 = data[position]
+        position += 1
         if length > 127:
-            length, position = _varint(data, position)
-        else:
-            length = (length >> 1) ^ -(length & 1)
-            position += 1
-        end: i64 = position + length
-        if length < 0 or end > size:
-            raise ValueError(f"record {index} has length {length}, {size - position} bytes are left")
+            second = data[position]
+            if second < 128:
+                length = length & 127 | second << 7
+                position += 1
+            else:
+                length, position = _long_varint(data, position, length)
+        end: i64 = position + (length >> 1)
+        if length & 1 or end > size:
+            raise ValueError(f"record {index} has length {_signed(length)}, {size - position} bytes are left")
         position += 1  # attributes: no bit has a meaning yet
         delta: i64 = data[position]
         if delta > 127:
             delta, position = _varlong(data, position)
         else:
-            delta = (delta >> 1) ^ -(delta & 1)
+            delta = delta >> 1 ^ -(delta & 1)
             position += 1
         offset: i64 = data[position]
+        position += 1
         if offset > 127:
-            offset, position = _varint(data, position)
-        else:
-            offset = (offset >> 1) ^ -(offset & 1)
-            position += 1
+            second = data[position]
+            if second < 128:
+                offset = offset & 127 | second << 7
+                position += 1
+            else:
+                offset, position = _long_varint(data, position, offset)
         key: i64 = data[position]
+        position += 1
         if key > 127:
-            key, position = _varint(data, position)
+            second = data[position]
+            if second < 128:
+                key = key & 127 | second << 7
+                position += 1
+            else:
+                key, position = _long_varint(data, position, key)
+        if key & 1:
+            if key != 1:
+                raise ValueError(f"record {index} has a key of length {_signed(key)}")
         else:
-            key = (key >> 1) ^ -(key & 1)
-            position += 1
-        if key > 0:
-            position += key
+            position += key >> 1
         value: i64 = data[position]
+        position += 1
         if value > 127:
-            value, position = _varint(data, position)
+            second = data[position]
+            if second < 128:
+                value = value & 127 | second << 7
+                position += 1
+            else:
+                value, position = _long_varint(data, position, value)
+        if value & 1:
+            if value != 1:
+                raise ValueError(f"record {index} has a value of length {_signed(value)}")
         else:
-            value = (value >> 1) ^ -(value & 1)
-            position += 1
-        if value > 0:
-            position += value
-        headers: i64 = data[position]
-        if headers == 0:
+            position += value >> 1
+        if data[position] == 0:
             position += 1
         else:
             position = _skip_headers(data, position)
-        if position != end or key < -1 or value < -1:
-            raise ValueError(f"record {index} has length {length}, which its fields do not fill")
+        if position != end:
+            raise ValueError(f"record {index} has length {length >> 1}, which its fields do not fill")
         if (
-            offset != index
+            offset != index << 1
             or ((delta < delta_min or delta > delta_max) and delta != no_timestamp_delta)
-            or (keys_required and key < 0)
+            or (keys_required and key == 1)
         ) and len(refused) < refused_max:
-            refused.append((index, offset, delta, key))
+            refused.append((index, _signed(offset), delta, -1 if key == 1 else key >> 1))
         if delta > max_delta:
             max_delta = delta
         index += 1
