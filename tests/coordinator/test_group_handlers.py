@@ -31,10 +31,13 @@ class World:
             topics=self.topics, topic_by_id=lambda wanted: orders if wanted == ORDERS_ID else None
         )
         self.groups = self.rig.groups
+        self.controller = SimpleNamespace(ensure_consumer_offsets=self.ensure_consumer_offsets)
 
-    def create_offsets_topic(self) -> None:
-        self.created.append("__consumer_offsets")
-        self.topics["__consumer_offsets"] = SimpleNamespace(partitions=[SimpleNamespace(leader=3)] * 5)
+    def ensure_consumer_offsets(self) -> Any:
+        if "__consumer_offsets" not in self.topics:
+            self.created.append("__consumer_offsets")
+            self.topics["__consumer_offsets"] = SimpleNamespace(partitions=[SimpleNamespace(leader=3)] * 5)
+        return self.topics["__consumer_offsets"]
 
     def advertised_brokers(self, connection: Any) -> list[tuple[int, str, int, str | None]]:
         return [(3, "here.example", 9092, None), (4, "there.example", 9092, None)]
@@ -120,6 +123,12 @@ class TestFindCoordinator:
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"], key_type=9)
         assert found.coordinators[0].error_code == errors.InvalidRequest.code
         assert world.created == []
+
+    def test_the_topic_cannot_be_created(self, world: World) -> None:
+        world.controller.ensure_consumer_offsets = lambda: errors.PolicyViolation("no more topics")
+        found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"]).coordinators[0]
+        assert found.error_code == errors.CoordinatorNotAvailable.code
+        assert "no more topics" in found.error_message
 
     def test_no_live_leader(self, world: World) -> None:
         world.topics["__consumer_offsets"] = SimpleNamespace(partitions=[SimpleNamespace(leader=-1)] * 5)

@@ -60,12 +60,9 @@ def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) ->
         raise TransactionalIdAuthorizationFailed("transactions are not served by this broker")
     if key_type != GROUP:
         raise InvalidRequest(f"coordinators of key type {key_type} do not exist here")
-    topic = broker.image.topics.get(OFFSETS_TOPIC)
-    if topic is None:
-        broker.create_offsets_topic()
-        topic = broker.image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
-            raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} is being created")
+    topic = broker.controller.ensure_consumer_offsets()
+    if isinstance(topic, KafkaError):
+        raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {topic.message}")
     partition = broker.groups.partition_for(key)
     leader = topic.partitions[partition].leader
     for node_id, host, port, _ in broker.advertised_brokers(context.connection):
