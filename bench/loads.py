@@ -45,6 +45,19 @@ def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
     raise BrokerFailed(f"topic {topic} has no leaders after 60 s")
 
 
+def end_offsets(broker: BrokerProcess, topic: str) -> dict[int, int]:
+    """The high watermark of each partition."""
+    consumer = Consumer({"bootstrap.servers": broker.address, "group.id": "end-offsets", "log_level": 0})
+    try:
+        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+        return {
+            number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[1]
+            for number in partitions
+        }
+    finally:
+        consumer.close()
+
+
 def performance_command(broker: BrokerProcess, *arguments: str) -> list[str]:
     return [str(peers.rdkafka_performance()), "-b", broker.address, "-q", *arguments]
 

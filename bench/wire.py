@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 FETCH, JOIN_GROUP, HEARTBEAT, LEAVE_GROUP, SYNC_GROUP, API_VERSIONS = 1, 11, 12, 13, 14, 18
 FETCH_VERSION = 4
-JOIN_GROUP_VERSION = 3
 BATCH_OVERHEAD = 12
 LAST_OFFSET_DELTA_AT = 23
 
@@ -105,13 +104,6 @@ def _next_offset(records: memoryview) -> int:
         after = base_offset + delta + 1
         position += BATCH_OVERHEAD + length
     return after
-
-
-def join_body(group: str, member: str, protocols: Iterable[str], session_ms: int, rebalance_ms: int) -> bytes:
-    """A JoinGroup request (version 3, which joins in one step)."""
-    names = list(protocols)
-    body = string(group) + struct.pack(">ii", session_ms, rebalance_ms) + string(member) + string("consumer")
-    return body + struct.pack(">i", len(names)) + b"".join(string(name) + data_bytes(b"") for name in names)
 
 
 def receive_exactly(connection: socket.socket, buffer: memoryview) -> None:
