@@ -192,7 +192,8 @@ def reset_offsets(
     asked = [to_earliest, to_latest, to_current, to_offset is not None, to_datetime is not None, shift_by is not None]
     if sum(asked) != 1:
         raise UsageError(
-            "reset-offsets: give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, --shift-by"
+            "reset-offsets: give one of --to-earliest, --to-latest, --to-current, --to-offset, --to-datetime, "
+            "--shift-by"
         )
     if bool(topic) == all_topics:
         raise UsageError("reset-offsets: give either --topic or --all-topics")

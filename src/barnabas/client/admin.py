@@ -224,9 +224,8 @@ class Admin(OffsetsAdmin, GroupAdmin):
         request = DescribeConfigsRequest(
             resources=[resource], include_synonyms=True, include_documentation=documentation
         )
-        response = self._retrying(
-            lambda deadline: self.cluster.call(request, deadline=deadline, node_id=_node(kind, name))
-        )
+        node_id = self._node(kind, name)
+        response = self._retrying(lambda deadline: self.cluster.call(request, deadline=deadline, node_id=node_id))
         result = response.results[0]
         if result.error_code:
             raise _resource_error(result.error_code, result.error_message, kind, name)
@@ -272,7 +271,7 @@ class Admin(OffsetsAdmin, GroupAdmin):
         self._alter(AlterConfigsRequest(resources=[resource], validate_only=validate_only), kind, name)
 
     def _alter(self, request: Request, kind: str, name: str) -> None:
-        node_id = _node(kind, name)
+        node_id = self._node(kind, name)
         if node_id is None:
             response = self._call_controller(request, lambda r: [x.error_code for x in r.responses])
         else:
@@ -280,6 +279,16 @@ class Admin(OffsetsAdmin, GroupAdmin):
         result = response.responses[0]
         if result.error_code:
             raise _resource_error(result.error_code, result.error_message, kind, name)
+
+    def _node(self, kind: str, name: str) -> int | None:
+        """A broker's own settings are known to that broker alone. Raises UsageError for one that is not there."""
+        if kind not in ("broker", "broker-logger") or not name:
+            return None
+        brokers = self.describe_cluster().brokers
+        if not name.isdigit() or int(name) not in brokers:
+            known = ", ".join(map(str, sorted(brokers)))
+            raise UsageError(f"broker {name!r} is not in the cluster; its brokers are {known}")
+        return int(name)
 
     def list_config_resources(self, kinds: Sequence[str] = ()) -> list[tuple[str, str]]:
         """(kind, name) of everything that has settings."""
@@ -334,15 +343,6 @@ def resource_type(kind: str) -> int:
     if kind not in RESOURCE_TYPES:
         raise UsageError(f"{kind!r} has no settings; use one of {', '.join(RESOURCE_TYPES)}")
     return RESOURCE_TYPES[kind]
-
-
-def _node(kind: str, name: str) -> int | None:
-    """A broker's own settings are known to that broker alone."""
-    if kind not in ("broker", "broker-logger") or not name:
-        return None
-    if not name.isdigit():
-        raise UsageError(f"broker {name!r} is not a node id; give its number, or nothing for the cluster-wide settings")
-    return int(name)
 
 
 def _unknown_topic(name: str, code: int) -> KafkaError:

@@ -142,6 +142,8 @@ class Cluster:
 
     def open_connection(self, node_id: int, deadline: Deadline | None = None) -> Connection:
         """A connection of one's own, which the caller closes: for pipelined requests and long polls."""
+        if node_id not in self.view.brokers:
+            self.refresh((), deadline=deadline)
         broker = self.view.brokers.get(node_id)
         if broker is None:
             attempt = Attempt(f"broker {node_id}", "request", "the cluster does not list this broker", "")
