@@ -1,7 +1,7 @@
 """From a frame to a handler and back: header, version check, decoding, encoding, ordered late replies.
 
-Budget: under 5 µs around a hot handler. Produce and Fetch have doors of their own (`handle_frame`), because they read and
-write their bodies by hand; every other API goes through the codec.
+Budget: under 5 µs around a hot handler. Produce and Fetch have doors of their own (`handle_frame`), because they read
+and write their bodies by hand; every other API goes through the codec.
 """
 
 import asyncio
@@ -107,7 +107,9 @@ class Dispatcher:
             if api_key == ApiKey.API_VERSIONS:
                 # The client speaks a newer version than we: the v0 answer tells it ours (KIP-511).
                 return context, len(frame)
-            raise UnsupportedRequest(f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are")
+            raise UnsupportedRequest(
+                f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are"
+            )
         if is_flexible(api_key, version):
             try:
                 position = skip_tags(frame, position)  # type: ignore[arg-type]
@@ -133,5 +135,3 @@ class Dispatcher:
             context.connection.close(f"{type(error).__name__}: {error}")
             return
         pending.resolve((frame_of(context, future.result()),))
-
-

@@ -1,6 +1,7 @@
 """Incremental fetch sessions: the broker remembers what a consumer asks for, so both sides send only what changes.
 
-Bounded by max.incremental.fetch.session.cache.slots; a full cache evicts the session idle for longest, if that is over two minutes.
+Bounded by max.incremental.fetch.session.cache.slots; a full cache evicts the session idle for longest, if that is over
+two minutes.
 Source: KIP-227; KIP-516 for topic ids.
 """
 
@@ -143,7 +144,7 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, version: int, partitions: list[FetchPartition]) -> FetchSession | None:
-        """A new session for a full request, None when there is no room: the consumer then keeps sending full requests."""
+        """A new session for a full request; None when there is no room: the consumer then goes on with full ones."""
         now = self._clock.monotonic()
         if len(self._sessions) >= self._slots:
             oldest = next(iter(self._sessions.values()), None)

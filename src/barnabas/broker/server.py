@@ -1,6 +1,6 @@
 """One broker: the only place that wires everything up.
 
-Start: open the listeners (a busy port is known at once), registry and controller, logs (recovering what was not closed),
+Start: open the listeners (a busy port is known at once), registry, logs (recovering what was not closed), controller,
 partitions, coordinators, then accept. Stop: the same backwards, then the marks and the clean-shutdown marker.
 """
 
@@ -14,36 +14,40 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Final
 
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
-from barnabas.broker.group_wiring import make_group_coordinator
+from barnabas.broker.group_wiring import GroupWiring
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
-from barnabas.controller.controller import Controller, MetadataChange, TopicWish
-from barnabas.errors import KafkaError, UnknownTopicOrPartition, UsageError
+from barnabas.controller.controller import Controller, MetadataChange
+from barnabas.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
+from barnabas.log.flush import FlushTask
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import Connection
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.replication.group_commit import GroupCommit
-from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.types import TopicPartition
 
 __all__ = ["Broker", "run"]
+
+_DELETION_INTERVAL_MS: Final = 1_000
+_FLUSH_INTERVAL_MS: Final = 10_000
+_REPORT_INTERVAL_S: Final = 1.0
 
 
 class Broker:
     """A running broker on an event loop. All methods are called on the loop's thread."""
 
-    def __init__(
-        self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self.config = config
         self.loop = loop
         self.clock = clock
@@ -59,6 +63,7 @@ class Broker:
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="barnabas-disk")
         self._scheduler = Scheduler(loop, self._executor, self.log)
         self._acceptor: Acceptor | None = None
+        self._reported_at = clock.monotonic()
         self.stopped = False
 
     # --- start and stop ---------------------------------------------------------------------------------------------
@@ -67,24 +72,38 @@ class Broker:
         """Ready when it returns: a produce would succeed. Raises UsageError."""
         config = self.config
         with contextlib.ExitStack() as undo:
-            listeners = [(open_listener(e.host, e.port, config.socket_listen_backlog_size), e) for e in config.endpoints]
-            undo.callback(lambda: [sock.close() for sock, _ in listeners])
+            listeners = [
+                (open_listener(e.host, e.port, config.socket_listen_backlog_size), e) for e in config.endpoints
+            ]
+            for sock, _ in listeners:
+                undo.callback(sock.close)
             self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
-            self.log_manager = LogManager(config, self.clock)
-            self.log_manager.lock()
-            undo.callback(self.log_manager.unlock)
+            self._make_data_directories()
             self.registry = EmbeddedRegistry(Path(config.data_dirs[0]) / "registry.db", self.clock)
             undo.callback(self.registry.close)
-            self.controller = Controller(self.registry, config, self.clock)
+            image = self.registry.load().image
+            self.cluster_id = image.cluster_id
+            self._take_dynamic_settings(image)
+            # The logs come before the registration: their lock tells a second broker on the same directory.
+            self.log_manager = LogManager(
+                config.data_dirs, self.clock, producer_expiration_ms=config.producer_id_expiration_ms
+            )
+            self.log_manager.startup(
+                lambda topic: self.config.log_config(image.topic_config(topic)),
+                node_id=self.node_id,
+                cluster_id=self.cluster_id,
+                progress=self._report_recovery,
+            )
+            undo.callback(self.log_manager.shutdown)
+            self.controller = Controller(self.registry, self.config, self.clock)
             self.controller.start(self._advertised_endpoints())
-            self.cluster_id = self.controller.image.cluster_id
-            self.config = self._with_dynamic_settings(self.controller.image)
-            self.log_manager.startup(self.cluster_id, self._log_config_of)
+            undo.callback(self.controller.stop)
             flush_behind = GroupCommit(self.loop, self._executor, self.log) if config.durability == "fsync" else None
             self.replica_manager = ReplicaManager(
                 self.node_id, self.log_manager, self._log_config_of, self.log, flush_behind=flush_behind
             )
-            self.groups = make_group_coordinator(self)
+            self.group_wiring = GroupWiring(self)
+            self.groups = self.group_wiring.coordinator
             self.replica_manager.apply(self.controller.image)
             self.controller.subscribe(self._metadata_changed)
             self._acceptor = Acceptor(self.loop, self.dispatcher, self._limits(), self.log)
@@ -118,11 +137,37 @@ class Broker:
             socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
         )
 
+    def _make_data_directories(self) -> None:
+        for directory in self.config.data_dirs:
+            try:
+                os.makedirs(directory, exist_ok=True)
+            except OSError as error:
+                raise UsageError(f"log.dirs: {directory} cannot be made: {error.strerror}") from None
+
+    def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
+        """Long recoveries show where they are; short ones keep still."""
+        now = self.clock.monotonic()
+        if now - self._reported_at > _REPORT_INTERVAL_S:
+            self._reported_at = now
+            self.log.info("recovering logs: %d of %d, %s is done", done, total, latest)
+
     def _schedule(self) -> None:
         config, logs, now_ms = self.config, self.log_manager, self.clock.wall_ms
         every = self._scheduler.every
         every(config.log_retention_check_interval_ms, "log retention", lambda: logs.cleanup_logs(now_ms()))
-        every(config.log_flush_offset_checkpoint_interval_ms, "recovery points", logs.checkpoint_recovery_points, thread=True)
+        every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
+        every(_FLUSH_INTERVAL_MS, "log flush", self._flush_logs)
+        every(
+            config.producer_id_expiration_check_interval_ms,
+            "producer expiry",
+            lambda: logs.expire_producers(now_ms()),
+        )
+        every(
+            config.log_flush_offset_checkpoint_interval_ms,
+            "recovery points",
+            logs.checkpoint_recovery_points,
+            thread=True,
+        )
         every(
             config.log_flush_start_offset_checkpoint_interval_ms,
             "log start offsets",
@@ -138,6 +183,20 @@ class Broker:
         every(config.offsets_retention_check_interval_ms, "offset expiry", self.groups.expire_offsets)
         every(config.broker_heartbeat_interval_ms, "registry session", self.controller.heartbeat)
 
+    def _flush_logs(self) -> None:
+        """Rolled segments, and logs whose flush.ms is over, become durable behind the requests' backs."""
+        tasks = self.log_manager.collect_flushes(self.clock.wall_ms())
+        if tasks:
+            done = self.loop.run_in_executor(self._executor, _run_all, tasks)
+            done.add_done_callback(lambda _: self._flushed(tasks))
+
+    def _flushed(self, tasks: list[FlushTask]) -> None:
+        for task in tasks:
+            try:
+                task.complete()
+            except KafkaStorageError as error:
+                self.log.error("%s", error)
+
     # --- metadata ---------------------------------------------------------------------------------------------------
 
     @property
@@ -147,31 +206,37 @@ class Broker:
 
     def _metadata_changed(self, change: MetadataChange) -> None:
         if change.brokers_configured:
-            self.config = self._with_dynamic_settings(change.image)
+            self._take_dynamic_settings(change.image)
+        before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
-        if change.topics_configured:
+        if change.brokers_configured:
+            self.replica_manager.config_changed(change.image.topics)
+        elif change.topics_configured:
             self.replica_manager.config_changed(change.topics_configured)
+        if before is not None:
+            self.group_wiring.topics_changed(before, change.image, change.topics)
 
-    def _with_dynamic_settings(self, image: MetadataImage) -> BrokerConfig:
-        return self.config.update_dynamic(image.broker_configs.get("", {}), image.broker_configs.get(str(self.node_id), {}))
+    def _take_dynamic_settings(self, image: MetadataImage) -> None:
+        self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))
 
     def _log_config_of(self, topic: str) -> LogConfig:
-        return self.config.log_config(self.image.topic_configs.get(topic, {}))
+        return self.config.log_config(self.image.topic_config(topic))
 
     def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
         """Create the missing topics that may come into being by being asked for; returns why others do not."""
-        failed: dict[str, KafkaError] = {}
-        wishes = []
-        for name in names:
-            if allowed and self.config.auto_create_topics_enable:
-                wishes.append(TopicWish(name))
-            else:
-                failed[name] = UnknownTopicOrPartition()
-        if wishes:
-            for name, result in self.controller.create_topics(wishes).items():
-                if isinstance(result, KafkaError):
-                    failed[name] = result
-        return failed
+        if not (allowed and self.config.auto_create_topics_enable):
+            return {name: UnknownTopicOrPartition() for name in names}
+        try:
+            results = self.controller.auto_create_topics(names)
+        except KafkaError as error:
+            return dict.fromkeys(names, error)
+        return {name: result for name, result in results.items() if isinstance(result, KafkaError)}
+
+    def create_offsets_topic(self) -> None:
+        """The topic of committed offsets, at its first use. A failure shows as a topic that is not there."""
+        result = self.controller.ensure_consumer_offsets()
+        if isinstance(result, KafkaError):
+            self.log.error("__consumer_offsets cannot be created: %s", result)
 
     # --- addresses --------------------------------------------------------------------------------------------------
 
@@ -181,7 +246,7 @@ class Broker:
     def advertised_brokers(self, connection: Connection) -> list[tuple[int, str, int, str | None]]:
         """(node id, host, port, rack) of the live brokers, for a client that came over this connection.
 
-        Unless advertised.listeners says otherwise, our own address is the one the connection arrived on: it worked once.
+        Unless advertised.listeners says otherwise, ours is the address that the connection arrived on: it worked once.
         """
         found = []
         for broker in self.image.brokers.values():
@@ -195,6 +260,11 @@ class Broker:
             if host:
                 found.append((broker.node_id, host, port, broker.rack))
         return found
+
+
+def _run_all(tasks: Iterable[FlushTask]) -> None:
+    for task in tasks:
+        task.run()
 
 
 # --- the process ----------------------------------------------------------------------------------------------------
@@ -228,12 +298,12 @@ async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) ->
     finally:
         broker.stop()
         if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+            _remove(ready_file)
     return 0
 
 
 def _settle() -> None:
-    """What was made during the start lives as long as the process: the collector need not look at it again and again."""
+    """What was made during the start lives as long as the process: the collector need not look at it ever again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
@@ -247,3 +317,7 @@ def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)

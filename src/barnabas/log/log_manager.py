@@ -265,10 +265,11 @@ class LogManager:
 
     def _checkpoint(self, name: str, value: Callable[[Log], int | None], *, sync: bool) -> None:
         offsets: dict[DataDirectory, dict[TopicPartition, int]] = {directory: {} for directory in self.directories}
-        for tp, log in self._logs.items():
-            offset = value(log)
-            if offset is not None:
-                offsets[self._home[tp]][tp] = offset
+        # A copy: this may run beside the thread that creates and deletes logs.
+        for tp, log in list(self._logs.items()):
+            offset, home = value(log), self._home.get(tp)
+            if offset is not None and home is not None:
+                offsets[home][tp] = offset
         for directory, found in offsets.items():
             directory.write_checkpoint(name, found, sync=sync)
 

@@ -1,8 +1,9 @@
 """One client's connection: frames in, ordered replies out, bounded both ways.
 
-A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later. Replies leave in the
-order of the requests (the protocol promises it), so one that is ready waits for those before it. Reading goes on while replies are
-pending, up to `PENDING_MAX` requests or `OUTGOING_BYTES_MAX` bytes that the peer has not taken; then it pauses.
+A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later.
+Replies leave in the order of the requests (the protocol promises it), so one that is ready waits for those before it.
+Reading goes on while replies are pending, up to `PENDING_MAX` requests or `OUTGOING_BYTES_MAX` bytes that the peer has
+not taken; then it pauses.
 """
 
 import asyncio

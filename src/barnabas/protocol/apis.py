@@ -123,7 +123,7 @@ def request_header_version(api_key: int, version: int) -> int:
 
 
 def response_header_version(api_key: int, version: int) -> int:
-    """As the request's, but ApiVersions always answers with header 0: the client may not know our versions (KIP-511)."""
+    """As the request's, but ApiVersions always answers with header 0: the client may not know our versions yet."""
     if api_key == ApiKey.API_VERSIONS:
         return 0
     return 1 if is_flexible(api_key, version) else 0

@@ -1,7 +1,7 @@
 """Readers and writers of messages, compiled per class and version from the schemas.
 
-`decode(cls, version, data, position)` and `encode(message, version)` are the doors. The first use of a class and version
-writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema
+`decode(cls, version, data, position)` and `encode(message, version)` are the doors. The first use of a class and
+version writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema
 costs several times more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing is
 allocated from a length that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible versions.
 """
@@ -14,7 +14,16 @@ from uuid import UUID
 from barnabas.errors import BarnabasError
 from barnabas.protocol.schema import Field, Message
 
-__all__ = ["ARRAY_ELEMENTS_MAX", "MalformedMessage", "decode", "encode", "encode_into", "encode_struct", "read_uvarint", "uvarint"]
+__all__ = [
+    "ARRAY_ELEMENTS_MAX",
+    "MalformedMessage",
+    "decode",
+    "encode",
+    "encode_into",
+    "encode_struct",
+    "read_uvarint",
+    "uvarint",
+]
 
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """As Kafka 4.4: no array of a request has more elements."""

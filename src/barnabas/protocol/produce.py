@@ -11,7 +11,7 @@ from uuid import UUID
 
 from barnabas.protocol.codec import MalformedMessage, read_uvarint, uvarint
 
-__all__ = ["PartitionResult", "ProducedTopic", "ProduceRequest", "encode_produce_response", "read_produce_request"]
+__all__ = ["PartitionResult", "ProduceRequest", "ProducedTopic", "encode_produce_response", "read_produce_request"]
 
 FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13

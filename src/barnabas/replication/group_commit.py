@@ -1,7 +1,7 @@
 """durability=fsync: appends of many requests share one fsync, and are acknowledged when it is done.
 
-While one round of syncing runs in its thread, the appends that come gather for the next: the slower the disk, the larger
-the groups.
+While one round of syncing runs in its thread, the appends that come gather for the next: the slower the disk, the
+larger the groups.
 """
 
 import asyncio
@@ -47,15 +47,16 @@ class GroupCommit:
             self._running = False
             return
         future = self._loop.run_in_executor(self._executor, _sync, round_)
-        future.add_done_callback(lambda done: self._end_round(round_, done.result()))
+        future.add_done_callback(lambda _: self._end_round(round_))
 
-    def _end_round(self, round_: Round, failures: dict[int, KafkaStorageError]) -> None:
-        for index, (partition, end_offset, task) in enumerate(round_):
-            failure = failures.get(index)
-            if failure is not None:
-                self._log.error("%s: %s", partition.topic_partition, failure)
+    def _end_round(self, round_: Round) -> None:
+        for partition, end_offset, task in round_:
+            try:
+                task.complete()
+            except KafkaStorageError as error:
+                # Who waits for this commit gets REQUEST_TIMED_OUT; the log takes no more writes.
+                self._log.error("%s", error)
                 continue
-            task.complete()
             partition.flushed(end_offset)
         self._running = False
         if self._dirty:
@@ -63,12 +64,7 @@ class GroupCommit:
             self._begin_round()
 
 
-def _sync(round_: Round) -> dict[int, KafkaStorageError]:
-    """In the thread: what failed, by its place in the round."""
-    failures = {}
-    for index, (_, _, task) in enumerate(round_):
-        try:
-            task.run()
-        except KafkaStorageError as error:
-            failures[index] = error
-    return failures
+def _sync(round_: Round) -> None:
+    """In the thread."""
+    for _, _, task in round_:
+        task.run()

@@ -1,7 +1,7 @@
 """A partition as this broker's replica sees it: who leads, in which epoch, who is in sync, what is committed.
 
-Every function is plain: what it checked on its first line still holds on its last, and requests for one partition cannot
-interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
+Every function is plain: what it checked on its first line still holds on its last, and requests for one partition
+cannot interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
 """
 
 from collections.abc import Callable, Sequence
@@ -50,8 +50,8 @@ class Partition:
         *,
         flush_behind: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`flush_behind` is given where acknowledged means on the disk (durability=fsync): it is called after each append, and
-        `flushed` is to be called when what stood in the log by then is there."""
+        """`flush_behind` is given where acknowledged means on the disk (durability=fsync): it is called after each append,
+        and `flushed` is to be called when what stood in the log by then is there."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -179,12 +179,12 @@ class Partition:
         return self.log.offset_for_leader_epoch(epoch)
 
     def aborted_transactions(self, fetch_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that a read_committed reader may meet from here on."""
+        """(producer id, first offset) of the aborted transactions that a read_committed reader may meet from here."""
         found = self.log.aborted_transactions(fetch_offset, self.log.last_stable_offset)
         return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=lambda pair: pair[1])
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """(epoch, end offset) up to which the reader's log and this one agree, None if they agree up to its fetch offset."""
+        """(epoch, end offset) up to which the reader's log and this one agree; None: they agree to its fetch offset."""
         epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
         if epoch < 0 or (epoch == last_fetched_epoch and end_offset >= fetch_offset):
             return None

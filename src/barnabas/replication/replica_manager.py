@@ -68,7 +68,7 @@ class ReplicaManager:
     # --- following the metadata -------------------------------------------------------------------------------------
 
     def apply(self, image: MetadataImage, changed: Iterable[str] | None = None) -> None:
-        """Bring partitions and logs in line with an image; `changed` names the topics that differ, None means look at all."""
+        """Bring partitions and logs in line with an image; `changed` names the topics that differ, None means all."""
         previous = self.image
         self.image = image
         names = set(changed) if changed is not None else set(image.topics) | set(previous.topics if previous else ())

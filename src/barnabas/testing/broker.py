@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 from barnabas.broker import server
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.controller import TopicWish
-from barnabas.errors import KafkaError, UnknownTopicOrPartition
+from barnabas.errors import KafkaError, UnknownTopicOrPartition, error_for
+from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.testing.faults import Faults
 
 __all__ = ["Broker"]
@@ -59,8 +61,8 @@ class Broker:
     def start(self) -> "Broker":
         """Ready when it returns. Raises UsageError as `barnabas serve` would."""
         assert self._broker is None, "the broker runs"
-        settings = TEST_SETTINGS | self._settings
-        settings = {**settings, "log.dirs": str(self.data_dir), "listeners": f"PLAINTEXT://{self._host}:{self._port}"}
+        settings = {**TEST_SETTINGS, **self._settings, "log.dirs": str(self.data_dir)}
+        settings["listeners"] = f"PLAINTEXT://{self._host}:{self._port}"
         config = BrokerConfig.of(settings)
         loop = asyncio.new_event_loop()
         broker = server.Broker(config, loop)
@@ -189,7 +191,7 @@ class Broker:
         self._on_loop(clear)
 
     def wait_for(self, condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "the condition") -> None:
-        """Until the condition is true; looks after every change a client makes. Raises TimeoutError that says `what`."""
+        """Until the condition is true. Raises TimeoutError that says `what`."""
         event = threading.Event()
         loop = self._loop
         assert loop is not None
@@ -204,14 +206,26 @@ class Broker:
         broker = self._running()
 
         def stable() -> bool:
-            return self._on_loop(lambda: broker.groups.is_stable(group_id, members))
+            described: list[DescribedGroup] = []
+            self._on_loop(lambda: broker.groups.describe_groups([group_id], api_version=5, reply=described.extend))
+            return all(group.group_state == "Stable" and len(group.members) == members for group in described)
 
         self.wait_for(stable, timeout_s, f"group {group_id} with {members} stable members")
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
-        """The group's committed offsets by (topic, partition)."""
+        """The group's committed offsets by (topic, partition). Raises what a client would get as an error."""
         broker = self._running()
-        return self._on_loop(lambda: dict(broker.groups.committed_offsets(group_id)))
+        found: list[OffsetFetchResponseGroup] = []
+        wanted = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
+        self._on_loop(lambda: broker.groups.fetch_offsets(wanted, require_stable=False, reply=found.extend))
+        self.wait_for(lambda: found, what=f"the committed offsets of group {group_id}")
+        if found[0].error_code:
+            raise error_for(found[0].error_code)
+        return {
+            (topic.name, partition.partition_index): partition.committed_offset
+            for topic in found[0].topics
+            for partition in topic.partitions
+        }
 
     def lag(self, group_id: str) -> dict[tuple[str, int], int]:
         """Records between the committed offset and the end, for each partition with a committed offset."""

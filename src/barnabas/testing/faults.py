@@ -1,7 +1,7 @@
 """Faults on request: errors, delays and cut connections, chosen by API key.
 
-A rule sees each request before the broker does. `error` answers in the broker's place, `delay` lets it wait, `disconnect`
-cuts the connection before the request is handled, or (`after=True`) after it is handled and before it is answered.
+A rule sees each request before the broker does. `error` answers in the broker's place, `delay` lets it wait,
+`disconnect` cuts the connection before the request is handled, or (`after=True`) once it is handled.
 """
 
 import threading
@@ -63,9 +63,7 @@ class Faults:
         """Answer the next `times` requests (None: all) with an error in every place where the response has one."""
         return self._add(Fault(_api_key(api), error=error, remaining=times, client_id=client_id))
 
-    def delay(
-        self, api: str | int, seconds: float, *, times: int | None = 1, client_id: str | None = None
-    ) -> Fault:
+    def delay(self, api: str | int, seconds: float, *, times: int | None = 1, client_id: str | None = None) -> Fault:
         """Handle the next `times` requests `seconds` later; later requests of the connection are not held up."""
         return self._add(Fault(_api_key(api), delay_s=seconds, remaining=times, client_id=client_id))
 
@@ -101,7 +99,9 @@ def _api_key(api: str | int) -> ApiKey:
     try:
         return ApiKey[api.upper()] if isinstance(api, str) else ApiKey(api)
     except (KeyError, ValueError):
-        raise UsageError(f"{api!r} is not an API of this broker; there are {', '.join(key.name for key in ApiKey)}") from None
+        raise UsageError(
+            f"{api!r} is not an API of this broker; there are {', '.join(key.name for key in ApiKey)}"
+        ) from None
 
 
 def _apply(
@@ -132,7 +132,8 @@ def _apply(
 
 def error_response(request: Request, response_class: type[Response], code: int) -> Response:
     """A response to `request` in which every error code is `code`: topics and partitions mirror the request's."""
-    return _mirror(request, response_class, code)
+    response: Response = _mirror(request, response_class, code)
+    return response
 
 
 def _mirror(asked: Message | int | str | None, answer_class: type[Any], code: int) -> Any:

@@ -1,4 +1,4 @@
-"""ApiVersions v0-v4. Says what is served and nothing else; to a version that we do not know it answers v0 with error 35."""
+"""ApiVersions v0-v4. Says what is served and nothing else; to a version unknown to us it answers v0 with error 35."""
 
 from typing import TYPE_CHECKING
 
@@ -65,5 +65,3 @@ def _api_keys() -> list[ApiVersion]:
 def _is_valid(name: str) -> bool:
     """KIP-511: letters, digits, dots and dashes; neither first nor last a dot or dash."""
     return bool(name) and _NAME_CHARACTERS.issuperset(name) and name[0] not in ".-" and name[-1] not in ".-"
-
-

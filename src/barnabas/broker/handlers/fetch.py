@@ -55,8 +55,8 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
 class Fetch:
     """One request on its way. It ends when
 
-    A. some partition has an error or a diverging epoch, B. `min_bytes` are there, C. a partition is led elsewhere or gone
-    (which is an error, A), D. `max_wait_ms` have passed.
+    A. some partition has an error or a diverging epoch (so also when it is led elsewhere or gone), B. `min_bytes` are
+    there, C. `max_wait_ms` have passed.
     """
 
     __slots__ = (

@@ -1,6 +1,6 @@
 """ListOffsets v1-v11: the offset at a timestamp, or at one of the named places of a log.
 
-Nothing is tiered here, so the earliest local offset is the log's start and the places of tiered segments have no offset.
+Nothing is tiered here: the earliest local offset is the log's start, the places of tiered segments have no offset.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Metadata v0-v13. Any broker answers from its image; a topic's part is encoded once per version until the topic changes.
+"""Metadata v0-v13. Any broker answers from its image; a topic is encoded once per version, until it changes.
 
 Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
 """
@@ -32,7 +32,7 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     version = context.api_version
     request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
     flexible = version >= MetadataResponse.FLEXIBLE_FROM
-    topics = [part for part in _topics(broker, request, version, flexible)]
+    topics = _topics(broker, request, version, flexible)
     out = bytearray(9 if flexible else 8)
     if version >= 3:
         out += b"\0\0\0\0"

@@ -153,7 +153,9 @@ class DelayedProduce:
         for entry in self._waiting:
             partition, end_offset, topic_index, result_index = entry
             if partition.leader_epoch != self._epochs[id(partition)] or not partition.is_leader:
-                self._fail(topic_index, result_index, NotEnoughReplicasAfterAppend("the leader changed before the commit"))
+                self._fail(
+                    topic_index, result_index, NotEnoughReplicasAfterAppend("the leader changed before the commit")
+                )
             elif not partition.is_committed(end_offset):
                 still.append(entry)
         self._waiting = still
@@ -174,5 +176,3 @@ class DelayedProduce:
     def _answer(self) -> None:
         if not self._context.connection.closed:
             self.reply.resolve(_respond(self._context, self._topics))
-
-

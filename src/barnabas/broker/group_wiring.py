@@ -1,0 +1,99 @@
+"""The group coordinator's place in the broker: its log, its clock, and what it is told of partitions and topics."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from barnabas.broker.coordinator_log import ReplicatedCoordinatorLog
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from barnabas.metadata.image import MetadataImage
+from barnabas.replication.partition import Partition
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+__all__ = ["GroupWiring"]
+
+
+class LoopScheduler:
+    """The event loop as the coordinator's clock."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.monotonic = loop.time
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(delay_s, callback)
+
+
+class _CommitWatcher:
+    """Tells the coordinator of a partition's high watermark, outside of whatever moved it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coordinator: GroupCoordinator, partition: Partition) -> None:
+        self._loop = loop
+        self._coordinator = coordinator
+        self._partition = partition
+        self._scheduled = False
+
+    def partition_changed(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._scheduled = False
+        partition = self._partition
+        if partition.is_leader:
+            self._coordinator.on_high_watermark(partition.topic_partition.partition, partition.log.high_watermark)
+
+
+class GroupWiring:
+    """Makes the coordinator of a broker and keeps it informed."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._loop = broker.loop
+        manager = broker.replica_manager
+        config = broker.config
+
+        def partition_count() -> int:
+            topic = broker.image.topics.get(OFFSETS_TOPIC)
+            return len(topic.partitions) if topic is not None else config.offsets_topic_num_partitions
+
+        self.coordinator = GroupCoordinator(
+            config=GroupConfig(
+                min_session_timeout_ms=config.group_min_session_timeout_ms,
+                max_session_timeout_ms=config.group_max_session_timeout_ms,
+                initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
+                max_size=config.group_max_size,
+                offset_metadata_max_bytes=config.offset_metadata_max_bytes,
+                offsets_retention_ms=config.offsets_retention_minutes * 60_000,
+                offset_commit_timeout_ms=config.offsets_commit_timeout_ms,
+            ),
+            log=ReplicatedCoordinatorLog(OFFSETS_TOPIC, manager),
+            scheduler=LoopScheduler(broker.loop),
+            wall_ms=broker.clock.wall_ms,
+            partition_count=partition_count,
+        )
+        manager.on_leadership.append(self._led)
+        manager.on_resignation.append(self._resigned)
+
+    def _led(self, partition: Partition) -> None:
+        if partition.topic_partition.topic == OFFSETS_TOPIC:
+            partition.watchers.add(_CommitWatcher(self._loop, self.coordinator, partition))
+            self.coordinator.on_elected(partition.topic_partition.partition, partition.leader_epoch)
+
+    def _resigned(self, topic_partition: TopicPartition) -> None:
+        if topic_partition.topic == OFFSETS_TOPIC:
+            self.coordinator.on_resigned(topic_partition.partition)
+
+    def topics_changed(self, before: MetadataImage, after: MetadataImage, names: Iterable[str]) -> None:
+        """Groups keep no offsets for topics that are gone."""
+        gone = []
+        for name in names:
+            old, new = before.topics.get(name), after.topics.get(name)
+            if old is not None and not old.is_internal and (new is None or new.topic_id != old.topic_id):
+                gone += [TopicPartition(name, index) for index in range(len(old.partitions))]
+        if gone:
+            self.coordinator.on_partitions_deleted(gone)
