@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bench import peers
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
-from expectations import Expectations, Verdict, judge, load, save
-from suites import FAILED, PASSED, SKIPPED, Kgo, Librdkafka, Outcome, SuiteBroken
+from expectations import FAILED, PASSED, SKIPPED, Expectations, Outcome, Verdict, judge, load, save
+from suites import Kgo, Librdkafka, SuiteBroken
 
 SUITES = {suite.name: suite for suite in (Librdkafka(), Kgo())}
 

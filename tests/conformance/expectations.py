@@ -8,14 +8,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from suites import FAILED, PASSED, SKIPPED, Outcome
-
+PASSED, FAILED, SKIPPED = "pass", "fail", "skip"
 FILE = Path(__file__).with_name("expected.toml")
 HEADER = """\
 # What a broker must pass: `passes` is what Apache Kafka {version} passes on one node (`make conformance-record`).
 # `exceptions` are tests of that list which Barnabas need not pass yet, with the issue or feature that lifts them.
 # `kafka_fails` are tests that Apache Kafka itself does not pass; `skips` are those that skip on it.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one test did: pass, fail or skip, and the suite's own words for it."""
+
+    name: str
+    result: str
+    seconds: float = 0.0
+    reason: str = ""
 
 
 @dataclass(slots=True)

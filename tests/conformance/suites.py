@@ -10,27 +10,16 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 from bench import peers
+from expectations import FAILED, PASSED, SKIPPED, Outcome
 
-PASSED, FAILED, SKIPPED = "pass", "fail", "skip"
 KGO_RECORDS = 10_000
 SUITE_TIMEOUT_S = 1_500
 KAFKA_VERSION_OF_BROKER = "4.0.0"  # tells the runner which tests fit
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one test did: pass, fail or skip, and the suite's own words for it."""
-
-    name: str
-    result: str
-    seconds: float = 0.0
-    reason: str = ""
 
 
 class SuiteBroken(Exception):

@@ -1,0 +1,64 @@
+"""What a run of a foreign suite is held to mean."""
+
+from pathlib import Path
+
+from expectations import FAILED, PASSED, SKIPPED, Expectations, Outcome, judge, load, save
+
+EXPECTED = Expectations(
+    passes=["TestFetch", "TestGroup", "TestGroup/classic", "TestGroup/848", "TestTxn"],
+    exceptions={"TestTxn": "transactions: issue 5", "TestGroup/848": "KIP-848"},
+    kafka_fails={"TestOldFormat": "Kafka 4 dropped it"},
+    skips={"TestScram": "no SCRAM"},
+)
+
+
+def outcomes(**results: str) -> dict[str, Outcome]:
+    return {name.replace("__", "/"): Outcome(name.replace("__", "/"), result) for name, result in results.items()}
+
+
+def whole(**changed: str) -> dict[str, Outcome]:
+    return outcomes(**{"TestFetch": PASSED, "TestGroup": PASSED, "TestGroup__classic": PASSED, **changed})
+
+
+def test_all_that_must_pass_passed() -> None:
+    verdict = judge(EXPECTED, whole(TestScram=SKIPPED, TestOldFormat=FAILED, TestTxn__range=FAILED))
+    assert verdict.good
+    assert verdict.passed == ["TestFetch", "TestGroup", "TestGroup/classic"]
+    assert verdict.kafka_fails_too == ["TestOldFormat"]
+
+
+def test_a_failure_of_what_kafka_passes_is_a_failure() -> None:
+    verdict = judge(EXPECTED, whole(TestFetch=FAILED))
+    assert not verdict.good
+    assert list(verdict.failures) == ["TestFetch"]
+
+
+def test_a_skip_and_a_test_that_did_not_run_are_gaps() -> None:
+    verdict = judge(EXPECTED, outcomes(TestFetch=SKIPPED, TestGroup=PASSED))
+    assert set(verdict.gaps) == {"TestFetch", "TestGroup/classic"}
+
+
+def test_a_skip_that_kafka_does_not_have_is_a_gap() -> None:
+    assert list(judge(EXPECTED, whole(TestShare=SKIPPED)).gaps) == ["TestShare"]
+
+
+def test_chosen_tests_alone_leave_no_gap() -> None:
+    assert judge(EXPECTED, outcomes(TestFetch=PASSED), complete=False).good
+
+
+def test_passing_exceptions_and_more_than_kafka_are_said() -> None:
+    verdict = judge(EXPECTED, whole(TestTxn=PASSED, TestOldFormat=PASSED))
+    assert verdict.good
+    assert (verdict.stale_exceptions, verdict.beyond_kafka) == (["TestTxn"], ["TestOldFormat"])
+
+
+def test_expectations_survive_saving(tmp_path: Path) -> None:
+    path = tmp_path / "expected.toml"
+    save({"kgo": EXPECTED}, "4.3.1", path)
+    assert load(path) == {"kgo": EXPECTED}
+
+
+def test_every_exception_names_what_lifts_it() -> None:
+    for suite in load().values():
+        for reason in suite.exceptions.values():
+            assert "issue " in reason or "feature " in reason
