@@ -12,8 +12,10 @@ import enum
 import logging
 import os
 import uuid
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import Final
 
 from barnabas.clock import Clock
@@ -31,14 +33,18 @@ from barnabas.log.producer_state import DEFAULT_PRODUCER_EXPIRATION_MS, Producer
 from barnabas.log.segment import DELETED_SUFFIX, LogSegment, WrittenBatch
 from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.transaction_index import CorruptTransactionIndex, TransactionIndex
+from barnabas.records.batch import MAGIC
 from barnabas.types import TopicPartition
 
 __all__ = ["LogEnvironment", "LogState", "Verification", "create_log", "load_log"]
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
-TAIL_BYTES: Final = 8 * 1024 * 1024
-"""How much of an active segment's end is checked when the process, but not the machine, went down."""
+TAIL_BYTES: Final = 1024 * 1024
+"""How much of an active segment's end is checked when the process, but not the machine, went down. Only the last write
+can be torn, and the check starts at an indexed, hence complete, batch: a larger batch is covered too."""
 _LEFTOVERS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+_LEGACY_HEADER: Final = Struct(">qiIb")
+"""Of message formats 0 and 1: offset, size of what follows, CRC-32 from the magic on, magic."""
 _INDEXES: Final = (".index", ".timeindex", ".txnindex")
 
 _log = logging.getLogger(__name__)
@@ -190,8 +196,7 @@ class _Loader:
     def restore_epochs(self, epochs: LeaderEpochCache, start_offset: int) -> None:
         """What the checkpoint says, as far as the log has it, and what the verified batches say beyond."""
         epochs.load()
-        epochs.truncate_from_end(self.end_offset)
-        epochs.truncate_from_start(start_offset)
+        epochs.truncate_from_end(self.end_offset + 1)  # one may have begun at the end and not written yet
         changed = False
         for epoch, offset in self._epochs:
             if epoch > epochs.latest:
@@ -199,6 +204,7 @@ class _Loader:
                 changed = True
         if changed:
             epochs.write(sync=False)
+        epochs.truncate_from_start(start_offset)
 
     def _base_offsets(self) -> list[int]:
         names = os.listdir(self._directory)
@@ -251,10 +257,16 @@ class _Loader:
     def _check_format(self, segments: list[LogSegment]) -> None:
         """Never cut a log of an older message format as if it were damaged."""
         for segment in segments[-1:]:
-            head = self._environment.disk.pread(segment.open_file().fd, 17, 0) if segment.size else b""
-            if len(head) == 17 and head[16] < 2 and any(head):
+            if not segment.size:
+                continue
+            read, fd = self._environment.disk.pread, segment.open_file().fd
+            head = read(fd, _LEGACY_HEADER.size, 0)
+            if len(head) < _LEGACY_HEADER.size or head[16] >= MAGIC:
+                continue
+            _, size, crc, magic = _LEGACY_HEADER.unpack(head)
+            if 0 < size <= segment.size and zlib.crc32(read(fd, size - 4, 16)) == crc:
                 raise UsageError(
-                    f"{segment.path('.log')} is in message format {head[16]}; brokers store format 2: "
+                    f"{segment.path('.log')} is in message format {magic}; brokers store format {MAGIC}: "
                     "copy the topic with a client of the Kafka that wrote it"
                 )
 
