@@ -1,27 +1,13 @@
 """Every test of records runs twice where it can: on the compiled kernel and on its source as plain Python."""
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from kernels import SOURCE
 
 from barnabas.records import builder, kernel, reader, validation
-
-
-def source_kernel() -> ModuleType:
-    """The kernel's source under another name, never compiled."""
-    path = Path(kernel.__file__).parent / "kernel.py"
-    spec = importlib.util.spec_from_file_location("kernel_source", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-SOURCE = source_kernel()
 
 
 def is_stale() -> bool:

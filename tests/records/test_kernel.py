@@ -4,7 +4,7 @@ import random
 from types import ModuleType
 
 import pytest
-from conftest import SOURCE
+from kernels import SOURCE
 from librt.strings import BytesWriter
 from poisons import record_bytes, varint
 
