@@ -193,12 +193,18 @@ class LogModel(RuleBasedStateMachine):
 
     @rule(bytes_kept=st.none() | st.integers(0, 3000), age=st.none() | st.integers(0, 200_000))
     def retention(self, bytes_kept: int | None, age: int | None) -> None:
-        keep = -1 if bytes_kept is None else bytes_kept limits = {"retention_bytes": keep, "retention_ms": -1 if age is
-        None else age} fields = {name: getattr(self.config, name) for name in self.config.__slots__} self.log.config =
-        LogConfig(**(fields | limits)) before, breached = self.log.size_bytes, len(self.log.segments) > 1 and
-        self.start >= self.log.segments[1].base_offset self.log.delete_old_segments(self.clock.now_ms) self.log.config
-        = self.config self.start = self.log.log_start_offset assert self.start <= self.log.high_watermark if bytes_kept
-        is not None and age is None and not breached: assert self.log.size_bytes >= min(before, bytes_kept)
+        keep = -1 if bytes_kept is None else bytes_kept
+        limits = {"retention_bytes": keep, "retention_ms": -1 if age is None else age}
+        fields = {name: getattr(self.config, name) for name in self.config.__slots__}
+        self.log.config = LogConfig(**(fields | limits))
+        before, segments = self.log.size_bytes, self.log.segments
+        start_passed_one = len(segments) > 1 and self.start >= segments[1].base_offset
+        self.log.delete_old_segments(self.clock.now_ms)
+        self.log.config = self.config
+        self.start = self.log.log_start_offset
+        assert self.start <= self.log.high_watermark
+        if bytes_kept is not None and age is None and not start_passed_one:
+            assert self.log.size_bytes >= min(before, bytes_kept)
         self.batches = [b for b in self.batches if b.next_offset > self.log.segments[0].base_offset]
 
     @rule()
