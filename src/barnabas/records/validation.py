@@ -28,22 +28,28 @@ after the end of gzip, snappy or lz4 data; decompressed size without bound. A to
 a header's max_timestamp that the records contradict is put right: both as Kafka does.
 """
 
-from dataclasses import dataclass
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
 from barnabas.errors import (
     CorruptMessage,
     InvalidRecord,
-    InvalidTimestamp,
     KafkaError,
     MessageTooLarge,
     UnknownServerError,
     UnsupportedCompressionType,
 )
 from barnabas.records import kernel
+from barnabas.records.append_policy import (
+    TARGETS,
+    AppendPolicy,
+    RecordError,
+    RefusedRecords,
+    RefusedTimestamps,
+    record_errors_of,
+)
 from barnabas.records.batch import (
     BATCH_LENGTH_OVERHEAD,
     CHECKED,
@@ -59,11 +65,8 @@ from barnabas.records.batch import (
     Buffer,
 )
 from barnabas.records.compression import (
-    CODEC_IDS,
     CODECS,
-    DECOMPRESSED_MAX_BYTES,
     LZ4,
-    NONE,
     ZSTD,
     DamagedData,
     DecompressedTooLarge,
@@ -99,79 +102,6 @@ _LZ4_FLAGS_POSITION: Final = HEADER_SIZE + 4
 _LZ4_MASK: Final = 0x23
 _LZ4_INDEPENDENT: Final = 0x20
 """Blocks that stand alone, neither a dictionary nor the reserved bit: the only frames that Java clients read."""
-_DECOMPRESSED_FREE_BYTES: Final = 16 * 1024 * 1024
-_DECOMPRESSED_RATIO: Final = 64
-
-
-class RecordError(NamedTuple):
-    """Why one record was refused: its index in the batch and the reason."""
-
-    batch_index: int
-    message: str
-
-
-class RefusedRecords(InvalidRecord):
-    """Some records of the batch are at fault: `record_errors` says which."""
-
-    def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
-        super().__init__(message)
-        self.record_errors = record_errors
-
-
-class RefusedTimestamps(InvalidTimestamp):
-    """Some records' timestamps are not acceptable: `record_errors` says which."""
-
-    def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
-        super().__init__(message)
-        self.record_errors = record_errors
-
-
-def record_errors_of(error: KafkaError) -> tuple[RecordError, ...]:
-    """The per-record reasons that `error` carries, for the Produce response; most errors carry none."""
-    if isinstance(error, (RefusedRecords, RefusedTimestamps)):
-        return error.record_errors
-    return ()
-
-
-@dataclass(frozen=True, slots=True)
-class AppendPolicy:
-    """What a topic's configuration says about the batches it takes. Kafka's config names in brackets.
-
-    The timestamp bounds apply to CreateTime topics only.
-    """
-
-    max_message_bytes: int = 1_048_588
-    """The largest batch, header included, as it is stored (max.message.bytes)."""
-    compacted: bool = False
-    """Records need keys (cleanup.policy contains compact)."""
-    log_append_time: bool = False
-    """The leader's clock sets the timestamps (message.timestamp.type=LogAppendTime)."""
-    timestamp_before_max_ms: int = _I64_MAX
-    """How old a record's timestamp may be (message.timestamp.before.max.ms)."""
-    timestamp_after_max_ms: int = 3_600_000
-    """How far in the future it may be (message.timestamp.after.max.ms)."""
-    compression_type: str = "producer"
-    """producer (store as sent), uncompressed, gzip, snappy, lz4, zstd (compression.type)."""
-    compression_level: int | None = None
-    """For recoding (compression.gzip.level and its siblings); None is the codec's default."""
-    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
-    """What one compressed batch may hold, at any size and ratio; see `decompression_bound`."""
-
-    def decompression_bound(self, size: int) -> int:
-        """Bytes that a compressed batch of `size` bytes may hold; MESSAGE_TOO_LARGE beyond, and a producer splits it.
-
-        16 MiB for any batch, more for batches that are large themselves (64 times their size), `decompressed_max_bytes`
-        at most. Twice max.message.bytes is always allowed. So a few bytes can cost the broker some 10 ms, not seconds.
-        """
-        own = 2 * self.max_message_bytes
-        wanted = max(_DECOMPRESSED_FREE_BYTES, _DECOMPRESSED_RATIO * size)
-        return max(own, min(wanted, self.decompressed_max_bytes))
-
-    def __post_init__(self) -> None:
-        assert self.compression_type in _TARGETS, self
-
-
-_TARGETS: Final = {**CODEC_IDS, "uncompressed": NONE, "producer": -1}
 
 
 class ValidatedBatch:
@@ -236,7 +166,7 @@ def validate_produce(
     if codec:
         data, position = _decompressed(data, header, policy), 0
     max_timestamp = _check_records(data, position, header, policy, now_ms)
-    target = _TARGETS[policy.compression_type]
+    target = TARGETS[policy.compression_type]
     if target >= 0 and target != codec:
         return _recoded(header, data[position:], target, max_timestamp, policy)
     wants_flag = LOG_APPEND_TIME_FLAG if policy.log_append_time else 0
