@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import itertools
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from .harness import wire
 from .harness.broker import Broker, LocalBroker, local_broker, outside_broker
 from .harness.clients import CLIENTS, KAFKA_TOOLS, Client, chosen
 from .harness.driver import Driver
 from .harness.tools import KafkaTools
 
 TEST_TIMEOUT_S = 90
+SESSION = f"{time.time_ns() // 1_000_000:x}"
 _numbers = itertools.count(1)
 
 
@@ -50,6 +53,10 @@ class Drivers:
         self._running: dict[str, Driver] = {}
 
     def __call__(self, client: Client) -> Driver:
+        known = self._running.get(client.name)
+        if known is not None and known.is_busy:
+            known.kill()
+            del self._running[client.name]
         if client.name not in self._running:
             self._running[client.name] = self.fresh(client)
         return self._running[client.name]
@@ -96,7 +103,7 @@ def unique(request: pytest.FixtureRequest) -> Callable[[str], str]:
     test = re.sub(r"[^a-zA-Z0-9._-]+", "-", request.node.name).strip("-")[:80]
 
     def name(kind: str) -> str:
-        return f"{test}.{kind}.{next(_numbers)}"
+        return f"{test}.{kind}.{SESSION}.{next(_numbers)}"
 
     return name
 
@@ -106,3 +113,19 @@ def _broker_survives(broker: Broker) -> Iterator[None]:
     """Whatever a test does, the broker is up afterwards."""
     yield
     broker.check_alive()
+
+
+@pytest.fixture
+def topic(unique: Callable[[str], str], broker: Broker) -> str:
+    """A new topic with one partition."""
+    name = unique("topic")
+    wire.create_topic(broker.address, name)
+    return name
+
+
+def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
+    """Ask until it is so; fails with `what` after `timeout_s`."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"within {timeout_s:g} s not seen: {what}"
+        time.sleep(0.02)

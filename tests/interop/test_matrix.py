@@ -57,7 +57,7 @@ def test_every_consumer_reads_what_every_producer_wrote(
     reader = drivers(consumer)
     topics = produced.topics(producer)
     name = reader.new_id()
-    reader.call("open", id=name, assign=[[topic, 0, 0] for topic in topics.values()])
+    reader.call("open", id=name, assign=[[topic, 0, 0] for topic in topics.values()], fetch_wait_ms=100)
     wanted = len(RECORDS) * len(topics)
     records = reader.call("take", id=name, count=wanted, timeout_ms=TAKE_TIMEOUT_MS)["records"]
     reader.call("close", id=name)

@@ -87,7 +87,9 @@ class LocalBroker(Broker):
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
             if self._process.poll() is not None:
-                raise AssertionError(f"{self.name} ended at once, exit {self._process.returncode}:\n{self.last_words()}")
+                raise AssertionError(
+                    f"{self.name} ended at once, exit {self._process.returncode}:\n{self.last_words()}"
+                )
             if time.monotonic() > deadline:
                 raise AssertionError(f"{self.name} was not ready within {START_TIMEOUT_S:g} s:\n{self.last_words()}")
             time.sleep(0.02)
@@ -123,7 +125,9 @@ class LocalBroker(Broker):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise AssertionError(f"{self.name} did not stop within {STOP_TIMEOUT_S:g} s:\n{self.last_words()}") from None
+            raise AssertionError(
+                f"{self.name} did not stop within {STOP_TIMEOUT_S:g} s:\n{self.last_words()}"
+            ) from None
 
     def _command(self) -> list[str]:
         raise NotImplementedError
@@ -137,7 +141,16 @@ class BarnabasBroker(LocalBroker):
 
     def _command(self) -> list[str]:
         self._ready_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.data_dir), "--listen", self.bootstrap]
+        command = [
+            sys.executable,
+            "-m",
+            "barnabas",
+            "serve",
+            "--data-dir",
+            str(self.data_dir),
+            "--listen",
+            self.bootstrap,
+        ]
         command += ["--ready-file", str(self._ready_file)]
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
@@ -176,7 +189,9 @@ class KafkaBroker(LocalBroker):
         }
         lines = [f"{name}={value}\n" for name, value in properties.items()]
         (self._directory / "server.properties").write_text("".join(lines))
-        java = self._java("kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties")
+        java = self._java(
+            "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties"
+        )
         subprocess.run(java, cwd=self._directory, check=True, capture_output=True, timeout=60)
 
     def _command(self) -> list[str]:

@@ -76,8 +76,8 @@ KCAT = Client(
     _kcat_missing,
     frozenset(
         {
-            *("timestamps", "admin", "commit", "pause", "one_producer_for_all", "error_codes", "restart"),
-            *("max_timestamp", "idempotent_gap"),
+            *("timestamps", "admin", "commit", "pause", "error_codes"),
+            *("max_timestamp", "offsets", "large_requests"),
         }
     ),
 )
@@ -90,7 +90,16 @@ CLIENTS = [
         "aiokafka",
         "aiokafka",
         "aiokafka_client.py",
-        {"alter_config", "alter_offsets", "delete_offsets", "delete_group", "max_timestamp", "describe_members"},
+        {
+            "alter_config",
+            "alter_offsets",
+            "delete_offsets",
+            "delete_group",
+            "max_timestamp",
+            "describe_members",
+            "record_errors",
+            "large_requests",
+        },
     ),
     _java("java-2.4.1", BUILD / "kafka-2.4.1", "classes-2.4.1", "InteropClient", OLD_JAVA_LACKS),
     _java("java-4.3.1", KAFKA_LIBS, "classes-4.3.1", "InteropClient"),
@@ -99,7 +108,18 @@ CLIENTS = [
         "kafkajs",
         ["node", str(PROGRAMS / "node/kafkajs_client.js")],
         _built("kafkajs", [("node", BUILD / "node/node_modules/kafkajs")]),
-        frozenset({"max_timestamp", "delete_offsets", "instance", "header_order", "null_headers"}),
+        frozenset(
+            {
+                "max_timestamp",
+                "delete_offsets",
+                "instance",
+                "header_order",
+                "null_headers",
+                "offset_reset",
+                "offsets",
+                "offset_reset",
+            }
+        ),
         {"NODE_PATH": str(BUILD / "node/node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
     ),
 ]

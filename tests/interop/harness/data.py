@@ -39,7 +39,9 @@ def record(
 
 
 def numbered(count: int, *, partition: int | None = 0, prefix: str = "record") -> list[Json]:
-    return [record(f"{prefix}-{index}".encode(), f"key-{index}".encode(), partition=partition) for index in range(count)]
+    return [
+        record(f"{prefix}-{index}".encode(), f"key-{index}".encode(), partition=partition) for index in range(count)
+    ]
 
 
 def awkward_records() -> list[Json]:

@@ -34,11 +34,15 @@ class Driver:
     `log` is a file for the program's standard error, whose last lines end up in failures.
     """
 
-    def __init__(self, name: str, command: list[str], bootstrap: str, log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, command: list[str], bootstrap: str, log: Path, env: dict[str, str] | None = None
+    ) -> None:
         self.name = name
         self._log = log
         self._buffer = b""
         self._opened = 0
+        #: Whether a command is unanswered; a driver that stays so is of no more use.
+        self.is_busy = False
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [*command, json.dumps({"bootstrap": bootstrap})],
@@ -65,6 +69,7 @@ class Driver:
         """Send a command whose answer is fetched with `answer`, so that several programs can work at once."""
         if self.version is None:
             self.version = self._answer_of("start", START_TIMEOUT_S)["version"]
+        self.is_busy = True
         self._input.write(json.dumps({"op": op, **arguments}).encode() + b"\n")
         self._input.flush()
 
@@ -103,6 +108,7 @@ class Driver:
             self._buffer += chunk
         line, self._buffer = self._buffer.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
+        self.is_busy = False
         if "error" in answer:
             raise ClientError(self.name, op, answer)
         result: dict[str, Any] = answer["ok"]

@@ -72,6 +72,7 @@ type command struct {
 	SessionTimeoutMs int      `json:"session_timeout_ms"`
 	FetchWaitMs      int      `json:"fetch_wait_ms"`
 	FetchMinBytes    int32    `json:"fetch_min_bytes"`
+	MaxPartition     int32    `json:"max_partition_bytes"`
 
 	Count      int             `json:"count"`
 	TimeoutMs  int             `json:"timeout_ms"`
@@ -278,7 +279,10 @@ func (p *program) producer(c *command) (*kgo.Client, error) {
 
 func (p *program) open(ctx context.Context, c *command) (answer, error) {
 	o := &open{news: make(chan struct{}, 1), assigned: map[string]map[int32]bool{}, done: make(chan struct{})}
-	options := []kgo.Opt{kgo.FetchMaxPartitionBytes(10_000_000)}
+	options := []kgo.Opt{}
+	if c.MaxPartition > 0 {
+		options = append(options, kgo.FetchMaxPartitionBytes(c.MaxPartition))
+	}
 	if c.FetchWaitMs > 0 {
 		options = append(options, kgo.FetchMaxWait(time.Duration(c.FetchWaitMs)*time.Millisecond))
 	}
@@ -356,7 +360,7 @@ func (o *open) groupOptions(c *command) []kgo.Opt {
 		kgo.ConsumeResetOffset(reset),
 		kgo.DisableAutoCommit(),
 		kgo.SessionTimeout(session),
-		kgo.HeartbeatInterval(min(3*time.Second, session/4)),
+		kgo.HeartbeatInterval(min(250*time.Millisecond, session/4)),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { o.assign(m, true) }),
 		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { o.assign(m, false) }),
 		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, m map[string][]int32) { o.assign(m, false) }),

@@ -167,10 +167,10 @@ public class InteropClient {
         settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer."
             + (assignor.equals("range") ? "RangeAssignor" : "RoundRobinAssignor"));
         settings.put("session.timeout.ms", sessionTimeoutMs);
-        settings.put("heartbeat.interval.ms", Math.min(3000, sessionTimeoutMs / 4));
+        settings.put("heartbeat.interval.ms", Math.min(250, sessionTimeoutMs / 4));
         settings.put("fetch.max.wait.ms", command.path("fetch_wait_ms").asInt(500));
         settings.put("fetch.min.bytes", command.path("fetch_min_bytes").asInt(1));
-        settings.put("max.partition.fetch.bytes", 10_000_000);
+        settings.put("max.partition.fetch.bytes", command.path("max_partition_bytes").asInt(10_000_000));
         KafkaConsumer<byte[], byte[]> consumer = consumer(settings);
         if (command.hasNonNull("assign")) {
             assign(consumer, command.get("assign"));

@@ -211,11 +211,11 @@ class Client {
       groupId: group ?? `none-${id}-${process.pid}-${Date.now()}`,
       partitionAssigners: [range],
       sessionTimeout,
-      heartbeatInterval: Math.min(3000, Math.floor(sessionTimeout / 4)),
+      heartbeatInterval: Math.min(250, Math.floor(sessionTimeout / 4)),
       rebalanceTimeout: 30000,
       maxWaitTimeInMs: command.fetch_wait_ms ?? 500,
       minBytes: command.fetch_min_bytes ?? 1,
-      maxBytesPerPartition: 10000000,
+      maxBytesPerPartition: command.max_partition_bytes ?? 10000000,
     })
     const opened = new Open(consumer, starts)
     await consumer.connect()

@@ -33,7 +33,9 @@ class Open:
             batches = await self.consumer.getmany(timeout_ms=200)
             for records in batches.values():
                 self.arrived.extend(
-                    record_json(each.topic, each.partition, each.offset, each.timestamp, each.key, each.value, each.headers)
+                    record_json(
+                        each.topic, each.partition, each.offset, each.timestamp, each.key, each.value, each.headers
+                    )
                     for each in records
                 )
             if batches:
@@ -120,6 +122,7 @@ class Client:
         session_timeout_ms: int = 10_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
+        max_partition_bytes: int = 10_000_000,
     ) -> Json:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
@@ -129,10 +132,10 @@ class Client:
             partition_assignment_strategy=[ASSIGNORS[assignor]],
             group_instance_id=instance,
             session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=min(3000, session_timeout_ms // 4),
+            heartbeat_interval_ms=min(250, session_timeout_ms // 4),
             fetch_max_wait_ms=fetch_wait_ms,
             fetch_min_bytes=fetch_min_bytes,
-            max_partition_fetch_bytes=10_000_000,
+            max_partition_fetch_bytes=max_partition_bytes,
         )
         if assign is not None:
             await consumer.start()

@@ -27,7 +27,11 @@ class Client:
     version = f"confluent-kafka {confluent_kafka.__version__}, librdkafka {confluent_kafka.libversion()[0]}"
 
     def __init__(self, bootstrap: str) -> None:
-        self._base = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500, "topic.metadata.refresh.interval.ms": 5000}
+        self._base = {
+            "bootstrap.servers": bootstrap,
+            "reconnect.backoff.max.ms": 500,
+            "topic.metadata.refresh.interval.ms": 5000,
+        }
         self._admin = AdminClient(dict(self._base))
         self._producers: dict[str, Producer] = {}
         self._consumers: dict[str, tuple[Consumer, Pump]] = {}
@@ -92,6 +96,7 @@ class Client:
         session_timeout_ms: int = 10_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
+        max_partition_bytes: int = 10_000_000,
     ) -> Json:
         consumer = Consumer(
             {
@@ -101,10 +106,10 @@ class Client:
                 "auto.offset.reset": reset,
                 "partition.assignment.strategy": assignor,
                 "session.timeout.ms": session_timeout_ms,
-                "heartbeat.interval.ms": min(3000, session_timeout_ms // 4),
+                "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
                 "fetch.wait.max.ms": fetch_wait_ms,
                 "fetch.min.bytes": fetch_min_bytes,
-                "fetch.message.max.bytes": 10_000_000,
+                "fetch.message.max.bytes": max_partition_bytes,
                 "fetch.queue.backoff.ms": 50,
                 **({"group.instance.id": instance} if instance else {}),
             }
@@ -155,7 +160,8 @@ class Client:
         return {"records": self._consumers[id][1].take(count, timeout_ms)}
 
     def assignment(self, id: str) -> Json:
-        return {"partitions": [[each.topic, each.partition] for each in self._consumers[id][0].assignment()]}
+        consumer, pump = self._consumers[id]
+        return {"partitions": [[each.topic, each.partition] for each in pump.call(consumer.assignment)]}
 
     def pause(self, id: str, partitions: list[list[Any]]) -> Json:
         consumer, pump = self._consumers[id]
@@ -168,8 +174,9 @@ class Client:
         return {}
 
     def commit(self, id: str, offsets: list[list[Any]]) -> Json:
-        consumer, _ = self._consumers[id]
-        consumer.commit(offsets=[TopicPartition(*each) for each in offsets], asynchronous=False)
+        consumer, pump = self._consumers[id]
+        wanted = [TopicPartition(*each) for each in offsets]
+        pump.call(lambda: consumer.commit(offsets=wanted, asynchronous=False))
         return {}
 
     def close(self, id: str) -> Json:
@@ -186,7 +193,11 @@ class Client:
         }
 
     def offsets(self, topic: str, partitions: list[int], at: Any) -> Json:
-        specs = {"earliest": OffsetSpec.earliest, "latest": OffsetSpec.latest, "max_timestamp": OffsetSpec.max_timestamp}
+        specs = {
+            "earliest": OffsetSpec.earliest,
+            "latest": OffsetSpec.latest,
+            "max_timestamp": OffsetSpec.max_timestamp,
+        }
         spec = specs[at]() if at in specs else OffsetSpec.for_timestamp(at)
         asked = self._admin.list_offsets({TopicPartition(topic, each): spec for each in partitions})
         return {"offsets": [asked[TopicPartition(topic, each)].result(WAIT_S).offset for each in partitions]}
@@ -237,7 +248,8 @@ class Client:
             "state": found.state.name.title(),
             "assignor": found.partition_assignor,
             "members": sorted(
-                sorted([each.topic, each.partition] for each in member.assignment.topic_partitions) for member in found.members
+                sorted([each.topic, each.partition] for each in member.assignment.topic_partitions)
+                for member in found.members
             ),
         }
 

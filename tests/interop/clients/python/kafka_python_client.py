@@ -81,6 +81,7 @@ class Client:
         session_timeout_ms: int = 10_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
+        max_partition_bytes: int = 10_000_000,
     ) -> Json:
         consumer = KafkaConsumer(
             **self._base,
@@ -90,10 +91,10 @@ class Client:
             partition_assignment_strategy=[ASSIGNORS[assignor]],
             group_instance_id=instance,
             session_timeout_ms=session_timeout_ms,
-            heartbeat_interval_ms=min(3000, session_timeout_ms // 4),
+            heartbeat_interval_ms=min(250, session_timeout_ms // 4),
             fetch_max_wait_ms=fetch_wait_ms,
             fetch_min_bytes=fetch_min_bytes,
-            max_partition_fetch_bytes=10_000_000,
+            max_partition_fetch_bytes=max_partition_bytes,
         )
         if assign is not None:
             consumer.assign([TopicPartition(topic, partition) for topic, partition, _ in assign])
@@ -159,7 +160,11 @@ class Client:
         return {"brokers": len(brokers), "topics": {each["name"]: len(each["partitions"]) for each in found}}
 
     def offsets(self, topic: str, partitions: list[int], at: Any) -> Json:
-        names = {"earliest": OffsetSpec.EARLIEST, "latest": OffsetSpec.LATEST, "max_timestamp": OffsetSpec.MAX_TIMESTAMP}
+        names = {
+            "earliest": OffsetSpec.EARLIEST,
+            "latest": OffsetSpec.LATEST,
+            "max_timestamp": OffsetSpec.MAX_TIMESTAMP,
+        }
         places = [TopicPartition(topic, each) for each in partitions]
         found = self._admin.list_partition_offsets({place: names.get(at, at) for place in places})
         return {"offsets": [found[place].offset for place in places]}
@@ -214,7 +219,9 @@ class Client:
         return {}
 
     def delete_offsets(self, group: str, topic: str, partitions: list[int]) -> Json:
-        _raise_first(self._admin.delete_group_offsets(group, [TopicPartition(topic, each) for each in partitions]).values())
+        _raise_first(
+            self._admin.delete_group_offsets(group, [TopicPartition(topic, each) for each in partitions]).values()
+        )
         return {}
 
     def alter_offsets(self, group: str, offsets: list[list[Any]]) -> Json:

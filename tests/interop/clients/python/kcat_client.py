@@ -138,12 +138,14 @@ class Client:
         session_timeout_ms: int = 10_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
+        max_partition_bytes: int = 10_000_000,
     ) -> Json:
         settings = {
             "fetch.wait.max.ms": fetch_wait_ms,
             "fetch.min.bytes": fetch_min_bytes,
+            "fetch.message.max.bytes": max_partition_bytes,
             "session.timeout.ms": session_timeout_ms,
-            "heartbeat.interval.ms": min(3000, session_timeout_ms // 4),
+            "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
             "partition.assignment.strategy": assignor,
             "enable.auto.commit": "false",
             "auto.offset.reset": reset,
@@ -156,7 +158,10 @@ class Client:
             common += ["-X", f"{name}={value}"]
         sink = Sink()
         if assign is not None:
-            places = [[*common, "-C", "-t", topic, "-p", str(number), "-o", self._at(topic, number, at)] for topic, number, at in assign]
+            places = [
+                [*common, "-C", "-t", topic, "-p", str(number), "-o", self._at(topic, number, at)]
+                for topic, number, at in assign
+            ]
             running = [Running(command, sink) for command in places]
         else:
             running = [Running([*common, "-G", str(group), *(topics or [])], sink)]
@@ -190,7 +195,10 @@ class Client:
 
     def metadata(self) -> Json:
         found = json.loads(self._run([*self._kcat, "-L", "-J"], b""))
-        return {"brokers": len(found["brokers"]), "topics": {each["topic"]: len(each["partitions"]) for each in found["topics"]}}
+        return {
+            "brokers": len(found["brokers"]),
+            "topics": {each["topic"]: len(each["partitions"]) for each in found["topics"]},
+        }
 
     def offsets(self, topic: str, partitions: list[int], at: Any) -> Json:
         time_of = {"earliest": -2, "latest": -1}.get(at, at)

@@ -1,0 +1,112 @@
+"""All clients in one group: whoever leads computes the shares for members of every other make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import Drivers
+from .harness import wire
+from .harness.broker import Broker
+from .harness.clients import CLIENTS, Client, chosen
+from .harness.driver import Driver
+from .harness.groups import Member, join, leave, settle, take
+
+PARTITIONS = 24
+
+
+@pytest.fixture
+def wide_topic(unique: Callable[[str], str], broker: Broker) -> str:
+    name = unique("topic")
+    wire.create_topic(broker.address, name, partitions=PARTITIONS)
+    return name
+
+
+def here(drivers: Drivers, *, without: frozenset[str] = frozenset()) -> list[Driver]:
+    present = [each for each in CLIENTS if chosen(each) and each.missing() is None and not each.lacks & without]
+    if len(present) < 2:
+        pytest.skip("a mixed group needs two clients")
+    return [drivers(each) for each in present]
+
+
+def write_everywhere(broker: Broker, topic: str, rounds: int) -> None:
+    with wire.Connection(broker.address) as connection:
+        for _ in range(rounds):
+            for partition in range(PARTITIONS):
+                assert wire.produce(connection, topic, partition, wire.simple_batch(b"a", b"b")).error == 0
+
+
+def test_a_group_of_every_client_by_range(
+    drivers: Drivers, wide_topic: str, unique: Callable[[str], str], broker: Broker
+) -> None:
+    group = unique("group")
+    members: list[Member] = []
+    for driver in here(drivers):
+        members.append(join(driver, group, [wide_topic]))
+        if len(members) in (2, 3):
+            settle(members, PARTITIONS)
+    shares = settle(members, PARTITIONS)
+
+    write_everywhere(broker, wide_topic, rounds=2)
+    seen: Counter[tuple[int, int]] = Counter()
+    for member, share in zip(members, shares, strict=True):
+        records = take(member, 4 * len(share))
+        assert {(each["topic"], each["p"]) for each in records} == set(share), member[0].name
+        seen.update((each["p"], each["o"]) for each in records)
+    assert seen == Counter({(partition, offset): 1 for partition in range(PARTITIONS) for offset in range(4)})
+
+    # The leader goes first, so that another make leads.
+    while len(members) > 1:
+        leave(members.pop(0))
+        if len(members) in (1, 4):
+            settle(members, PARTITIONS)
+    leave(members.pop())
+
+
+def test_a_group_by_round_robin(drivers: Drivers, wide_topic: str, unique: Callable[[str], str]) -> None:
+    group = unique("group")
+    present = here(drivers, without=frozenset({"roundrobin"}))
+    members = [join(driver, group, [wide_topic], assignor="roundrobin") for driver in present]
+    settle(members, PARTITIONS)
+    for member in members:
+        leave(member)
+
+
+def test_members_without_a_common_assignor_are_refused(
+    drivers: Drivers, wide_topic: str, unique: Callable[[str], str]
+) -> None:
+    group = unique("group")
+    first, second, *_ = here(drivers, without=frozenset({"roundrobin", "admin"}))
+    member = join(first, group, [wide_topic], assignor="range")
+    settle([member], PARTITIONS)
+    with pytest.raises(Exception, match=r"(?i)inconsistent|protocol"):
+        stranger = join(second, group, [wide_topic], assignor="roundrobin", session_timeout_ms=6000)
+        take(stranger, 1, timeout_ms=10_000)
+    settle([member], PARTITIONS)
+    leave(member)
+
+
+@pytest.mark.parametrize("reader", CLIENTS, ids=str)
+def test_offsets_committed_by_one_are_read_by_all(
+    reader: Client, drivers: Drivers, topic: str, unique: Callable[[str], str], broker: Broker
+) -> None:
+    group = unique("group")
+    with wire.Connection(broker.address) as connection:
+        wire.produce(connection, topic, 0, wire.simple_batch(*(str(index).encode() for index in range(10))))
+    for writer in CLIENTS:
+        if "commit" in writer.lacks or not chosen(writer) or writer.missing():
+            continue
+        committing = join(drivers(writer), group, [topic])
+        settle([committing], 1)
+        committing[0].call("commit", id=committing[1], offsets=[[topic, 0, 4]])
+        leave(committing)
+        reading = join(drivers(reader), group, [topic])
+        assert offsets(take(reading, 6)) == list(range(4, 10)), f"{reader} after {writer}"
+        leave(reading)
+
+
+def offsets(records: list[dict[str, Any]]) -> list[int]:
+    return [each["o"] for each in records]
