@@ -1,0 +1,333 @@
+"""What every registry must do, as functions that a test runs against any of them.
+
+    @pytest.mark.parametrize("check", CHECKS)
+    def test_conforms(check, tmp_path):
+        check(MyHarness(tmp_path))
+
+Each check gets a harness over an empty store. It speaks only of what the interface promises, so that a store with
+ephemeral nodes, one-shot watches and versioned writes passes as well as one with rows.
+"""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+from uuid import UUID
+
+from barnabas.config.endpoints import Endpoint
+from barnabas.metadata.image import MetadataImage, PartitionImage
+from barnabas.registry.registry import (
+    AddPartitions,
+    BrokerRegistration,
+    Change,
+    CreateTopic,
+    DeleteTopic,
+    Registry,
+    SetBrokerConfig,
+    SetPartition,
+    SetTopicConfig,
+)
+
+__all__ = ["CHECKS", "Harness"]
+
+SESSION_TIMEOUT_MS: Final = 9000
+
+
+class Harness(Protocol):
+    """One store and the means to let its sessions end."""
+
+    def open(self) -> Registry:
+        """Another session with the same store, as another broker process would have."""
+
+    def let_sessions_end(self) -> None:
+        """Let more than the session timeout pass, for all who did not give a sign of life after this call began."""
+
+
+_ID = UUID(int=1)
+_OTHER_ID = UUID(int=2)
+_PARTITION = PartitionImage(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1, 2), partition_epoch=0)
+
+
+def _registration(node_id: int, owner: str = "") -> BrokerRegistration:
+    endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092), Endpoint("V6", "PLAINTEXT", "::1", 9093))
+    return BrokerRegistration(node_id, owner or f"/data/{node_id}", endpoints, rack=f"rack {node_id}")
+
+
+def _controller(harness: Harness, node_id: int = 1) -> tuple[Registry, int]:
+    registry = harness.open()
+    assert registry.register_broker(_registration(node_id), SESSION_TIMEOUT_MS) is not None
+    epoch = registry.elect_controller()
+    assert epoch is not None
+    return registry, epoch
+
+
+def _image(registry: Registry, previous: MetadataImage | None = None) -> MetadataImage:
+    return registry.load(previous).image
+
+
+# -- identity and sessions --------------------------------------------------------------------------------------------
+
+
+def cluster_id_is_one_for_all_and_for_ever(harness: Harness) -> None:
+    first = harness.open()
+    cluster_id = _image(first).cluster_id
+    assert len(cluster_id) == 22
+    assert _image(harness.open()).cluster_id == cluster_id
+    first.close()
+    assert _image(harness.open()).cluster_id == cluster_id
+
+
+def a_registered_broker_is_seen_by_all(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    epoch = one.register_broker(_registration(1), SESSION_TIMEOUT_MS)
+    broker = _image(two).brokers[1]
+    assert broker.epoch == epoch
+    assert broker.endpoints == _registration(1).endpoints
+    assert broker.rack == "rack 1"
+
+
+def a_node_id_belongs_to_one_owner_at_a_time(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.register_broker(_registration(1, "/data/a"), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(1, "/data/b"), SESSION_TIMEOUT_MS) is None
+    assert one.heartbeat()
+
+
+def a_restarted_broker_takes_over_its_registration(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    first = one.register_broker(_registration(1), SESSION_TIMEOUT_MS)
+    second = two.register_broker(_registration(1), SESSION_TIMEOUT_MS)
+    assert first is not None
+    assert second is not None
+    assert second > first
+    assert not one.heartbeat(), "the older life of the broker must notice"
+    assert two.heartbeat()
+    assert _image(two).brokers[1].epoch == second
+
+
+def a_silent_broker_is_removed(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
+    before = _image(two)
+    harness.let_sessions_end()
+    assert two.heartbeat()
+    change = two.load(before)
+    assert set(change.image.brokers) == {2}
+    assert change.brokers == {1}
+    assert not one.heartbeat()
+    assert one.register_broker(_registration(1, "/data/elsewhere"), SESSION_TIMEOUT_MS) is not None
+
+
+def a_broker_that_leaves_is_gone_at_once(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
+    one.unregister_broker()
+    one.unregister_broker()
+    assert _image(two).brokers == {}
+    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
+    one.close()
+    assert _image(two).brokers == {}
+
+
+def an_older_life_cannot_remove_the_newer(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(1), SESSION_TIMEOUT_MS) is not None
+    one.unregister_broker()
+    assert set(_image(two).brokers) == {1}
+
+
+# -- controller -------------------------------------------------------------------------------------------------------
+
+
+def one_controller_at_a_time(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    two = harness.open()
+    assert two.elect_controller() is None, "without a session there is no election"
+    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
+    assert two.elect_controller() is None
+    assert one.elect_controller() == epoch
+    image = _image(two)
+    assert (image.controller_id, image.controller_epoch) == (1, epoch)
+
+
+def a_dead_controller_is_followed_with_a_larger_epoch(harness: Harness) -> None:
+    _, epoch = _controller(harness)
+    two = harness.open()
+    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
+    harness.let_sessions_end()
+    assert two.heartbeat()
+    following = two.elect_controller()
+    assert following is not None
+    assert following > epoch
+    assert _image(two).controller_id == 2
+
+
+def a_restarted_controller_gets_a_larger_epoch(harness: Harness) -> None:
+    _, epoch = _controller(harness)
+    _, following = _controller(harness)
+    assert following > epoch
+
+
+def the_former_controller_writes_nothing(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    one.unregister_broker()
+    two, following = _controller(harness, 2)
+    assert not one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
+    assert _image(one).topics == {}
+    assert two.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=following)
+
+
+# -- topics, partitions, settings -------------------------------------------------------------------------------------
+
+
+def a_topic_is_there_for_all_with_everything(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    two = harness.open()
+    before = _image(two)
+    leaderless = PartitionImage(-1, 3, (2, 1), (), 7)
+    topic = CreateTopic("t", _ID, (_PARTITION, leaderless), {"segment.bytes": "100", "cleanup.policy": ""})
+    assert one.write([topic], controller_epoch=epoch)
+    for image in (_image(two), _image(two, before), _image(harness.open())):
+        assert image.topics["t"].topic_id == _ID
+        assert image.topics["t"].partitions == (_PARTITION, leaderless)
+        assert image.topic_config("t") == {"segment.bytes": "100", "cleanup.policy": ""}
+        assert image.topic_by_id(_ID) == image.topics["t"]
+    assert two.load(before).topics == {"t"}
+
+
+def a_name_is_taken_once(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
+    assert not one.write([CreateTopic("t", _OTHER_ID, (_PARTITION,), {})], controller_epoch=epoch)
+    assert _image(one).topics["t"].topic_id == _ID
+
+
+def a_write_is_all_or_nothing(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    changes: list[Change] = [CreateTopic("a", _ID, (_PARTITION,), {}), DeleteTopic("missing", _OTHER_ID)]
+    before = _image(one)
+    assert not one.write(changes, controller_epoch=epoch)
+    assert _image(one).topics == {}
+    assert one.load(before).image is before
+
+
+def a_deleted_topic_leaves_nothing(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {"segment.bytes": "100"})], controller_epoch=epoch)
+    before = _image(one)
+    assert not one.write([DeleteTopic("t", _OTHER_ID)], controller_epoch=epoch), "another topic of that name"
+    assert one.write([DeleteTopic("t", _ID)], controller_epoch=epoch)
+    change = one.load(before)
+    assert change.image.topics == {}
+    assert change.image.topic_config("t") == {}
+    assert change.topics == {"t"}
+    assert one.write([CreateTopic("t", _OTHER_ID, (_PARTITION,), {})], controller_epoch=epoch)
+    assert _image(one).topic_config("t") == {}
+    assert _image(one, before).topics["t"].topic_id == _OTHER_ID
+
+
+def partitions_are_added_behind_the_last(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
+    assert not one.write([AddPartitions("t", _ID, 2, (_PARTITION,))], controller_epoch=epoch)
+    assert not one.write([AddPartitions("t", _OTHER_ID, 1, (_PARTITION,))], controller_epoch=epoch)
+    assert one.write([AddPartitions("t", _ID, 1, (_PARTITION, _PARTITION))], controller_epoch=epoch)
+    assert len(_image(one).topics["t"].partitions) == 3
+
+
+def a_partition_changes_only_at_its_expected_epoch(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
+    changed = _PARTITION._replace(leader=2, leader_epoch=1, isr=(2,), partition_epoch=1)
+    # Epoch 0 must be a condition like any other, not "no condition".
+    assert one.write([SetPartition("t", _ID, 0, changed, 0)], controller_epoch=epoch)
+    assert not one.write([SetPartition("t", _ID, 0, _PARTITION, 0)], controller_epoch=epoch)
+    assert not one.write([SetPartition("t", _ID, 1, _PARTITION, 0)], controller_epoch=epoch)
+    assert not one.write([SetPartition("t", _OTHER_ID, 0, _PARTITION, 1)], controller_epoch=epoch)
+    assert _image(one).topics["t"].partitions == (changed,)
+
+
+def settings_are_replaced_whole(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    assert not one.write([SetTopicConfig("t", {"a": "1"})], controller_epoch=epoch)
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {"a": "1", "b": "2"})], controller_epoch=epoch)
+    changes: list[Change] = [
+        SetTopicConfig("t", {"b": "3"}),
+        SetBrokerConfig("", {"c": "4"}),
+        SetBrokerConfig("1", {"d": "5"}),
+    ]
+    before = _image(one)
+    assert one.write(changes, controller_epoch=epoch)
+    change = one.load(before)
+    for image in (change.image, _image(harness.open())):
+        assert image.topic_config("t") == {"b": "3"}
+        assert image.broker_config("") == {"c": "4"}
+        assert image.broker_config("1") == {"d": "5"}
+    assert change.topics_configured == {"t"}
+    assert change.brokers_configured == {"", "1"}
+    assert one.write([SetTopicConfig("t", {}), SetBrokerConfig("1", {})], controller_epoch=epoch)
+    assert _image(one, change.image).topic_config("t") == {}
+    assert _image(harness.open()).broker_config("1") == {}
+
+
+def an_image_never_changes(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    before = _image(one)
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {"a": "1"})], controller_epoch=epoch)
+    after = _image(one, before)
+    assert (len(before.topics), len(after.topics)) == (0, 1)
+    assert after.version > before.version
+    assert one.load(after).image is after, "nothing new is the same image"
+
+
+def others_hear_of_changes(harness: Harness) -> None:
+    one, epoch = _controller(harness)
+    two = harness.open()
+    assert two.register_broker(_registration(2), SESSION_TIMEOUT_MS) is not None
+    two.heartbeat()
+    image = _image(two)
+    hints: list[int] = []
+    two.watch(lambda: hints.append(1))
+    assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
+    two.heartbeat()
+    assert hints
+    assert "t" in _image(two, image).topics
+
+
+# -- producer ids -----------------------------------------------------------------------------------------------------
+
+
+def producer_ids_are_handed_out_once(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    blocks = [one.allocate_producer_ids(), two.allocate_producer_ids(), one.allocate_producer_ids(10)]
+    one.close()
+    blocks.append(harness.open().allocate_producer_ids())
+    handed_out = [number for block in blocks for number in range(block.first, block.first + block.size)]
+    assert len(handed_out) == 3010
+    assert len(set(handed_out)) == 3010
+    assert min(handed_out) >= 0
+
+
+CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
+    cluster_id_is_one_for_all_and_for_ever,
+    a_registered_broker_is_seen_by_all,
+    a_node_id_belongs_to_one_owner_at_a_time,
+    a_restarted_broker_takes_over_its_registration,
+    a_silent_broker_is_removed,
+    a_broker_that_leaves_is_gone_at_once,
+    an_older_life_cannot_remove_the_newer,
+    one_controller_at_a_time,
+    a_dead_controller_is_followed_with_a_larger_epoch,
+    a_restarted_controller_gets_a_larger_epoch,
+    the_former_controller_writes_nothing,
+    a_topic_is_there_for_all_with_everything,
+    a_name_is_taken_once,
+    a_write_is_all_or_nothing,
+    a_deleted_topic_leaves_nothing,
+    partitions_are_added_behind_the_last,
+    a_partition_changes_only_at_its_expected_epoch,
+    settings_are_replaced_whole,
+    an_image_never_changes,
+    others_hear_of_changes,
+    producer_ids_are_handed_out_once,
+)

@@ -1,0 +1,218 @@
+"""Stories about decisions: a command, then the picture that it must leave.
+
+    $ brokers 1 2
+    $ create t partitions=2 factor=2
+    t: created
+    $ show
+    t-0 leader 1 epoch 0 isr 1,2 of 1,2
+    t-1 leader 2 epoch 0 isr 2,1 of 2,1
+
+`tell` runs a story's commands against the pure decisions and returns the story as it really went, so that a failing
+test shows the difference between two stories.
+"""
+
+import shlex
+from collections.abc import Callable
+from textwrap import dedent
+from uuid import UUID
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.controller import config_decisions, decisions
+from barnabas.controller.wishes import (
+    ConfigOp,
+    ConfigOperation,
+    ConfigResource,
+    ElectionType,
+    PartitionsWish,
+    ResourceType,
+    TopicWish,
+)
+from barnabas.errors import KafkaError
+from barnabas.metadata.delta import MetadataDelta
+from barnabas.metadata.image import BrokerImage, MetadataImage, TopicImage
+from barnabas.registry.registry import (
+    AddPartitions,
+    Change,
+    CreateTopic,
+    DeleteTopic,
+    SetBrokerConfig,
+    SetPartition,
+    SetTopicConfig,
+)
+
+TYPES = {"topic": ResourceType.TOPIC, "broker": ResourceType.BROKER, "logger": ResourceType.BROKER_LOGGER,
+         "group": ResourceType.GROUP}  # fmt: skip
+
+
+class NoChance:
+    """Every offset 0, nothing shuffled."""
+
+    def randrange(self, stop: int, /) -> int:
+        return 0
+
+    def shuffle(self, items: list[object], /) -> None:
+        pass
+
+
+def tell(story: str) -> tuple[str, str]:
+    """(as written, as it went), for `assert` to compare."""
+    world = World()
+    told = dedent(story).strip("\n").splitlines()
+    lived: list[str] = []
+    for line in told:
+        if not line.strip():
+            lived.append(line)
+        elif line.startswith("$ "):
+            lived.append(line)
+            lived.extend(world.do(line[2:]))
+    return "\n".join(line for line in told if line.strip()), "\n".join(line for line in lived if line.strip())
+
+
+class World:
+    """An image, and the commands that decide upon it."""
+
+    def __init__(self) -> None:
+        self.image = MetadataImage("story")
+        self.config = BrokerConfig()
+        self.next_id = 0
+
+    def do(self, line: str) -> list[str]:
+        command, *words = shlex.split(line)
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        plain = [word for word in words if "=" not in word]
+        method: Callable[[list[str], dict[str, str]], list[str]] = getattr(self, f"do_{command.replace('-', '_')}")
+        return method(plain, options)
+
+    def apply(self, changes: list[Change]) -> None:
+        delta = MetadataDelta(self.image)
+        for change in changes:
+            match change:
+                case CreateTopic(name, topic_id, partitions, config):
+                    delta.put_topic(TopicImage(name, topic_id, partitions))
+                    delta.set_topic_config(name, config)
+                case DeleteTopic(name):
+                    delta.remove_topic(name)
+                case AddPartitions(name, _, first, partitions):
+                    delta.put_partitions(name, enumerate(partitions, first))
+                case SetPartition(name, _, index, partition, expected):
+                    assert self.image.topics[name].partitions[index].partition_epoch == expected
+                    delta.put_partitions(name, [(index, partition)])
+                case SetTopicConfig(name, config):
+                    delta.set_topic_config(name, config)
+                case SetBrokerConfig(name, config):
+                    delta.set_broker_config(name, config)
+        self.image = delta.apply(self.image.version + 1).image
+
+    def new_id(self) -> UUID:
+        self.next_id += 1
+        return UUID(int=self.next_id)
+
+    # -- commands ---------------------------------------------------------------------------------------------------
+
+    def do_settings(self, words: list[str], options: dict[str, str]) -> list[str]:
+        self.config = BrokerConfig(options)
+        return []
+
+    def do_brokers(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`brokers 1 2 fenced=3` : these and no others are there."""
+        delta = MetadataDelta(self.image)
+        for node_id in self.image.brokers:
+            delta.remove_broker(node_id)
+        fenced = options.get("fenced", "").split(",")
+        for word in words + [word for word in fenced if word]:
+            delta.put_broker(BrokerImage(int(word), 1, (), None, word in fenced))
+        self.image = delta.apply(self.image.version + 1).image
+        return []
+
+    def do_create(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`create a b partitions=2 factor=1 assign=1,2/2,1 segment.bytes=14 retention.ms=NULL`"""
+        partitions, factor = int(options.pop("partitions", "-1")), int(options.pop("factor", "-1"))
+        numbered = [item.rpartition(":") for item in options.pop("assign", "").split("/") if item]
+        assignments = [
+            (int(number) if number else position, [int(node) for node in replicas.split(",") if node])
+            for position, (number, _, replicas) in enumerate(numbered)
+        ]
+        configs = {name: None if value == "NULL" else value for name, value in options.items()}
+        wishes = [TopicWish(name, partitions, factor, assignments, configs) for name in words]
+        outcome = decisions.create_topics(self.image, wishes, self.config, NoChance(), self.new_id)
+        self.apply(outcome.changes)
+        return [_answer(name, result, "created") for name, result in outcome.results.items()]
+
+    def do_delete(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`delete a id:1`"""
+        wanted = [UUID(int=int(word[3:])) if word.startswith("id:") else word for word in words]
+        changes, results = decisions.delete_topics(self.image, wanted)
+        self.apply(changes)
+        return [_answer(word, results[key], "deleted") for word, key in zip(words, wanted, strict=True)]
+
+    def do_grow(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`grow a to=3 assign=1/2`"""
+        given = [[int(node) for node in item.split(",")] for item in options.get("assign", "").split("/") if item]
+        wishes = [PartitionsWish(name, int(options["to"]), given if "assign" in options else None) for name in words]
+        changes, results = decisions.create_partitions(self.image, wishes, NoChance())
+        self.apply(changes)
+        return [_answer(name, result, "grown") for name, result in results.items()]
+
+    def do_elect(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`elect preferred a-0 b-1`, `elect unclean all`"""
+        kind = {"preferred": ElectionType.PREFERRED, "unclean": ElectionType.UNCLEAN}.get(words[0], 7)
+        wanted = None
+        if words[1:] != ["all"]:
+            wanted = [(name, int(number)) for name, _, number in (word.rpartition("-") for word in words[1:])]
+        try:
+            outcome = decisions.elect_leaders(self.image, kind, wanted)
+        except KafkaError as error:
+            return [_answer("elect", error, "")]
+        self.apply(outcome.changes)
+        return [_answer(f"{name}-{number}", result, "elected") for (name, number), result in outcome.results.items()]
+
+    def do_mend(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`mend` after the brokers changed; topics named here may elect uncleanly."""
+        self.apply(decisions.leaders_after_brokers_changed(self.image, lambda name: name in words))
+        return self.do_show([], {})
+
+    def do_show(self, words: list[str], options: dict[str, str]) -> list[str]:
+        return [
+            f"{name}-{number} leader {p.leader} epoch {p.leader_epoch} isr {_ids(p.isr)} of {_ids(p.replicas)}"
+            for name, topic in self.image.topics.items()
+            for number, p in enumerate(topic.partitions)
+        ]
+
+    def do_change(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`change topic a set:retention.ms:5 delete:x append:cleanup.policy:compact`"""
+        resource = ConfigResource(TYPES.get(words[0], 99), words[1])
+        operations = []
+        for word in words[2:]:
+            verb, name, *value = word.split(":", 2)
+            number = ConfigOp[verb.upper()] if verb.upper() in ConfigOp.__members__ else 9
+            operations.append(ConfigOperation(name, number, value[0] if value else None))
+        times = int(options.get("times", "1"))
+        outcome = config_decisions.incremental_alter_configs(self.image, [(resource, operations)] * times, self.config)
+        self.apply(outcome.changes)
+        return [_answer(" ".join(words[:2]), result, "changed") for _, result in outcome.results]
+
+    def do_replace(self, words: list[str], options: dict[str, str]) -> list[str]:
+        """`replace topic a retention.ms=5`"""
+        resource = ConfigResource(TYPES.get(words[0], 99), words[1])
+        settings = [(name, None if value == "NULL" else value) for name, value in options.items()]
+        outcome = config_decisions.alter_configs(self.image, [(resource, settings)], self.config)
+        self.apply(outcome.changes)
+        return [_answer(" ".join(words[:2]), result, "replaced") for _, result in outcome.results]
+
+    def do_configs(self, words: list[str], options: dict[str, str]) -> list[str]:
+        configs = [("topic", self.image.topic_configs), ("broker", self.image.broker_configs)]
+        return [
+            f"{kind} {name or 'all'}: {' '.join(f'{key}={value}' for key, value in sorted(config.items()))}"
+            for kind, by_name in configs
+            for name, config in sorted(by_name.items())
+        ]
+
+
+def _answer(name: str, result: object, done: str) -> str:
+    if isinstance(result, KafkaError):
+        return f"{name}: {result.kafka_name} {result.message}"
+    return f"{name}: {done}"
+
+
+def _ids(ids: tuple[int, ...]) -> str:
+    return ",".join(map(str, ids)) or "-"

@@ -1,0 +1,220 @@
+"""The registry in a SQLite file: the conformance suite, and what is particular to a file."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+
+from barnabas.errors import UsageError
+from barnabas.metadata.image import PartitionImage
+from barnabas.registry import conformance
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.registry import (
+    BrokerRegistration,
+    CreateTopic,
+    DeleteTopic,
+    RegistryUnavailable,
+    SetBrokerConfig,
+)
+
+PARTITION = PartitionImage(1, 0, (1,), (1,), 0)
+
+
+class HandClock:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+class EmbeddedHarness:
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "registry.db"
+        self.clock = HandClock()
+        self.opened: list[EmbeddedRegistry] = []
+
+    def open(self) -> EmbeddedRegistry:
+        registry = EmbeddedRegistry(self.path, self.clock)
+        self.opened.append(registry)
+        return registry
+
+    def let_sessions_end(self) -> None:
+        self.clock.now += conformance.SESSION_TIMEOUT_MS / 1000 + 1
+
+    def close(self) -> None:
+        for registry in self.opened:
+            registry._db.close()
+
+
+@pytest.fixture
+def harness(tmp_path: Path) -> EmbeddedHarness:
+    return EmbeddedHarness(tmp_path)
+
+
+@pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
+def test_conforms(check: Callable[[conformance.Harness], None], harness: EmbeddedHarness) -> None:
+    try:
+        check(harness)
+    finally:
+        harness.close()
+
+
+def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:
+    registry = harness.open()
+    registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
+    epoch = registry.elect_controller()
+    assert epoch is not None
+    return registry, epoch
+
+
+def test_a_machine_that_restarted_has_no_sessions(harness: EmbeddedHarness) -> None:
+    before = EmbeddedRegistry(harness.path, harness.clock, boot_id="monday")
+    assert before.register_broker(BrokerRegistration(1, "/data/a", ()), 9000) is not None
+    harness.clock.now = 1.0  # the monotonic clock begins anew
+    after = EmbeddedRegistry(harness.path, harness.clock, boot_id="tuesday")
+    assert after.register_broker(BrokerRegistration(1, "/data/b", ()), 9000) is not None
+    before._db.close()
+    after._db.close()
+
+
+def test_an_image_catches_up_by_changes_or_by_everything(harness: EmbeddedHarness) -> None:
+    one, epoch = controller(harness)
+    two = harness.open()
+    start = two.load().image
+    for number in range(30):
+        assert one.write([CreateTopic(f"t{number}", uuid4(), (PARTITION,), {})], controller_epoch=epoch)
+    middle = two.load(start)
+    assert middle.topics == {f"t{number}" for number in range(30)}
+    # Forget how it came about: the image must be the same.
+    one._db.execute("DELETE FROM changes")
+    assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
+    everything = two.load(start)
+    assert everything.image.topics == middle.image.topics
+    assert everything.image.broker_config("") == {"a": "1"}
+    one._db.execute("DELETE FROM changes")
+    gone = two.load(middle.image)
+    assert gone.topics == set(middle.image.topics)
+    assert gone.image.topics == middle.image.topics
+    harness.close()
+
+
+def test_changes_do_not_grow_for_ever(harness: EmbeddedHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.registry.embedded._CHANGES_KEPT", 100)
+    one, epoch = controller(harness)
+    for number in range(2100):
+        assert one.write([SetBrokerConfig("", {"a": str(number)})], controller_epoch=epoch)
+    assert one._db.row("SELECT count(*) FROM changes")[0] <= 1100
+    harness.close()
+
+
+def test_what_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None:
+    for path, words in ((tmp_path / "missing" / "registry.db", "unable to open"), (tmp_path, "unable to open")):
+        with pytest.raises(UsageError, match=words):
+            EmbeddedRegistry(path)
+    rubbish = tmp_path / "rubbish.db"
+    rubbish.write_bytes(b"this is not a database, it is a poem" * 100)
+    with pytest.raises(UsageError, match="cannot be used as the registry: file is not a database"):
+        EmbeddedRegistry(rubbish)
+
+
+def test_a_newer_format_is_refused(harness: EmbeddedHarness) -> None:
+    registry = harness.open()
+    registry._db.execute("UPDATE state SET format = 2")
+    with pytest.raises(UsageError, match="registry format 2 is not the format 1"):
+        harness.open()
+    harness.close()
+
+
+def test_a_failing_store_is_neither_yes_nor_no(harness: EmbeddedHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, epoch = controller(harness)
+    monkeypatch.setattr("barnabas.registry.sqlite_file._BUSY_TIMEOUT_S", 0.01)
+    two = harness.open()
+    blocker = sqlite3.connect(harness.path, isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    with pytest.raises(RegistryUnavailable, match="locked"):
+        two.allocate_producer_ids()
+    blocker.execute("ROLLBACK")
+    blocker.close()
+    one._db.close()
+    with pytest.raises(RegistryUnavailable):
+        one.write([DeleteTopic("t", UUID(int=1))], controller_epoch=epoch)
+    harness.close()
+
+
+def test_a_full_disk_changes_nothing(harness: EmbeddedHarness) -> None:
+    one, epoch = controller(harness)
+    pages = one._db.row("PRAGMA page_count")[0]
+    one._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    before = one.load().image
+    many = [CreateTopic(f"t{number}", uuid4(), (PARTITION,) * 10, {}) for number in range(500)]
+    with pytest.raises(RegistryUnavailable, match="full"):
+        one.write(many, controller_epoch=epoch)
+    assert one.load(before).image is before
+    one._db.execute("PRAGMA max_page_count = 1000000")
+    assert one.write(many, controller_epoch=epoch)
+    harness.close()
+
+
+WRITER = """
+import sys, uuid
+from pathlib import Path
+from barnabas.metadata.image import PartitionImage
+from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.registry import BrokerRegistration, CreateTopic
+registry = EmbeddedRegistry(Path(sys.argv[1]))
+registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
+epoch = registry.elect_controller()
+for number in range(100_000):
+    partition = PartitionImage(1, 0, (1,), (1,), 0)
+    assert registry.write([CreateTopic(f"t{number}", uuid.uuid4(), (partition,), {})], controller_epoch=epoch)
+    print(number, flush=True)
+"""
+
+
+def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
+    path = tmp_path / "registry.db"
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdout is not None
+            acknowledged = [writer.stdout.readline() for _ in range(50)]
+            os.kill(writer.pid, signal.SIGKILL)
+            acknowledged += writer.stdout.readlines()
+        registry = EmbeddedRegistry(path)
+        topics = registry.load().image.topics
+        last = int(acknowledged[-1])
+        assert {f"t{number}" for number in range(last + 1)} <= set(topics)
+        registry.close()
+        for file in tmp_path.iterdir():
+            file.unlink()
+
+
+def test_it_is_quick_enough_to_start_with(tmp_path: Path) -> None:
+    """Loose bounds: the figures are in the report, this only catches another order of magnitude."""
+    began = time.perf_counter()
+    registry = EmbeddedRegistry(tmp_path / "registry.db")
+    opened = time.perf_counter()
+    registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
+    epoch = registry.elect_controller()
+    assert epoch is not None
+    image = registry.load().image
+    started = time.perf_counter()
+    topics = [CreateTopic(f"t{number}", uuid4(), (PARTITION,), {}) for number in range(100)]
+    assert registry.write(topics, controller_epoch=epoch)
+    registry.load(image)
+    written = time.perf_counter()
+    registry.close()
+    assert opened - began < 0.15
+    assert written - started < 0.3
