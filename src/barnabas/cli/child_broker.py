@@ -1,0 +1,113 @@
+"""A broker in a child process, for as long as a `with` block lasts."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Final
+
+from barnabas.cli.output import CommandFailed
+from barnabas.client.connection import Connection, split_address
+from barnabas.client.errors import ClientError
+from barnabas.errors import KafkaError, UsageError
+
+__all__ = ["ChildBroker"]
+
+READY_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 15.0
+POLL_S: Final = 0.005
+
+
+class ChildBroker:
+    """`python -m barnabas serve` with its output in a file: its last line says why, if it does not come up."""
+
+    def __init__(self, data_dir: Path, listen: str, settings: Mapping[str, str] | None = None) -> None:
+        try:
+            self._host, self._port = split_address(listen)
+        except ValueError as error:
+            raise UsageError(f"--listen: {error}") from None
+        self.address = f"{self._host}:{self._port}"
+        self.ready_s = 0.0
+        self._data_dir = data_dir
+        self._settings = dict(settings or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+
+    def __enter__(self) -> "ChildBroker":
+        self._check_port()
+        began = time.perf_counter()
+        try:
+            self._start(began)
+        except BaseException:
+            self.__exit__()
+            raise
+        self.ready_s = time.perf_counter() - began
+        return self
+
+    def _check_port(self) -> None:
+        with socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((self._host, self._port))
+            except OSError as error:
+                raise UsageError(self._port_problem(error)) from None
+
+    def _port_problem(self, error: OSError) -> str:
+        way_out = f"stop that, or choose another port with --listen {self._host}:{self._port + 1}"
+        try:
+            Connection.open(self._host, self._port, timeout_s=1.0).close()
+        except (ClientError, KafkaError):
+            return f"cannot listen on {self.address}: {(error.strerror or str(error)).lower()}; {way_out}"
+        return (
+            f"cannot listen on {self.address}: a Kafka broker is there already; use it with --bootstrap "
+            f"{self.address}, or choose another port with --listen {self._host}:{self._port + 1}"
+        )
+
+    def _start(self, began: float) -> None:
+        self._output = tempfile.TemporaryFile(prefix="barnabas-serve-")  # noqa: SIM115  closed in __exit__
+        with tempfile.TemporaryDirectory(prefix="barnabas-") as directory:
+            ready = Path(directory) / "ready"
+            command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self._data_dir)]
+            command += ["--listen", f"{self._host}:{self._port}", "--ready-file", str(ready)]
+            for name, value in self._settings.items():
+                command += ["--set", f"{name}={value}"]
+            # a group of its own: Ctrl-C is ours to pass on, after the consumers have left
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | {"BARNABAS_LOG_LEVEL": os.environ.get("BARNABAS_LOG_LEVEL", "warning")},
+            )
+            while not ready.exists():
+                if self._process.poll() is not None:
+                    raise CommandFailed(self._last_words())
+                if time.perf_counter() - began > READY_TIMEOUT_S:
+                    raise CommandFailed(f"the broker is not ready after {READY_TIMEOUT_S:g} s: {self._last_words()}")
+                time.sleep(POLL_S)
+
+    def _last_words(self) -> str:
+        assert self._output is not None
+        self._output.seek(0)
+        lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line.strip()]
+        return lines[-1].removeprefix("barnabas: ") if lines else "the broker ended without a word"
+
+    def __exit__(self, *_: object) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if self._output is not None:
+            with contextlib.suppress(OSError):
+                self._output.close()

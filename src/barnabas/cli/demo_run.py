@@ -1,0 +1,420 @@
+"""The demo's work: what is there already, produce the rest, consume all in a group of three, compare.
+
+The clients are confluent-kafka's: what the demo shows is what any Kafka client sees. Topics, offsets and commits are
+asked from the broker by our own client, independently of them.
+"""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from barnabas.cli.flights import Flight, checksum, flight_id, read_flights
+from barnabas.cli.output import CommandFailed
+from barnabas.client.admin import Admin, CreatedTopic, NewTopic
+from barnabas.errors import KafkaError, UsageError
+from barnabas.types import TopicPartition
+
+__all__ = ["FlightsDemo"]
+
+CONSUMERS: Final = 3
+CONSUME_BATCH: Final = 10_000
+POLL_EVERY: Final = 1_000
+PATIENCE_S: Final = 60.0
+"""Without a record for so long, the demo gives up."""
+LEAVE_TIMEOUT_S: Final = 3.0
+FOREVER: Final = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
+"""The flights are of 2013: by its default settings, a broker would roll at every week of them and then delete them."""
+
+
+class FlightsDemo:
+    """See the module. `run` returns the report that is printed."""
+
+    def __init__(self, address: str, topic: str, partitions: int, limit: int | None, *, quiet: bool) -> None:
+        try:
+            import confluent_kafka  # noqa: F401
+        except ImportError:
+            raise UsageError("the demo needs confluent-kafka; install it with pip install 'barnabas[demo]'") from None
+        self._address = address
+        self._topic = topic
+        self._partitions = partitions
+        self._quiet = quiet
+        self._limit = limit
+        self._flights: list[Flight] = []
+
+    def run(self, *, clean: bool) -> dict[str, Any]:
+        with Admin.connect(self._address, client_id="barnabas-demo") as admin:
+            if clean:
+                self._delete(admin)
+            continues = self._prepare(admin)
+            self._say("reading the flights")
+            self._flights = read_flights(self._limit)
+            missing: Iterable[int] = range(len(self._flights))
+            if continues:
+                missing = self._say_what_is_there(admin)
+            produced = self._produce(list(missing))
+            consumed, tallies, assigned = self._consume(admin)
+            return self._report(admin, continues, produced, consumed, tallies, assigned)
+
+    def _say(self, text: str) -> None:
+        if not self._quiet:
+            print(text, flush=True)
+
+    # --- the topic --------------------------------------------------------------------------------------------------
+
+    def _delete(self, admin: Admin) -> None:
+        error = admin.delete_topics([self._topic])[self._topic]
+        if error is not None and error.code != 3:
+            raise error
+
+    def _prepare(self, admin: Admin) -> bool:
+        """Create the topic unless it exists; True if there are records from an earlier run."""
+        view = admin.describe_topics([self._topic])[self._topic]
+        if isinstance(view, KafkaError):
+            new = NewTopic(self._topic, self._partitions, -1, FOREVER)
+            result = admin.create_topics([new])[self._topic]
+            if not isinstance(result, CreatedTopic):
+                raise result
+            self._say(f"starts clean: created topic {self._topic} with {self._partitions} partitions")
+            return False
+        records = sum(end - start for start, end in self._marks(admin).values())
+        if not records:
+            self._say(f"starts clean: topic {self._topic} is there and empty")
+        return records > 0
+
+    def _marks(self, admin: Admin) -> dict[TopicPartition, tuple[int, int]]:
+        view = admin.cluster.topic(self._topic)
+        return admin.watermarks([TopicPartition(self._topic, number) for number in view.partitions])
+
+    def _say_what_is_there(self, admin: Admin) -> list[int]:
+        """The flights that an earlier run did not bring in, as the log itself tells."""
+        from barnabas.client.simple_consumer import SimpleConsumer
+
+        marks = self._marks(admin)
+        total = sum(end - start for start, end in marks.values())
+        seen: Counter[int] = Counter()
+        reading = {tp: start for tp, (start, end) in marks.items() if end > start}
+        with (
+            self._progress("verifying", total) as advance,
+            SimpleConsumer(admin.cluster, reading, partition_max_bytes=4 << 20) as consumer,
+        ):
+            while any(consumer.positions[tp] < marks[tp][1] for tp in reading):
+                for fetched in consumer.poll():
+                    records = list(fetched.records())
+                    seen.update(flight_id(record.value or b"") for record in records)
+                    advance(len(records))
+        missing = [number for number in range(len(self._flights)) if number not in seen]
+        self._say(
+            f"continues: topic {self._topic} holds {total:,} records of an earlier run, "
+            f"{len(missing):,} of {len(self._flights):,} flights are missing and will be added (--clean starts over)"
+        )
+        return missing
+
+    # --- produce ----------------------------------------------------------------------------------------------------
+
+    def _produce(self, numbers: list[int]) -> dict[str, Any]:
+        """Write the flights; counted are the delivery reports."""
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            {
+                "bootstrap.servers": self._address,
+                "client.id": "barnabas-demo",
+                "enable.idempotence": True,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 200_000,
+                "message.timeout.ms": int(PATIENCE_S * 1000),
+            }
+        )
+        delivered, size, failures = 0, 0, []
+
+        def on_delivery(error: Any, message: Any) -> None:
+            nonlocal delivered, size
+            if error is not None:
+                failures.append(str(error))
+                return
+            delivered += 1
+            size += len(message)
+
+        began = time.perf_counter()
+        with self._progress("producing", len(numbers)) as advance:
+            shown = 0
+            for count, number in enumerate(numbers, 1):
+                key, value, timestamp = self._flights[number]
+                while True:
+                    try:
+                        producer.produce(self._topic, value, key, timestamp=timestamp, on_delivery=on_delivery)
+                        break
+                    except BufferError:
+                        producer.poll(0.05)
+                if count % POLL_EVERY == 0:
+                    producer.poll(0)
+                    advance(delivered - shown)
+                    shown = delivered
+                    if failures:
+                        break
+            while len(producer) and not failures:
+                producer.flush(0.1)
+                advance(delivered - shown)
+                shown = delivered
+        if failures:
+            raise CommandFailed(f"{len(failures)} flights were not written: {failures[0]}")
+        return _measured(delivered, size, time.perf_counter() - began)
+
+    # --- consume ----------------------------------------------------------------------------------------------------
+
+    def _consume(self, admin: Admin) -> tuple[dict[str, Any], list["_Tally"], dict[int, str]]:
+        """Three consumers in one new group read everything that is there and commit it."""
+        marks = {tp.partition: mark for tp, mark in self._marks(admin).items()}
+        total = sum(end - start for start, end in marks.values())
+        self._group = time.strftime("barnabas-demo-%Y%m%d-%H%M%S", time.gmtime())
+        state = _Reading({number: end for number, (start, end) in marks.items() if end > start})
+        tallies = [_Tally(f"consumer-{index + 1}") for index in range(CONSUMERS)]
+        threads = [
+            threading.Thread(target=self._consume_one, args=(tally, state), name=tally.name, daemon=True)
+            for tally in tallies
+        ]
+        began = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        try:
+            self._watch(threads, tallies, state, total)
+        finally:
+            state.stop.set()
+            for thread in threads:
+                thread.join(LEAVE_TIMEOUT_S)
+        if state.failure is not None:
+            raise CommandFailed(f"consuming failed: {state.failure}")
+        first = min((tally.first for tally in tallies if tally.first), default=began)
+        last = max((tally.last for tally in tallies), default=began)
+        for tally in tallies:
+            tally.look_into()
+        size = sum(tally.size for tally in tallies)
+        consumed = _measured(sum(tally.records for tally in tallies), size, last - first)
+        consumed |= {"consumers": CONSUMERS, "group": self._group, "join_seconds": round(first - began, 3)}
+        owners = {partition: tally.name for tally in tallies for partition in tally.by_partition}
+        return consumed, tallies, owners
+
+    def _watch(self, threads: list[threading.Thread], tallies: list["_Tally"], state: "_Reading", total: int) -> None:
+        """Show how far the consumers are until they are through, or nothing comes for too long."""
+        with self._progress("consuming", total) as advance:
+            shown, moved = 0, time.monotonic()
+            while any(thread.is_alive() for thread in threads):
+                time.sleep(0.02)
+                count = sum(tally.records for tally in tallies)
+                if count > shown:
+                    advance(count - shown)
+                    shown, moved = count, time.monotonic()
+                if time.monotonic() - moved > PATIENCE_S:
+                    state.failure = f"nothing came for {PATIENCE_S:g} s, {count:,} of {total:,} records are here"
+                    return
+
+    def _consume_one(self, tally: "_Tally", state: "_Reading") -> None:
+        from confluent_kafka import Consumer, KafkaException
+
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._address,
+                "group.id": self._group,
+                "client.id": tally.name,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 100,
+                "queued.min.messages": 50_000,
+            }
+        )
+
+        def on_revoke(consumer: Any, partitions: Any) -> None:
+            # whoever gets them next must not read again what was counted here
+            _commit(consumer)
+
+        try:
+            consumer.subscribe([self._topic], on_revoke=on_revoke)
+            while not state.stop.is_set() and not state.complete:
+                tally.take(consumer.consume(CONSUME_BATCH, timeout=0.1), state)
+            _commit(consumer)
+        except KafkaException as error:
+            state.failure = str(error.args[0])
+            state.stop.set()
+        finally:
+            consumer.close()
+
+    # --- the report -------------------------------------------------------------------------------------------------
+
+    def _report(
+        self,
+        admin: Admin,
+        continues: bool,
+        produced: dict[str, Any],
+        consumed: dict[str, Any],
+        tallies: list["_Tally"],
+        owners: dict[int, str],
+    ) -> dict[str, Any]:
+        marks = self._marks(admin)
+        committed = admin.committed_offsets(self._group)
+        rows: list[dict[str, Any]] = []
+        for tp, (start, end) in sorted(marks.items()):
+            done = committed[tp].offset if tp in committed else None
+            rows.append(
+                {
+                    "partition": tp.partition,
+                    "start_offset": start,
+                    "end_offset": end,
+                    "records": sum(tally.by_partition[tp.partition] for tally in tallies),
+                    "committed_offset": done,
+                    "lag": end - (start if done is None else done),
+                    "consumer": owners.get(tp.partition),
+                }
+            )
+        checks = self._compare(tallies)
+        lag = sum(row["lag"] for row in rows)
+        return {
+            "topic": self._topic,
+            "group": self._group,
+            "run": "continued" if continues else "clean",
+            "flights": len(self._flights),
+            "produced": produced,
+            "consumed": consumed,
+            "partitions": rows,
+            "lag": lag,
+            "checks": checks,
+            "ok": not lag and not any(checks.values()),
+        }
+
+    def _compare(self, tallies: list["_Tally"]) -> dict[str, int]:
+        """What came back against the file, as multisets: by id, and by what each id carries."""
+        found: Counter[int] = Counter()
+        changed = 0
+        for tally in tallies:
+            for number, digest in tally.seen:
+                found[number] += 1
+                known = 0 <= number < len(self._flights)
+                if not known or checksum(*self._flights[number]) != digest:
+                    changed += 1
+        return {
+            "missing": sum(number not in found for number in range(len(self._flights))),
+            "doubled": sum(count - 1 for count in found.values()),
+            "changed": changed,
+            "offset_gaps": sum(tally.gaps for tally in tallies),
+        }
+
+    def _progress(self, title: str, total: int) -> "_Progress":
+        return _Progress(title, total, shown=not self._quiet and total > 0)
+
+
+class _Tally:
+    """What one consumer got. Only its thread writes here; looked into when all is read, so that reading is measured."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.records = 0
+        self.size = 0
+        self.gaps = 0
+        self.first = 0.0
+        self.last = 0.0
+        self.seen: list[tuple[int, int]] = []
+        self.by_partition: Counter[int] = Counter()
+        self._batches: list[list[Any]] = []
+
+    def take(self, messages: list[Any], state: "_Reading") -> None:
+        """Keep the messages; ends of partitions go to `state`. Raises KafkaException."""
+        records = [message for message in messages if message.error() is None]
+        if len(records) != len(messages):
+            for message in messages:
+                if message.error() is not None:
+                    state.take_notice(message)
+        if records:
+            self._batches.append(records)
+            self.records += len(records)
+            self.last = time.perf_counter()
+            self.first = self.first or self.last
+
+    def look_into(self) -> None:
+        """Ids, checksums, sizes, and whether offsets follow each other."""
+        next_offsets: dict[int, int] = {}
+        for batch in self._batches:
+            for message in batch:
+                key, value = message.key() or b"", message.value()
+                partition, offset = message.partition(), message.offset()
+                self.gaps += next_offsets.get(partition, offset) != offset
+                next_offsets[partition] = offset + 1
+                self.by_partition[partition] += 1
+                self.seen.append((flight_id(value), checksum(key, value, message.timestamp()[1])))
+                self.size += len(key) + len(value)
+            batch.clear()
+
+
+class _Reading:
+    """How far the group has come; the threads share it."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self._ends = ends
+        self._left = set(ends)
+        self.stop = threading.Event()
+        self.failure: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        return not self._left
+
+    def take_notice(self, message: Any) -> None:
+        """The end of a partition, or an error. Raises KafkaException."""
+        from confluent_kafka import KafkaError as ClientKafkaError
+        from confluent_kafka import KafkaException
+
+        error = message.error()
+        if error.code() == ClientKafkaError._PARTITION_EOF:
+            if message.offset() >= self._ends.get(message.partition(), 0):
+                self._left.discard(message.partition())
+        elif not error.retriable():
+            raise KafkaException(error)
+
+
+def _commit(consumer: Any) -> None:
+    """Commit the positions of what was counted, and wait for the answer."""
+    from confluent_kafka import KafkaException
+
+    try:
+        consumer.commit(asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].name() != "_NO_OFFSET":  # nothing read since the assignment
+            raise
+
+
+def _measured(records: int, size: int, seconds: float) -> dict[str, Any]:
+    seconds = max(seconds, 1e-9)
+    return {
+        "records": records,
+        "bytes": size,
+        "seconds": round(seconds, 3),
+        "records_per_second": round(records / seconds),
+        "megabytes_per_second": round(size / seconds / 1e6, 1),
+    }
+
+
+class _Progress:
+    """rich's progress bar, or nothing. The block's value moves it forward."""
+
+    def __init__(self, title: str, total: int, *, shown: bool) -> None:
+        self._title = title
+        self._total = total
+        self._bar: Any = None
+        if shown:
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns)
+
+    def __enter__(self) -> Callable[[int], None]:
+        if self._bar is None:
+            return lambda count: None
+        self._bar.start()
+        task = self._bar.add_task(f"{self._title:<10}", total=self._total)
+        return lambda count: self._bar.advance(task, count)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
