@@ -213,28 +213,31 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 def _unlz4(data: Buffer, max_bytes: int) -> bytes:
     from lz4 import frame
 
-    decompressor: Any = frame.LZ4FrameDecompressor()
+    context: Any = getattr(_local, "lz4_context", None) or frame.create_decompression_context()
+    _local.lz4_context = None  # it comes back only if it ends at the end of a frame
     parts: list[bytes] = []
     room = max_bytes
     rest: Buffer = data
     size = max(_CHUNK, 4 * len(data))
     while True:
+        limit = min(room + 1, size)
         try:
-            part: bytes = decompressor.decompress(rest, min(room + 1, size))
+            part, used, at_end = frame.decompress_chunk(context, rest, max_length=limit)
         except (RuntimeError, ValueError, EOFError) as error:
             raise DamagedData(f"lz4: {error}") from None
         room -= len(part)
         if room < 0:
             raise _too_large(max_bytes)
         parts.append(part)
-        if decompressor.eof:
+        rest = memoryview(rest)[used:]
+        if at_end:
             break
-        if decompressor.needs_input:
+        if len(part) < limit:
             raise DamagedData("lz4: the frame ends early")
-        rest = b""
         size *= 2
-    if decompressor.unused_data:
-        raise TrailingData(f"lz4: {len(decompressor.unused_data)} bytes follow the frame")
+    _local.lz4_context = context
+    if len(rest):
+        raise TrailingData(f"lz4: {len(rest)} bytes follow the frame")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
