@@ -13,11 +13,13 @@ from barnabas.coordinator.group.records import (
     GroupMetadata,
     GroupMetadataValue,
     OffsetCommit,
+    OffsetCommitKey,
     OffsetCommitValue,
     decode_record,
     encode_record,
 )
 from barnabas.errors import CorruptMessage
+from barnabas.protocol.codec import encode
 
 OFFSET_KEY = bytes.fromhex("000100076772c3bc70706500066f726465727300000003")
 OFFSET_KEY_0 = bytes.fromhex("000000076772c3bc70706500066f726465727300000003")
@@ -148,3 +150,35 @@ def test_rubbish_is_a_record_or_one_error(key: bytes, value: bytes | None) -> No
 def test_javas_hash_and_kafkas_partition(text: str, value: int, partition: int) -> None:
     assert java_string_hash(text) == value
     assert partition_for(text, 50) == partition
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=200)
+
+
+@given(
+    st.tuples(TEXT, TEXT, st.integers(-(2**31), 2**31 - 1)),
+    st.builds(
+        OffsetCommitValue,
+        offset=st.integers(-(2**63), 2**63 - 1),
+        leader_epoch=st.integers(-(2**31), 2**31 - 1),
+        metadata=TEXT,
+        commit_timestamp=st.integers(-(2**63), 2**63 - 1),
+        topic_id=st.just(UUID(int=0)) | st.uuids(),
+    ),
+)
+def test_offsets_by_hand_are_those_of_the_schema(key: tuple[str, str, int], value: OffsetCommitValue) -> None:
+    record = OffsetCommit(*key, value)
+    encoded_key, encoded = encode_record(record)
+    by_schema = OffsetCommitKey(group=key[0], topic=key[1], partition=key[2])
+    assert encoded_key == b"\0\1" + encode(by_schema, 1)
+    assert encoded == b"\0\4" + encode(value, 4)
+    assert decode_record(encoded_key, encoded) == record
+
+
+@given(st.data())
+def test_a_damaged_offset_is_a_record_or_one_error(data: st.DataObject) -> None:
+    encoded = bytearray(bytes.fromhex(OFFSET_VALUES[4]))
+    encoded[data.draw(st.integers(2, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(2, len(encoded)))
+    with contextlib.suppress(CorruptMessage):
+        decode_record(OFFSET_KEY, bytes(encoded[:cut]))

@@ -6,11 +6,13 @@ retention of its own), group keys of kind 2 with values of version 3. All older 
 tombstone. Source: group-coordinator's message schemas; KIP-915.
 """
 
+from struct import Struct
+from struct import error as struct_error
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from barnabas.errors import CorruptMessage
-from barnabas.protocol.codec import MalformedMessage, decode, encode_into
+from barnabas.protocol.codec import MalformedMessage, decode, encode_into, read_uvarint, uvarint
 from barnabas.protocol.schema import Field, Message
 from barnabas.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 
@@ -204,14 +206,13 @@ V = TypeVar("V", OffsetCommitValue, GroupMetadataValue)
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """(key, value) of a record."""
     if isinstance(record, OffsetCommit):
-        key = _versioned(
-            OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition), OFFSET_KIND
-        )
         value = record.value
+        key = _offset_key(record)
         if value is None:
             return key, None
-        old = value.expire_timestamp != NO_TIMESTAMP
-        return key, _versioned(value, OFFSET_VALUE_VERSION_WITH_EXPIRY if old else OFFSET_VALUE_VERSION)
+        if value.expire_timestamp != NO_TIMESTAMP:
+            return key, _versioned(value, OFFSET_VALUE_VERSION_WITH_EXPIRY)
+        return key, _offset_value(value)
     key = _versioned(GroupMetadataKey(group=record.group_id), GROUP_KIND)
     return key, None if record.value is None else _versioned(record.value, GROUP_VALUE_VERSION)
 
@@ -221,14 +222,16 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     try:
         kind = int.from_bytes(key[:2], "big")
         if kind in (LEGACY_OFFSET_KIND, OFFSET_KIND):
+            if value is not None and value[:2] == _VERSION_4:
+                return _read_offset(key, value)
             offset_key, _ = decode(OffsetCommitKey, kind, key, 2)
             offset = None if value is None else _value(OffsetCommitValue, value)
             return OffsetCommit(offset_key.group, offset_key.topic, offset_key.partition, offset)
         if kind == GROUP_KIND:
             group_key, _ = decode(GroupMetadataKey, kind, key, 2)
             return GroupMetadata(group_key.group, None if value is None else _value(GroupMetadataValue, value))
-    except MalformedMessage as error:
-        raise CorruptMessage(str(error)) from None
+    except (MalformedMessage, struct_error, UnicodeDecodeError, IndexError) as error:
+        raise CorruptMessage(f"record with key {key[:100].hex()}: {error}") from None
     return None
 
 
@@ -240,6 +243,62 @@ class GroupRecordCodec:
 
 
 CODEC: Final = GroupRecordCodec()
+
+
+# Offsets are written and read by hand: clients commit all the time, and a long log of commits is read at every start.
+
+_SHORT: Final = Struct(">h")
+_SHORTS: Final = Struct(">hh")
+_INT: Final = Struct(">i")
+_LONG: Final = Struct(">q")
+_OFFSET_HEAD: Final = Struct(">hqi")
+"""version, offset, leader_epoch"""
+_VERSION_4: Final = b"\0\4"
+_TOPIC_ID_TAG: Final = b"\1\0\x10"
+"""One tagged field, tag 0, 16 bytes."""
+
+
+def _offset_key(record: OffsetCommit) -> bytes:
+    group, topic = record.group_id.encode(), record.topic.encode()
+    head = _SHORTS.pack(OFFSET_KIND, len(group))
+    return b"".join((head, group, _SHORT.pack(len(topic)), topic, _INT.pack(record.partition)))
+
+
+def _offset_value(value: OffsetCommitValue) -> bytes:
+    metadata = value.metadata.encode()
+    tags = b"\0" if value.topic_id == ZERO_UUID else _TOPIC_ID_TAG + value.topic_id.bytes
+    head = _OFFSET_HEAD.pack(OFFSET_VALUE_VERSION, value.offset, value.leader_epoch)
+    return b"".join((head, uvarint(len(metadata) + 1), metadata, _LONG.pack(value.commit_timestamp), tags))
+
+
+def _read_offset(key: bytes, data: bytes) -> OffsetCommit:
+    """A key of kind 0 or 1 with a value of version 4."""
+    group_end = 4 + _SHORT.unpack_from(key, 2)[0]
+    topic_end = group_end + 2 + _SHORT.unpack_from(key, group_end)[0]
+    if not 4 <= group_end <= topic_end - 2:
+        raise CorruptMessage(f"offset key {key[:100].hex()} has a name of negative length")
+    partition: int = _INT.unpack_from(key, topic_end)[0]
+    _, offset, leader_epoch = _OFFSET_HEAD.unpack_from(data)
+    size, position = read_uvarint(data, _OFFSET_HEAD.size)
+    end = position + size - 1
+    if size == 0 or end > len(data) - 9:
+        raise CorruptMessage(f"offset value {data[:100].hex()} has metadata of {size - 1} bytes")
+    tags = data[end + 8 :]
+    if tags == b"\0":
+        topic_id = ZERO_UUID
+    elif len(tags) == 19 and tags[:3] == _TOPIC_ID_TAG:
+        topic_id = UUID(bytes=tags[3:])
+    else:
+        topic_id = _value(OffsetCommitValue, data).topic_id
+    value = OffsetCommitValue(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=str(data[position:end], "utf-8"),
+        commit_timestamp=_LONG.unpack_from(data, end)[0],
+        topic_id=topic_id,
+    )
+    group_id, topic = str(key[4:group_end], "utf-8"), str(key[group_end + 2 : topic_end], "utf-8")
+    return OffsetCommit(group_id, topic, partition, value)
 
 
 def _versioned(message: Message, version: int) -> bytes:
