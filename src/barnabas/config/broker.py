@@ -7,6 +7,7 @@ place between two requests, so that nobody sees half of a change.
 from collections.abc import Iterable, Mapping
 from typing import Final, NoReturn
 
+from barnabas.config.advertise import AdvertiseRules
 from barnabas.config.broker_settings import BROKER_CONFIGS, SYNONYMS
 from barnabas.config.definitions import (
     ConfigEntry,
@@ -322,6 +323,7 @@ class BrokerConfig:
         if not self.data_dirs or not all(self.data_dirs):
             raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")
         validate_topic_overrides({}, values)
+        AdvertiseRules(self.advertise)
         self._check_names_of_listeners()
 
     def _check_names_of_listeners(self) -> None:

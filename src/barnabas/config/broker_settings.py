@@ -59,7 +59,7 @@ _NETWORK: Final[tuple[_Row, ...]] = (
     ("advertised.listeners", _LIST, None, None, _HIGH, _FIXED,
      "Addresses that clients are told to connect to, as NAME://host:port. Unset: see `advertise`."),
     ("advertise", _LIST, ("auto",), None, _HIGH, _FIXED,
-     "What clients are told where `advertised.listeners` does not say: `auto` is the address at which the client's connection arrived; `listeners` is the address in `listeners`; before either, rules as CIDR=host or CIDR=host:port for clients from that network."),
+     "What clients are told where `advertised.listeners` does not say: `auto` is the address at which the client's connection arrived (`localhost` for a published port of the container the broker runs in); `listeners` is the address in `listeners`; before either, rules for clients from a network, as CIDR=host or CIDR=host:port."),
     ("listener.security.protocol.map", _STRING, "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL", None, _LOW, _FIXED,
      "The protocol that each listener name speaks, as NAME:PROTOCOL. Only PLAINTEXT is served."),
     ("inter.broker.listener.name", _STRING, None, None, _MEDIUM, _FIXED,
