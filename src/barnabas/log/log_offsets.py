@@ -94,6 +94,11 @@ class LogOffsets:
         self.high_watermark = min(self.high_watermark, log_end_offset)
         self.last_stable_offset = min(self.last_stable_offset, log_end_offset)
 
+    def restore_last_stable(self, first_unstable_offset: int | None) -> None:
+        """The open transactions were found again from the batches: the mark is where the first of them begins."""
+        stable = self.high_watermark if first_unstable_offset is None else first_unstable_offset
+        self.last_stable_offset = max(self.log_start_offset, min(stable, self.high_watermark))
+
     def restart(self, offset: int) -> None:
         """The log is empty and goes on at `offset`."""
         assert offset >= 0, offset

@@ -77,8 +77,7 @@ def rebuild_producers(log: "Log", newest_snapshot: int | None = None) -> None:
         note_batch(producers, header, header.base_offset, marker, segment)
     producers.end_offset = end
     producers.remove_expired(log.clock.wall_ms())
-    if producers.has_transactions:
-        producers.first_unstable_offset(log.high_watermark)
+    log.offsets.restore_last_stable(producers.first_unstable_offset(log.high_watermark))
 
 
 def _is_recent(log: "Log") -> bool:

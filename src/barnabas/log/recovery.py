@@ -234,8 +234,11 @@ class _Loader:
                 if segment.size and not len(segment.time_index) and not self._will_verify(base_offset, base_offsets):
                     raise CorruptIndex(f"{segment.path('.timeindex')} is missing")
             except CorruptIndex as error:
-                _log.warning("%s; building the indexes again", error)
-                self._reindex(segment)
+                if self._will_verify(base_offset, base_offsets):  # which builds them from the batches
+                    self._clear_indexes(segment)
+                else:
+                    _log.warning("%s; building the indexes again", error)
+                    self._reindex(segment)
             segments.append(segment)
         self._check_format(segments)
         return segments
