@@ -148,6 +148,14 @@ class TestTransactions:
     def test_committed(self) -> None:
         assert self.rig(committed=True).fetch(require_stable=True) == [50]
 
+    def test_a_later_commit_outside_of_the_transaction_stays(self) -> None:
+        rig = self.rig(committed=None)
+        rig.commit({("orders", 0): 60})
+        marker = build_control_batch(committed=True, producer_id=9, producer_epoch=0, coordinator_epoch=0, timestamp=1)
+        rig.log.append(0, marker, 0)
+        rig.restart()
+        assert rig.fetch(require_stable=True) == [60]
+
     def test_aborted(self) -> None:
         assert self.rig(committed=False).fetch(require_stable=True) == [7]
 

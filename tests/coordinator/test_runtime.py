@@ -20,10 +20,14 @@ from barnabas.errors import (
 
 
 class Numbers:
-    """Codec: the value is the number's text."""
+    """Codec: the value is the number's text; no two keys are the same, but for 7."""
+
+    def __init__(self) -> None:
+        self.count = 0
 
     def encode(self, record: int) -> tuple[bytes, bytes | None]:
-        return b"n", str(record).encode()
+        self.count += 1
+        return b"seven" if record == 7 else str(self.count).encode(), str(record).encode()
 
     def decode(self, key: bytes, value: bytes | None) -> int | None:
         if value == b"13":
@@ -63,6 +67,7 @@ class World:
     def __init__(self, **options: Any) -> None:
         self.scheduler = VirtualScheduler()
         self.log = MemoryLog()
+        self.codec = Numbers()
         self.machines: list[Sum] = []
         self.runtime: CoordinatorRuntime[Sum, int] = self.make()
 
@@ -74,7 +79,7 @@ class World:
         return CoordinatorRuntime(
             topic="__sums",
             log=self.log,
-            codec=Numbers(),
+            codec=self.codec,
             machine=machine,
             scheduler=self.scheduler,
             wall_ms=self.scheduler.wall_ms,
@@ -195,6 +200,31 @@ def test_loading_goes_in_steps_and_a_request_moves_its_partition_to_the_front() 
     world.scheduler.advance(0)
     order = [machine.partition for machine in world.machines[3:]]
     assert order == [2, 0, 1]
+
+
+def test_only_the_last_record_of_a_key_is_replayed(world: World) -> None:
+    world.add(1, 7, 2)
+    for _ in range(50):
+        world.add(7)
+    world.add(3)
+    world.runtime = world.make()
+    world.runtime.load(0, 2)
+    world.scheduler.advance(0.01)
+    assert world.machines[-1].total == 1 + 2 + 3 + 7
+    assert world.machines[-1].offsets == [0, 2, 52, 53]
+
+
+def test_a_long_log_is_read_in_many_steps(world: World) -> None:
+    numbers = tuple(range(100, 5100))
+    world.add(*numbers)
+    world.add(*numbers)
+    world.runtime = world.make()
+    world.log.reads = 0
+    world.runtime.load(0, 2)
+    world.scheduler.advance(0)
+    assert world.log.reads > 1
+    assert world.machines[-1].total == 2 * sum(numbers)
+    assert world.machines[-1].offsets == list(range(10_000))
 
 
 def test_a_damaged_record_is_left_out(world: World) -> None:

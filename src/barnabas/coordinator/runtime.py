@@ -14,27 +14,24 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from barnabas.coordinator.loading import CoordinatorLog, Loader
 from barnabas.coordinator.machine import RecordCodec, Result, StateMachine, Timers
+from barnabas.coordinator.timers import Scheduler, ShardTimers, TimerHandle
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
-    CorruptMessage,
     KafkaError,
     NotCoordinator,
     RecordListTooLarge,
     RequestTimedOut,
 )
-from barnabas.records.batch import BatchHeader, iter_batches
 from barnabas.records.builder import BatchBuilder
-from barnabas.records.reader import read_records
 from barnabas.types import NO_PRODUCER_ID
 
 __all__ = ["CoordinatorLog", "CoordinatorRuntime", "Reply", "Scheduler", "TimerHandle"]
 
-LOAD_CHUNK_BYTES: Final = 256 * 1024
-"""What is replayed in one go: a few milliseconds of work."""
 PENDING_MAX: Final = 100_000
 """Responses of one partition that wait for the high watermark; beyond them requests are refused."""
 
@@ -44,42 +41,6 @@ T = TypeVar("T")
 
 Reply = Callable[[T | KafkaError], None]
 """Called exactly once, maybe before the call that took it returns."""
-
-
-class TimerHandle(Protocol):
-    """As asyncio's."""
-
-    def cancel(self) -> None:
-        """The callback will not run."""
-
-
-class Scheduler(Protocol):
-    """The loop's clock: production passes a wrapper of the event loop, tests a virtual one."""
-
-    def monotonic(self) -> float:
-        """Seconds."""
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Run the callback once, not before `delay_s` seconds have passed, never inside of this call."""
-
-
-class CoordinatorLog(Protocol):
-    """The partitions of one internal topic, as far as a coordinator needs them. Every method may raise KafkaError."""
-
-    def append(self, partition: int, batch: bytes, leader_epoch: int) -> int:
-        """Write one v2 batch as the partition's leader; returns the log end offset behind it."""
-
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that contains `offset`, at least one; b"" at the log end."""
-
-    def log_range(self, partition: int) -> tuple[int, int]:
-        """(log start offset, log end offset)."""
-
-    def high_watermark(self, partition: int) -> int:
-        """The offset up to which everything is committed."""
-
-    def max_batch_bytes(self, partition: int) -> int:
-        """The topic's max.message.bytes."""
 
 
 class ShardState(Enum):
@@ -137,7 +98,7 @@ class CoordinatorRuntime(Generic[S, R]):
         except KafkaError as error:
             self._fail(shard, error)
             return
-        shard.load_offset = start
+        shard.log_start_offset = start
         shard.last_written_offset = end
         if start == end:
             shard.state = ShardState.ACTIVE
@@ -220,7 +181,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _machine(self, shard: "_Shard[S]") -> S:
         if shard.machine is None:
-            shard.timers = _ShardTimers(self._scheduler, lambda operation: self._run(shard, operation, _nobody))
+            shard.timers = ShardTimers(self._scheduler, lambda operation: self._run(shard, operation, _nobody))
             shard.machine = self._make_machine(shard.partition, shard.timers)
             if shard.state is ShardState.ACTIVE:
                 # Nothing was in the log, so nothing was replayed: its state machine is made only now.
@@ -323,57 +284,33 @@ class CoordinatorRuntime(Generic[S, R]):
             return
         shard = self._load_queue[0]
         try:
-            finished = self._replay_chunk(shard)
+            loader = self._loader(shard)
+            finished = loader.step()
         except (KafkaError, OSError) as error:
             self._load_queue.remove(shard)
             self._fail(shard, error)
         else:
             if finished:
                 self._load_queue.remove(shard)
-                self._activate(shard)
+                self._activate(shard, loader.records)
         self._plan_load()
 
-    def _replay_chunk(self, shard: "_Shard[S]") -> bool:
-        machine = self._machine(shard)
-        data = self._log.read(shard.partition, shard.load_offset, LOAD_CHUNK_BYTES)
-        offset = shard.load_offset
-        for header, batch in iter_batches(data):
-            if header.last_offset >= offset:
-                self._replay_batch(shard, machine, header, batch)
-                offset = header.next_offset
-        progressed = offset > shard.load_offset
-        shard.load_offset = offset
-        return not progressed or offset >= self._log.log_range(shard.partition)[1]
+    def _loader(self, shard: "_Shard[S]") -> Loader[R]:
+        if shard.loader is None:
+            name = f"{self.topic}-{shard.partition}"
+            machine = self._machine(shard)
+            start = shard.log_start_offset
+            shard.loader = Loader(name, shard.partition, start, self._log, self._codec, machine, self._logger)
+        return shard.loader
 
-    def _replay_batch(self, shard: "_Shard[S]", machine: S, header: BatchHeader, batch: memoryview) -> None:
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        for record in read_records(batch):
-            if record.offset < shard.load_offset or record.key is None:
-                continue
-            if header.is_control:
-                kind = int.from_bytes(record.key[2:4], "big")
-                if kind in (0, 1):
-                    machine.replay_end_transaction(header.producer_id, kind == 1)
-                continue
-            try:
-                decoded = self._codec.decode(record.key, record.value)
-            except CorruptMessage as error:
-                # One damaged record must not take the groups of a whole partition away.
-                self._logger.error("%s-%d@%d is left out: %s", self.topic, shard.partition, record.offset, error)
-                continue
-            if decoded is not None:
-                machine.replay(record.offset, producer_id, decoded)
-                shard.loaded_records += 1
-
-    def _activate(self, shard: "_Shard[S]") -> None:
+    def _activate(self, shard: "_Shard[S]", records: int) -> None:
         shard.last_written_offset = self._log.log_range(shard.partition)[1]
         shard.state = ShardState.ACTIVE
+        shard.loader = None
         machine = self._machine(shard)
         machine.loaded()
         took_ms = (self._scheduler.monotonic() - shard.started) * 1000
-        self._logger.info(
-            "Loaded %s-%d: %d records in %.0f ms", self.topic, shard.partition, shard.loaded_records, took_ms
-        )
+        self._logger.info("Loaded %s-%d: %d records in %.0f ms", self.topic, shard.partition, records, took_ms)
 
     def _fail(self, shard: "_Shard[S]", error: Exception) -> None:
         self._logger.error("Loading %s-%d failed: %s", self.topic, shard.partition, error)
@@ -410,8 +347,8 @@ class _Shard(Generic[S]):
         "high_watermark",
         "last_written_offset",
         "leader_epoch",
-        "load_offset",
-        "loaded_records",
+        "loader",
+        "log_start_offset",
         "machine",
         "parked",
         "partition",
@@ -426,9 +363,9 @@ class _Shard(Generic[S]):
         self.started = started
         self.state = ShardState.LOADING
         self.machine: S | None = None
-        self.timers: _ShardTimers | None = None
-        self.load_offset = 0
-        self.loaded_records = 0
+        self.timers: ShardTimers | None = None
+        self.loader: Loader[Any] | None = None
+        self.log_start_offset = 0
         self.last_written_offset = 0
         self.high_watermark = -1
         self.busy = False
@@ -458,61 +395,6 @@ class _Shard(Generic[S]):
             entry.answer(error)
         if self.timers is not None:
             self.timers.close()
-
-
-class _Timer:
-    __slots__ = ("deadline", "handle", "operation", "wakes")
-
-    def __init__(self, deadline: float, operation: Callable[[], Result[Any, Any]], wakes: float) -> None:
-        self.deadline = deadline
-        self.operation = operation
-        self.wakes = wakes
-        self.handle: TimerHandle | None = None
-
-
-class _ShardTimers:
-    """Timers by key. Moving one to later, as every heartbeat does, only notes the new deadline: the loop's timer stays,
-    finds at its end that there is time left, and sleeps on."""
-
-    def __init__(self, scheduler: Scheduler, run: Callable[[Callable[[], Result[Any, Any]]], None]) -> None:
-        self._scheduler = scheduler
-        self._run = run
-        self._timers: dict[str, _Timer] = {}
-
-    def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any, Any]]) -> None:
-        deadline = self._scheduler.monotonic() + delay_ms / 1000
-        timer = self._timers.get(key)
-        if timer is not None and timer.wakes <= deadline:
-            timer.deadline = deadline
-            timer.operation = operation
-            return
-        if timer is not None and timer.handle is not None:
-            timer.handle.cancel()
-        self._timers[key] = self._arm(key, _Timer(deadline, operation, deadline), delay_ms / 1000)
-
-    def _arm(self, key: str, timer: _Timer, delay_s: float) -> _Timer:
-        timer.handle = self._scheduler.call_later(delay_s, lambda: self._wake(key, timer))
-        return timer
-
-    def _wake(self, key: str, timer: _Timer) -> None:
-        if self._timers.get(key) is not timer:
-            return
-        left = timer.deadline - self._scheduler.monotonic()
-        if left > 0.001:
-            timer.wakes = timer.deadline
-            self._arm(key, timer, left)
-            return
-        del self._timers[key]
-        self._run(timer.operation)
-
-    def cancel(self, key: str) -> None:
-        timer = self._timers.pop(key, None)
-        if timer is not None and timer.handle is not None:
-            timer.handle.cancel()
-
-    def close(self) -> None:
-        for key in list(self._timers):
-            self.cancel(key)
 
 
 def _nobody(response: object) -> None:

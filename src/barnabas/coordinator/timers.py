@@ -1,0 +1,80 @@
+"""Timers of a state machine, by key, on whatever clock the runtime is given."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from barnabas.coordinator.machine import Result
+
+__all__ = ["Scheduler", "ShardTimers", "TimerHandle"]
+
+
+class TimerHandle(Protocol):
+    """As asyncio's."""
+
+    def cancel(self) -> None:
+        """The callback will not run."""
+
+
+class Scheduler(Protocol):
+    """The loop's clock: production passes a wrapper of the event loop, tests a virtual one."""
+
+    def monotonic(self) -> float:
+        """Seconds."""
+
+    def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
+        """Run the callback once, not before `delay_s` seconds have passed, never inside of this call."""
+
+
+class _Timer:
+    __slots__ = ("deadline", "handle", "operation", "wakes")
+
+    def __init__(self, deadline: float, operation: Callable[[], Result[Any, Any]], wakes: float) -> None:
+        self.deadline = deadline
+        self.operation = operation
+        self.wakes = wakes
+        self.handle: TimerHandle | None = None
+
+
+class ShardTimers:
+    """Timers by key. Moving one to later, as every heartbeat does, only notes the new deadline: the loop's timer stays,
+    finds at its end that there is time left, and sleeps on."""
+
+    def __init__(self, scheduler: Scheduler, run: Callable[[Callable[[], Result[Any, Any]]], None]) -> None:
+        self._scheduler = scheduler
+        self._run = run
+        self._timers: dict[str, _Timer] = {}
+
+    def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any, Any]]) -> None:
+        deadline = self._scheduler.monotonic() + delay_ms / 1000
+        timer = self._timers.get(key)
+        if timer is not None and timer.wakes <= deadline:
+            timer.deadline = deadline
+            timer.operation = operation
+            return
+        if timer is not None and timer.handle is not None:
+            timer.handle.cancel()
+        self._timers[key] = self._arm(key, _Timer(deadline, operation, deadline), delay_ms / 1000)
+
+    def _arm(self, key: str, timer: _Timer, delay_s: float) -> _Timer:
+        timer.handle = self._scheduler.call_later(delay_s, lambda: self._wake(key, timer))
+        return timer
+
+    def _wake(self, key: str, timer: _Timer) -> None:
+        if self._timers.get(key) is not timer:
+            return
+        left = timer.deadline - self._scheduler.monotonic()
+        if left > 0.001:
+            timer.wakes = timer.deadline
+            self._arm(key, timer, left)
+            return
+        del self._timers[key]
+        self._run(timer.operation)
+
+    def cancel(self, key: str) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None and timer.handle is not None:
+            timer.handle.cancel()
+
+    def close(self) -> None:
+        for key in list(self._timers):
+            self.cancel(key)
