@@ -309,7 +309,13 @@ def first_ack(broker: BrokerProcess) -> Figures:
     return {"first_ack_s": broker.first_ack_s()}
 
 
-def memory(broker: BrokerProcess) -> Figures:
+def memory_after(broker: BrokerProcess, needed: int, size: int, count: int, acks: int, codec: str) -> Figures:
+    """Memory once at least ``needed`` bytes went through the broker since its start."""
+    if broker.bytes_moved < needed:
+        create_topic(broker, "memory")
+    while broker.bytes_moved < needed:
+        produce(broker, "memory", size, count, acks, codec)
+        consume(broker, "memory", size, count)
     return {"memory_MB": broker.memory_mb()}
 
 

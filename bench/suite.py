@@ -122,9 +122,10 @@ class Suite:
                 continue
             count = load.records(self.scale)
             arguments = (load.topic, load.size, count, load.acks, load.codec)
-            for broker in self.brokers:
-                loads.create_topic(broker, load.topic)
-                loads.produce(broker, load.topic, load.size, count // 10, load.acks, load.codec)  # warms a JIT
+            self._prepare(produce_row, loads.create_topic, load.topic)
+            self._prepare(
+                produce_row, loads.produce, load.topic, load.size, count // 10, load.acks, load.codec
+            )  # a JIT
             produce_rounds = rounds if self.wanted(produce_row) else range(1)
             self._alternate(produce_row, produce_rounds, loads.produce, *arguments)
             if self.wanted(consume_row):
@@ -138,36 +139,29 @@ class Suite:
         if not self.wanted("memory after load"):
             return
         load, records = LOADS[-1], self.scale.records_1kb
+        needed, arguments = self.scale.load_before_memory_bytes, (load.size, records, load.acks, load.codec)
         for broker in self.brokers:
-            if broker.bytes_moved < self.scale.load_before_memory_bytes:
-                loads.create_topic(broker, "memory")
-            while broker.bytes_moved < self.scale.load_before_memory_bytes:
-                loads.produce(broker, "memory", load.size, records, load.acks, load.codec)
-                loads.consume(broker, "memory", load.size, records)
-            self._record("memory after load", broker, 0, loads.memory)
+            self._record("memory after load", broker, 0, loads.memory_after, needed, *arguments)
 
     def _latencies(self) -> None:
         for row, rate in LATENCY_RATES.items():
             if self.wanted(row):
                 topic = f"latency-{rate}"
-                for broker in self.brokers:
-                    loads.create_topic(broker, topic, 1)
+                self._prepare(row, loads.create_topic, topic, 1)
                 seconds = self.scale.latency_s
                 self._alternate(row, range(self.scale.rounds), loads.produce_latency, topic, rate, seconds)
 
     def _end_to_end(self) -> None:
         if self.wanted("end to end"):
             topic, rounds = "end-to-end", range(self.scale.rounds)
-            for broker in self.brokers:
-                loads.create_topic(broker, topic, 1)
+            self._prepare("end to end", loads.create_topic, topic, 1)
             self._alternate("end to end", rounds, loads.end_to_end, topic, self.scale.end_to_end_records)
 
     def _restarts(self) -> None:
         if not self.wanted("restart"):
             return
         durable = [broker for broker in self.brokers if broker.durable]
-        for broker in durable:
-            loads.create_topic(broker, "restart")
+        self._prepare("restart", loads.create_topic, "restart")
         for round_number in range(self.scale.rounds):
             for broker in durable:
                 self._record("restart", broker, round_number, loads.kill_under_load_and_restart, "restart")
@@ -177,6 +171,16 @@ class Suite:
             for broker in self.brokers:
                 self._record(row, broker, round_number, measure, *arguments)
 
+    def _prepare(self, row: str, action: Callable[..., object], *arguments: object) -> None:
+        """What a row needs on every broker; a broker that fails here fails the row itself too, which is noted there."""
+        for broker in self.brokers:
+            try:
+                action(broker, *arguments)
+            except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
+                print(
+                    f"{self._clock()} preparing {row}, {broker.name}: {_one_line(error)}", file=sys.stderr, flush=True
+                )
+
     def _record(
         self, row: str, broker: BrokerProcess, round_number: int, measure: Callable[..., Figures], *arguments: object
     ) -> None:
@@ -184,7 +188,7 @@ class Suite:
         try:
             figures = measure(broker, *arguments)
         except (BrokerFailed, OSError, *loads.LOAD_ERRORS) as error:
-            self.failures.append(f"{row}, {broker.name}: {error}".replace("\n", " ")[:300])
+            self.failures.append(f"{row}, {broker.name}: {_one_line(error)}")
             print(f"{self._clock()} {self.failures[-1]}", file=sys.stderr, flush=True)
             if not broker.running:
                 broker.start()
@@ -200,6 +204,10 @@ class Suite:
     def _clock(self) -> str:
         seconds = int(time.monotonic() - self._began)
         return f"[{seconds // 60:02}:{seconds % 60:02}]"
+
+
+def _one_line(error: BaseException) -> str:
+    return f"{type(error).__name__} {error}".replace("\n", " ")[:300]
 
 
 def stop_all(brokers: Sequence[BrokerProcess]) -> None:

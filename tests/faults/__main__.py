@@ -12,6 +12,7 @@ from pathlib import Path
 import crash
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
 from bench.peers import PeerUnavailable
+from confluent_kafka import KafkaException
 
 
 def main() -> int:
@@ -31,7 +32,7 @@ def main() -> int:
         failed = crash.run(
             broker, options.seed, options.first_round, options.rounds, lambda line: print(line, flush=True)
         )
-    except (PeerUnavailable, BrokerFailed) as error:
+    except (PeerUnavailable, BrokerFailed, OSError, KafkaException) as error:
         print(f"test-faults: seed {options.seed}: {error}", file=sys.stderr)
     except KeyboardInterrupt:
         failed = 130
