@@ -1,7 +1,8 @@
 """What becomes of a wish to change settings: pure functions from an image and operations to registry changes.
 
 Where we differ from Kafka: a dynamic broker setting with a name that no broker knows is refused (Kafka keeps it for
-plugins); settings of groups, client metrics and loggers are refused, because nothing here would heed them.
+plugins); settings of groups and client metrics are refused, because nothing here would heed them. Levels of loggers
+belong to one process and never come here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.registry.registry import Change, SetBrokerConfig, SetTopicConfig
 
-__all__ = ["ConfigChanges", "alter_configs", "incremental_alter_configs", "parse_node_id"]
+__all__ = ["ConfigChanges", "alter_configs", "check_operations", "incremental_alter_configs", "parse_node_id"]
 
 T = TypeVar("T")
 
@@ -37,7 +38,7 @@ def incremental_alter_configs(
     """Set, delete, append to and subtract from single settings. A resource changes wholly or not at all."""
 
     def decide(resource: ConfigResource, operations: Sequence[ConfigOperation]) -> Change:
-        _check_operations(operations)
+        check_operations(operations)
         _check_resource(resource, config.node_id)
         changed = dict(_present(image, resource))
         for operation in operations:
@@ -55,7 +56,7 @@ def alter_configs(
     """The older operation: what is given replaces all settings of the resource."""
 
     def decide(resource: ConfigResource, settings: Sequence[tuple[str, str | None]]) -> Change:
-        _check_operations([ConfigOperation(name, ConfigOp.SET, value) for name, value in settings])
+        check_operations([ConfigOperation(name, ConfigOp.SET, value) for name, value in settings])
         _check_resource(resource, config.node_id)
         changed = {name: value for name, value in settings if value is not None}
         return _validated(image, resource, changed, config)
@@ -81,7 +82,8 @@ def _decide_each(
     return ConfigChanges(changes, results)
 
 
-def _check_operations(operations: Sequence[ConfigOperation]) -> None:
+def check_operations(operations: Sequence[ConfigOperation]) -> None:
+    """Raises InvalidRequest where a setting is named twice or has no value."""
     names = [operation.name for operation in operations]
     if len(set(names)) < len(names):
         raise InvalidRequest("Error due to duplicate config keys")
@@ -99,8 +101,6 @@ def _check_resource(resource: ConfigResource, node_id: int) -> None:
         case ResourceType.BROKER:
             if resource.name and parse_node_id(resource.name, "Node id") != node_id:
                 raise InvalidRequest(f"Unexpected broker id, expected {node_id}, but received {resource.name}")
-        case ResourceType.BROKER_LOGGER:
-            raise InvalidRequest("Log levels cannot be changed while the broker runs.")
         case _:
             raise InvalidRequest(f"Unknown resource type {resource.type}")
 

@@ -1,0 +1,40 @@
+"""CreatePartitions v0-v3: more partitions for existing topics. They are there, and led, when the answer leaves."""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.context import RequestContext
+from barnabas.controller.wishes import PartitionsWish
+from barnabas.errors import KafkaError
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+
+def handle(broker: "Broker", request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    results: dict[str, KafkaError | None]
+    try:
+        results = broker.controller.create_partitions(
+            [_wish(topic) for topic in request.topics], validate_only=request.validate_only
+        )
+    except KafkaError as error:
+        results = dict.fromkeys((topic.name for topic in request.topics), error)
+    return CreatePartitionsResponse(results=[_result(name, error) for name, error in results.items()])
+
+
+def _wish(topic: CreatePartitionsTopic) -> PartitionsWish:
+    assignments = topic.assignments
+    return PartitionsWish(
+        topic.name, topic.count, None if assignments is None else [assignment.broker_ids for assignment in assignments]
+    )
+
+
+def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)

@@ -1,0 +1,78 @@
+"""IncrementalAlterConfigs v0-v1: sets, deletes, appends to and subtracts from single settings of topics and brokers.
+
+Levels of loggers are this process's own: they are changed here, without the controller, and last until it ends.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker import loggers
+from barnabas.broker.context import RequestContext
+from barnabas.controller.config_decisions import check_operations, parse_node_id
+from barnabas.controller.wishes import ConfigOperation, ConfigResource, ResourceType
+from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+Wish = tuple[ConfigResource, list[ConfigOperation]]
+Result = tuple[ConfigResource, KafkaError | None]
+
+
+def handle(
+    broker: "Broker", request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    wishes: list[Wish] = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [ConfigOperation(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    stored = iter(_stored(broker, [wish for wish in wishes if not _is_logger(wish)], request.validate_only))
+    levels = iter(_levels(broker, [wish for wish in wishes if _is_logger(wish)], request.validate_only))
+    results = [next(levels) if _is_logger(wish) else next(stored) for wish in wishes]
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if failure is None else failure.code,
+                error_message=None if failure is None else failure.message,
+                resource_type=resource.type,
+                resource_name=resource.name,
+            )
+            for resource, failure in results
+        ]
+    )
+
+
+def _is_logger(wish: Wish) -> bool:
+    return wish[0].type == ResourceType.BROKER_LOGGER
+
+
+def _stored(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[Result]:
+    try:
+        return broker.controller.incremental_alter_configs(wishes, validate_only=validate_only)
+    except KafkaError as error:
+        return [(resource, error) for resource, _ in wishes]
+
+
+def _levels(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[Result]:
+    resources = [resource for resource, _ in wishes]
+    results: list[Result] = []
+    for resource, operations in wishes:
+        try:
+            if resources.count(resource) > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            check_operations(operations)
+            if parse_node_id(resource.name, "Node id") != broker.node_id:
+                raise InvalidRequest(f"Unexpected node id. Expected {broker.node_id}, but received {resource.name}")
+            loggers.alter(operations, validate_only=validate_only)
+        except KafkaError as error:
+            results.append((resource, error))
+        else:
+            results.append((resource, None))
+    return results
