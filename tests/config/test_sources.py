@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from barnabas.config import docs, sources
 from barnabas.config.kafka_names import without_effect
@@ -118,3 +120,24 @@ def test_the_page_of_settings_is_up_to_date() -> None:
 def test_help_names_every_setting() -> None:
     text = docs.render_help()
     assert "  log.segment.bytes (int, default 1073741824)  [14,...]" in text
+
+
+@given(st.text(max_size=80))
+def test_no_text_is_too_strange(text: str) -> None:
+    if "\\u" in text:  # the one thing that can be wrong
+        text = text.replace("\\u", "\\n")
+    parsed = sources.parse_properties(text)
+    assert all(isinstance(name, str) and isinstance(value, str) for name, value in parsed.items())
+
+
+@given(st.dictionaries(st.text("ab.=: \\#!\t", min_size=1, max_size=8), st.text("xy=: \\#!\t", max_size=8), max_size=5))
+def test_what_java_would_write_is_read_back(settings: dict[str, str]) -> None:
+    def escape(text: str, *, name: bool) -> str:
+        escaped = text.replace("\\", "\\\\").replace("\t", "\\t")
+        for character in "#!=:":
+            escaped = escaped.replace(character, "\\" + character)
+        leading = len(escaped) - len(escaped.lstrip(" "))
+        return escaped.replace(" ", "\\ ") if name else "\\ " * leading + escaped[leading:]
+
+    text = "".join(f"{escape(name, name=True)}={escape(value, name=False)}\n" for name, value in settings.items())
+    assert sources.parse_properties(text) == settings
