@@ -2,7 +2,15 @@
 
 from typing import NamedTuple
 
-__all__ = ["NO_LEADER_EPOCH", "NO_OFFSET", "NO_PRODUCER_EPOCH", "NO_PRODUCER_ID", "NO_SEQUENCE", "NO_TIMESTAMP", "TopicPartition"]
+__all__ = [
+    "NO_LEADER_EPOCH",
+    "NO_OFFSET",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "TopicPartition",
+]
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1

@@ -206,7 +206,7 @@ class Connection:
             part = parts[0]
             if not isinstance(part, FileSlice):
                 try:
-                    sent = self._socket.send(part)  # type: ignore[arg-type]
+                    sent = self._socket.send(part)
                 except BlockingIOError:
                     sent = 0
                 except OSError as error:
@@ -214,7 +214,7 @@ class Connection:
                     return
                 if sent == len(part):
                     return
-                self._out.append(part[sent:])  # type: ignore[index]
+                self._out.append(part[sent:])
                 self._out_bytes += len(part) - sent
                 self._want_write()
                 return
@@ -283,7 +283,7 @@ class Connection:
                     break
                 data: bytes | bytearray = part.read()
             else:
-                data = part  # type: ignore[assignment]
+                data = part
             gathered.append(data)
             size += len(data)
             out.popleft()

@@ -151,7 +151,7 @@ def _mirror(asked: Message | int | str | None, answer_class: type[Any], code: in
         sources = [f for f in asked.SCHEMA if f.array and getattr(asked, f.name)]
         for target, source in zip(arrays, sources, strict=False):
             elements: Sequence[Any] = getattr(asked, source.name)
-            values[target.name] = [_mirror(element, target.kind, code) for element in elements]  # type: ignore[arg-type]
+            values[target.name] = [_mirror(element, target.kind, code) for element in elements]
     return answer_class(**values)
 
 
