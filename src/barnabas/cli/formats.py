@@ -14,7 +14,7 @@ from typing import Final
 from barnabas.errors import UsageError
 from barnabas.records.record import Headers, Record
 
-__all__ = ["ENCODINGS", "Renderer", "compile_format", "record_as_dict", "unescape"]
+__all__ = ["ENCODINGS", "Renderer", "compile_format", "record_as_dict", "text_or_base64", "unescape"]
 
 Renderer = Callable[[str, int, Record], bytes]
 Part = bytes | Renderer
@@ -132,16 +132,17 @@ def record_as_dict(topic: str, partition: int, record: Record) -> dict[str, obje
     }
     found.update(_field("key", record.key))
     found.update(_field("value", record.value))
-    found["headers"] = [[name, _text_or_base64(value)] for name, value in record.headers]
+    found["headers"] = [[name, text_or_base64(value)] for name, value in record.headers]
     return found
 
 
 def _field(name: str, data: bytes | None) -> dict[str, object]:
-    text = _text_or_base64(data)
+    text = text_or_base64(data)
     return {f"{name}_base64": text["base64"]} if isinstance(text, dict) else {name: text}
 
 
-def _text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
+def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
+    """UTF-8 as a text, other bytes as `{"base64": ...}`."""
     if data is None:
         return None
     try:
