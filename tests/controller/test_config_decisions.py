@@ -71,7 +71,7 @@ STORIES = {
         $ change topic '' set:retention.ms:5
         topic : INVALID_REQUEST Default topic resources are not allowed.
         $ change logger 1 set:root:DEBUG
-        logger 1: INVALID_REQUEST Log levels cannot be changed while the broker runs.
+        logger 1: INVALID_REQUEST Unknown resource type 8
         $ change group g set:consumer.session.timeout.ms:5
         group g: INVALID_REQUEST Unknown resource type 32
         $ change nonsense x set:a:b
