@@ -1,9 +1,10 @@
 """Readers and writers of messages, compiled per class and version from the schemas.
 
 `decode(cls, version, data, position)` and `encode(message, version)` are the doors. The first use of a class and
-version writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the schema
-costs several times more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing is
-allocated from a length that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible versions.
+version writes a small function as Python source and compiles it (about a millisecond), because a generic walk over the
+schema costs several times more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing
+is allocated from a length that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible
+versions.
 """
 
 import struct
@@ -12,7 +13,7 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from barnabas.errors import BarnabasError
-from barnabas.protocol.schema import Field, Message
+from barnabas.protocol.schema import NEVER, Field, Message
 
 __all__ = [
     "ARRAY_ELEMENTS_MAX",
@@ -326,7 +327,7 @@ class _ReaderSource:
         ]
 
     def _array(self, field: Field, target: str, nullable: bool) -> list[str]:
-        element = field._replace(array=False, nullable_from=32767)
+        element = field._replace(array=False, nullable_from=NEVER)
         lines = [*self._count("array"), *self._when_null(field, target, nullable), "else:"]
         kind = field.kind
         if isinstance(kind, str) and kind in _FIXED and kind != "uuid":
@@ -431,14 +432,8 @@ class _WriterSource:
                 holder, _, name = expression.rpartition(".")
                 return self._fixed([field._replace(name=name)], f"{holder}." if holder else "", out)
             put = f"_put_{self.style}_text" if field.kind == "string" else f"_put_{self.style}_bytes"
-            return (
-                [f"{put}({out}, {expression})"]
-                if nullable
-                else [
-                    f"if {expression} is None: raise TypeError('{field.name} must not be None in version {self.version}')",
-                    f"{put}({out}, {expression})",
-                ]
-            )
+            write = [f"{put}({out}, {expression})"]
+            return write if nullable else [*self._refuse_none(field, expression), *write]
         name = f"w_{field.kind.__name__}"
         self.names[name] = _writer(field.kind, self.version, self.flexible)
         if not nullable:
@@ -451,21 +446,17 @@ class _WriterSource:
             f"    {name}({out}, {expression})",
         ]
 
+    def _refuse_none(self, field: Field, expression: str) -> list[str]:
+        return [f"if {expression} is None: raise TypeError('{field.name} must not be None in v{self.version}')"]
+
     def _array(self, field: Field, expression: str, out: str, nullable: bool) -> list[str]:
-        element = field._replace(array=False, nullable_from=32767)
-        lines = (
-            []
-            if nullable
-            else [
-                f"if {expression} is None: raise TypeError('{field.name} must not be None in version {self.version}')"
-            ]
-        )
-        lines += [
+        element = field._replace(array=False, nullable_from=NEVER)
+        return [
+            *([] if nullable else self._refuse_none(field, expression)),
             f"_put_{self.style}_count({out}, {expression})",
             f"for e in {expression} or ():",
             *(f"    {line}" for line in self.value(element, "e", out)),
         ]
-        return lines
 
     def tags(self, tagged: list[Field]) -> list[str]:
         if not tagged:

@@ -50,8 +50,8 @@ class Partition:
         *,
         flush_behind: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`flush_behind` is given where acknowledged means on the disk (durability=fsync): it is called after each append,
-        and `flushed` is to be called when what stood in the log by then is there."""
+        """`flush_behind` is given where acknowledged means on the disk (durability=fsync): it is called after each
+        append, and `flushed` is to be called when what stood in the log by then is there."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
