@@ -25,6 +25,9 @@ GROUP = 0
 TRANSACTION = 1
 FIRST_VERSION_WITH_MANY_KEYS = 4
 
+NO_ERROR = "NONE"
+"""What Kafka's message says where there is no error, until v3."""
+
 Node = tuple[int, str, int]
 NO_NODE: Node = (-1, "", -1)
 
@@ -37,7 +40,7 @@ def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestCo
     found = _found(broker, request.key_type, request.key, context)
     return FindCoordinatorResponse(
         error_code=found.error_code,
-        error_message=found.error_message,
+        error_message=found.error_message or NO_ERROR,
         node_id=found.node_id,
         host=found.host,
         port=found.port,
@@ -52,7 +55,7 @@ def _found(broker: "Broker", key_type: int, key: str, context: RequestContext) -
         return Coordinator(
             key=key, node_id=node_id, host=host, port=port, error_code=error.code, error_message=error.message
         )
-    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+    return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message="")
 
 
 def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Node:

@@ -281,18 +281,14 @@ class GroupCoordinator:
     def delete_groups(self, group_ids: Sequence[str], *, reply: Callable[[list[DeletableGroupResult]], None]) -> None:
         """DeleteGroups; groups of one partition go in one write."""
         by_partition: dict[int, list[str]] = {}
-        invalid = []
         for group_id in dict.fromkeys(group_ids):
-            if group_id:
-                by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
-            else:
-                invalid.append(DeletableGroupResult(group_id=group_id, error_code=InvalidGroupId.code))
+            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
 
         def one(entry: tuple[int, list[str]], done: Callable[[list[DeletableGroupResult] | KafkaError], None]) -> None:
             self.runtime.run(entry[0], lambda shard: shard.delete_groups(entry[1]), done)
 
         def finish(parts: list[list[DeletableGroupResult] | KafkaError]) -> None:
-            results = invalid
+            results: list[DeletableGroupResult] = []
             for (_, names), part in zip(by_partition.items(), parts, strict=True):
                 if isinstance(part, KafkaError):
                     code = client_error(part)
