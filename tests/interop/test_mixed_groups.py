@@ -84,7 +84,7 @@ def test_members_without_a_common_assignor_are_refused(
     settle([member], PARTITIONS)
     with pytest.raises(Exception, match=r"(?i)inconsistent|protocol"):
         stranger = join(second, group, [wide_topic], assignor="roundrobin", session_timeout_ms=6000)
-        take(stranger, 1, timeout_ms=10_000)
+        take(stranger, 1, timeout_ms=3000)
     settle([member], PARTITIONS)
     leave(member)
 

@@ -68,7 +68,7 @@ def _kcat_missing() -> str | None:
     return None if shutil.which("kcat") else "kcat is not installed: apt-get install kcat"
 
 
-OLD_JAVA_LACKS = {"alter_offsets", "max_timestamp", "offsets_by_admin"}
+OLD_JAVA_LACKS = {"alter_offsets", "max_timestamp"}
 
 KCAT = Client(
     "kcat",
@@ -91,14 +91,8 @@ CLIENTS = [
         "aiokafka",
         "aiokafka_client.py",
         {
-            "alter_config",
-            "alter_offsets",
-            "delete_offsets",
-            "delete_group",
-            "max_timestamp",
-            "describe_members",
-            "record_errors",
-            "large_requests",
+            *("alter_config", "alter_offsets", "delete_offsets", "delete_group", "max_timestamp"),
+            *("describe_members", "record_errors", "large_requests"),
         },
     ),
     _java("java-2.4.1", BUILD / "kafka-2.4.1", "classes-2.4.1", "InteropClient", OLD_JAVA_LACKS),
@@ -110,14 +104,8 @@ CLIENTS = [
         _built("kafkajs", [("node", BUILD / "node/node_modules/kafkajs")]),
         frozenset(
             {
-                "max_timestamp",
-                "delete_offsets",
-                "instance",
-                "header_order",
-                "null_headers",
-                "offset_reset",
-                "offsets",
-                "offset_reset",
+                *("max_timestamp", "delete_offsets", "instance", "header_order", "null_headers"),
+                *("offset_reset", "roundrobin", "incremental_configs"),
             }
         ),
         {"NODE_PATH": str(BUILD / "node/node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},

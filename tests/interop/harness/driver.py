@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import selectors
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -50,6 +51,7 @@ class Driver:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **(env or {})},
+                start_new_session=True,
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -87,14 +89,15 @@ class Driver:
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
         self._selector.close()
         self._output.close()
 
     def kill(self) -> None:
-        """End the program at once, as a crash would: its consumers do not leave their groups."""
-        self._process.kill()
+        """End the program and what it started at once, as a crash would: its consumers do not leave their groups."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self.stop()
 
     def _answer_of(self, op: str, timeout_s: float) -> dict[str, Any]:

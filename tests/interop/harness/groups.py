@@ -38,9 +38,14 @@ def settle(members: list[Member], partitions: int, *, each: list[int] | None = N
         if len(set(whole)) == len(whole) == partitions and sorted(map(len, shares)) == sizes:
             return shares
         if time.monotonic() > deadline:
-            told = ", ".join(f"{driver.name}: {share}" for (driver, _), share in zip(members, shares, strict=True))
+            parts = [f"{driver.name}: {short(share)}" for (driver, _), share in zip(members, shares, strict=True)]
+            told = "; ".join(parts)
             raise AssertionError(f"the group did not settle within {SETTLE_TIMEOUT_S:g} s: {told}")
         time.sleep(0.05)
+
+
+def short(share: list[tuple[str, int]]) -> str:
+    return f"{len({topic for topic, _ in share})} topics, partitions {[number for _, number in share]}"
 
 
 def leave(member: Member) -> None:

@@ -29,7 +29,7 @@ class Client:
     @property
     def _admin(self) -> KafkaAdminClient:
         if self._the_admin is None:
-            self._the_admin = KafkaAdminClient(**self._base)
+            self._the_admin = KafkaAdminClient(bootstrap_servers=self._base["bootstrap_servers"])
         return self._the_admin
 
     # Producing
@@ -102,7 +102,9 @@ class Client:
                 self._seek(consumer, TopicPartition(topic, partition), at)
         else:
             consumer.subscribe(topics)
-        pump = Pump(lambda: self._poll(consumer), consumer.close)
+        # A group join that outlasts one poll can leave kafka-python 3.0.12 without its assignment for good.
+        poll_ms = 50 if assign is not None else 500
+        pump = Pump(lambda: self._poll(consumer, poll_ms), consumer.close)
         self._consumers[id] = (consumer, pump)
         pump.start()
         return {}
@@ -119,10 +121,10 @@ class Client:
             consumer.seek(place, ask([place])[place])
 
     @staticmethod
-    def _poll(consumer: KafkaConsumer) -> list[Json]:
+    def _poll(consumer: KafkaConsumer, poll_ms: int) -> list[Json]:
         return [
             record_json(each.topic, each.partition, each.offset, each.timestamp, each.key, each.value, each.headers)
-            for records in consumer.poll(timeout_ms=50).values()
+            for records in consumer.poll(timeout_ms=poll_ms).values()
             for each in records
         ]
 
@@ -130,8 +132,8 @@ class Client:
         return {"records": self._consumers[id][1].take(count, timeout_ms)}
 
     def assignment(self, id: str) -> Json:
-        consumer, pump = self._consumers[id]
-        return {"partitions": [[each.topic, each.partition] for each in pump.call(consumer.assignment)]}
+        consumer, _ = self._consumers[id]
+        return {"partitions": [[each.topic, each.partition] for each in consumer.assignment()]}
 
     def pause(self, id: str, partitions: list[list[Any]]) -> Json:
         consumer, pump = self._consumers[id]
