@@ -34,8 +34,8 @@ def handle(broker: "Broker", request: ElectLeadersRequest, context: RequestConte
         results = dict.fromkeys(wanted or (), error)
         topics = topics if wanted is not None else []
     by_topic: dict[str, list[PartitionResult]] = {name: [] for name in topics}
-    for (name, index), failure in results.items():
-        by_topic.setdefault(name, []).append(_result(index, failure))
+    for name, index in results if wanted is None else wanted:
+        by_topic.setdefault(name, []).append(_result(index, results[name, index]))
     return ElectLeadersResponse(
         error_code=error_code,
         replica_election_results=[
