@@ -45,3 +45,4 @@ clean:  ## Remove what was built and installed, and the demo's data
 -include tests/conformance/conformance.mk
 -include tests/faults/faults.mk
 -include tests/interop/interop.mk
+-include tests/fuzz/fuzz.mk
