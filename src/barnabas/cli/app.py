@@ -9,7 +9,7 @@ with this module, and the standard library adds nothing to what a test environme
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, Union, get_args, get_origin
@@ -291,9 +291,49 @@ def _parse(runnable: Runnable, prog: str, arguments: list[str]) -> dict[str, Any
         raise HelpWanted(parser.format_help().rstrip(), 0)
     if not arguments and any(p.required for p in runnable.parameters()):
         raise HelpWanted(parser.format_help().rstrip(), 2)
-    values = vars(parser.parse_intermixed_args(arguments))
+    values = vars(parser.parse_args(_in_order(runnable, arguments)))
     del values["help"]
     return values
+
+
+def _in_order(runnable: Runnable, arguments: Sequence[str]) -> list[str]:
+    """Options first, each with its value in one word, then `--` and the positional arguments.
+
+    So arguments may stand between options and values may begin with a dash (`--to-datetime -1h`), neither of which
+    argparse gets right by itself.
+    """
+    parameters = runnable.parameters()
+    known = {flag for parameter in parameters for flag in parameter.flags} | {"-h", "--help", "--"}
+    takes_value = {flag: p.flags[0] for p in parameters for flag in p.flags if p.kind is not bool}
+    options: list[str] = []
+    positionals: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word == "--":
+            positionals += words
+        elif not word.startswith("-") or word == "-":
+            positionals.append(word)
+        elif (flag := _awaits_value(word, takes_value)) is None:
+            options.append(word)
+        else:
+            if word != flag and len(word) > 2 and not word.startswith("--"):
+                options.append(word[:-1])  # -ec 3 is -e -c 3
+            value = next(words, None)
+            if value is None or value.split("=")[0] in known:
+                options += [takes_value[flag], *([] if value is None else [value])]  # argparse says what is missing
+            else:
+                options.append(f"{takes_value[flag]}={value}")
+    return [*options, "--", *positionals] if positionals else options
+
+
+def _awaits_value(word: str, takes_value: Container[str]) -> str | None:
+    """The flag whose value is the next word: the word itself, or the last letter of a cluster of short ones."""
+    if word.startswith("--"):
+        return word if word in takes_value else None
+    for index, letter in enumerate(word[1:], 2):
+        if f"-{letter}" in takes_value:
+            return f"-{letter}" if index == len(word) else None
+    return None
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:
