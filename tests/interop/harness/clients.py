@@ -105,7 +105,7 @@ CLIENTS = [
         frozenset(
             {
                 *("max_timestamp", "delete_offsets", "instance", "header_order", "null_headers"),
-                *("offset_reset", "roundrobin", "incremental_configs"),
+                *("offset_reset", "roundrobin", "incremental_configs", "delete_records"),
             }
         ),
         {"NODE_PATH": str(BUILD / "node/node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},

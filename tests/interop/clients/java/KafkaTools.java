@@ -11,6 +11,8 @@ import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.Queue;
+import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -26,6 +28,12 @@ public class KafkaTools {
     static final ObjectMapper JSON = new ObjectMapper();
     static final int WAIT_S = 50;
 
+    /** The status of a tool's first exit: some catch what ends them and exit once more. */
+    static volatile Integer exited;
+
+    /** What a tool wants done when its process ends. */
+    static final Queue<Runnable> hooks = new ConcurrentLinkedQueue<>();
+
     static class Exited extends Error {
         final int status;
 
@@ -40,11 +48,11 @@ public class KafkaTools {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Exit.Procedure exit = (status, message) -> {
             if (message != null) System.err.println(message);
-            throw new Exited(status);
+            throw new Exited(exited == null ? (exited = status) : exited);
         };
         Exit.setExitProcedure(exit);
         Exit.setHaltProcedure(exit);
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         out.println("{\"ok\": {\"version\": \"" + org.apache.kafka.common.utils.AppInfoParser.getVersion() + "\"}}");
         ExecutorService worker = Executors.newCachedThreadPool(KafkaTools::daemon);
         for (String line = in.readLine(); line != null; line = in.readLine())
@@ -69,7 +77,11 @@ public class KafkaTools {
         System.setIn(new ByteArrayInputStream(command.get("stdin").asText().getBytes(StandardCharsets.UTF_8)));
         ObjectNode answer = JSON.createObjectNode();
         try {
-            Future<Integer> status = worker.submit(() -> call(command));
+            Future<Integer> status = worker.submit(() -> {
+                int result = call(command);
+                for (Runnable hook = hooks.poll(); hook != null; hook = hooks.poll()) hook.run();
+                return result;
+            });
             answer.put("exit", status.get(WAIT_S, TimeUnit.SECONDS));
         } catch (TimeoutException error) {
             return JSON.createObjectNode().put("error", "Timeout")
@@ -87,6 +99,7 @@ public class KafkaTools {
 
     static int call(JsonNode command) throws Exception {
         String[] arguments = JSON.convertValue(command.get("arguments"), String[].class);
+        exited = null;
         try {
             Class.forName(command.get("tool").asText()).getMethod("main", String[].class).invoke(null, (Object) arguments);
             return 0;

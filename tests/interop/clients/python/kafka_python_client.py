@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from typing import Any
 
 import kafka
+import kafka.errors
 from common import Json, Pump, record_json, serve, unpack, unpack_headers
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, OffsetSpec
@@ -202,7 +204,8 @@ class Client:
     def alter_config(self, topic: str, set: dict[str, str], delete: list[str]) -> Json:
         changes = {name: (AlterConfigOp.SET, value) for name, value in set.items()}
         changes |= {name: (AlterConfigOp.DELETE, None) for name in delete}
-        self._admin.alter_configs([ConfigResource("topic", topic, changes)], incremental=True)
+        outcome = self._admin.alter_configs([ConfigResource("topic", topic, changes)], incremental=True)
+        _raise_named(outcome["topic"][topic])
         return {}
 
     def groups(self) -> Json:
@@ -217,7 +220,7 @@ class Client:
         return {"state": found["group_state"], "assignor": found["protocol_data"], "members": sorted(members)}
 
     def delete_group(self, group: str) -> Json:
-        _raise_first(self._admin.delete_groups([group]).values())
+        _raise_named(self._admin.delete_groups([group])[group])
         return {}
 
     def delete_offsets(self, group: str, topic: str, partitions: list[int]) -> Json:
@@ -241,6 +244,14 @@ def _raise_first(outcomes: Any) -> None:
             raise outcome()
         if isinstance(outcome, BaseException) and getattr(outcome, "errno", 0):
             raise outcome
+
+
+def _raise_named(outcome: str) -> None:
+    """For results that are told as text: `OK`, `NoError`, or an error's name, possibly after its code."""
+    name = re.sub(r"^\[Error \d+\] ", "", str(outcome)).split(":")[0]
+    error = getattr(kafka.errors, name, None)
+    if isinstance(error, type) and getattr(error, "errno", 0):
+        raise error(outcome)
 
 
 def error_code(error: BaseException) -> int | None:
