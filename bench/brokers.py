@@ -20,6 +20,7 @@ from bench import peers
 
 CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 HOST = "127.0.0.1"
+SAME_AS_KAFKA = "--set num.partitions=4"  # as in the properties that Apache Kafka runs with
 KNOWN = ("kafka", "kfake", "barnabas")
 
 
@@ -160,7 +161,7 @@ def make_broker(spec: str, root: Path) -> BrokerProcess:
     if name == "kfake":
         return BrokerProcess(name, f"{peers.kfake()} {{port}}", port, root / name, durable=False)
     if name == "barnabas":
-        command = f"{shlex.quote(sys.executable)} -m barnabas serve --data-dir data --listen {{address}}"
+        command = f"{shlex.quote(sys.executable)} -m barnabas serve --data-dir data --listen {{address}} {SAME_AS_KAFKA}"
         return BrokerProcess(name, command, port, root / name)
     raise peers.PeerUnavailable(f"broker {name!r} is not known: use {', '.join(KNOWN)} or NAME=COMMAND with {{port}}")
 
