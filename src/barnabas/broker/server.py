@@ -10,12 +10,14 @@ import gc
 import logging
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
@@ -78,6 +80,7 @@ class Broker:
             for sock, _ in listeners:
                 undo.callback(sock.close)
             self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
+            self._addresses = AdvertisedAddresses(config, self.endpoints)
             self._make_data_directories()
             self.registry = EmbeddedRegistry(Path(config.data_dirs[0]) / "registry.db", self.clock)
             undo.callback(self.registry.close)
@@ -111,6 +114,9 @@ class Broker:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
         self._schedule()
+        if advertised_names(config):
+            # The DNS may take its time: nobody waits for the answer, not even a stop.
+            threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
 
     def stop(self) -> None:
         """Close connections and logs; everything acknowledged is on its way to the disk or there."""
@@ -243,23 +249,15 @@ class Broker:
     def _advertised_endpoints(self) -> tuple[Endpoint, ...]:
         return self.config.advertised_endpoints or self.endpoints
 
-    def advertised_brokers(self, connection: Connection) -> list[tuple[int, str, int, str | None]]:
-        """(node id, host, port, rack) of the live brokers, for a client that came over this connection.
+    def advertised_brokers(self, connection: Connection) -> list[NamedBroker]:
+        """(node id, host, port, rack) of the live brokers, for a client that came over this connection."""
+        return self._addresses.brokers(self.image, connection)
 
-        Unless advertised.listeners says otherwise, ours is the address that the connection arrived on: it worked once.
-        """
-        found = []
-        for broker in self.image.brokers.values():
-            host, port = "", 0
-            if broker.node_id == self.node_id and not self.config.advertised_endpoints:
-                host, port = connection.local_host, connection.local_port
-            else:
-                for endpoint in broker.endpoints:
-                    if endpoint.name == connection.listener_name:
-                        host, port = endpoint.host, endpoint.port
-            if host:
-                found.append((broker.node_id, host, port, broker.rack))
-        return found
+    def _check_advertised_names(self) -> None:
+        for setting, host in advertised_names(self.config):
+            problem = problem_with(setting, host)
+            if problem is not None:
+                self.log.warning("%s", problem)
 
 
 def _run_all(tasks: Iterable[FlushTask]) -> None:

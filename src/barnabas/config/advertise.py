@@ -37,6 +37,11 @@ class AdvertiseRules:
             else:
                 self._networks.append(_parse(rule))
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names that the rules tell."""
+        return tuple(dict.fromkeys(host for _, host, _ in self._networks))
+
     def address(self, endpoint: Endpoint, client_host: str, local_host: str, local_port: int) -> tuple[str, int]:
         """The host and port to tell a client at `client_host`, whose connection to `endpoint` arrived at
         (`local_host`, `local_port`)."""

@@ -1,0 +1,91 @@
+"""What clients are told of where brokers are: `advertised.listeners`, or `advertise` with the connection's own address.
+
+An advertised name that does not lead back to this machine is the commonest reason why a client connects once and then
+never again. Nobody but the network knows for sure (a port may be forwarded), so it is one warning at the start.
+"""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from barnabas.config.advertise import AdvertiseRules, container_gateway
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.endpoints import Endpoint
+from barnabas.metadata.image import MetadataImage
+from barnabas.network.connection import Connection
+
+__all__ = ["AdvertisedAddresses", "NamedBroker", "advertised_names", "problem_with"]
+
+NamedBroker = tuple[int, str, int, str | None]
+"""(node id, host, port, rack)."""
+
+
+class AdvertisedAddresses:
+    """Made once, when the listeners are open: `endpoints` are those of this broker, with their real ports."""
+
+    __slots__ = ("_by_listener", "_fixed", "_node_id", "_rules")
+
+    def __init__(
+        self, config: BrokerConfig, endpoints: tuple[Endpoint, ...], gateway: Callable[[], str | None] | None = None
+    ) -> None:
+        self._node_id = config.node_id
+        self._fixed = bool(config.advertised_endpoints)
+        self._by_listener: Final = {endpoint.name: endpoint for endpoint in endpoints}
+        self._rules = AdvertiseRules(config.advertise, (gateway or container_gateway)())
+
+    def brokers(self, image: MetadataImage, connection: Connection) -> list[NamedBroker]:
+        """The live brokers, for a client that came over this connection. Those without an address on the connection's
+        listener are left out: the client could not reach them."""
+        found: list[NamedBroker] = []
+        for broker in image.brokers.values():
+            if broker.node_id == self._node_id and not self._fixed:
+                host, port = self._rules.address(
+                    self._by_listener[connection.listener_name],
+                    connection.peer_host,
+                    connection.local_host,
+                    connection.local_port,
+                )
+                found.append((broker.node_id, host, port, broker.rack))
+                continue
+            found += [
+                (broker.node_id, endpoint.host, endpoint.port, broker.rack)
+                for endpoint in broker.endpoints
+                if endpoint.name == connection.listener_name
+            ]
+        return found
+
+
+def advertised_names(config: BrokerConfig) -> list[tuple[str, str]]:
+    """(setting, host) of every name that this configuration tells clients."""
+    if config.advertised_endpoints:
+        return [("advertised.listeners", endpoint.host) for endpoint in config.advertised_endpoints]
+    return [("advertise", host) for host in AdvertiseRules(config.advertise).hosts]
+
+
+def problem_with(setting: str, host: str) -> str | None:
+    """The warning, in one line, if clients that are told this name may not come back here. Blocks: it asks the DNS."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return (
+            f"{setting}: clients are told {host}, which cannot be resolved here; "
+            "make sure that they can, or advertise another name"
+        )
+    addresses = sorted({str(entry[4][0]) for entry in found})
+    if any(_is_ours(address) for address in addresses):
+        return None
+    return (
+        f"{setting}: clients are told {host}, which is {', '.join(addresses)}: no address of this machine; "
+        "they come back here only if that address forwards to this one"
+    )
+
+
+def _is_ours(address: str) -> bool:
+    """The kernel binds sockets to addresses of this machine only; no packet is sent."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError as error:
+            return error.errno != errno.EADDRNOTAVAIL
+    return True

@@ -1,0 +1,76 @@
+"""What clients are told of where the broker is, over real connections from several addresses of this machine."""
+
+import logging
+import socket
+
+import pytest
+
+from barnabas.broker.addresses import problem_with
+from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.testing import Broker
+from broker.wire import Wire
+
+
+def told(broker: Broker, at: str, *, from_address: str | None = None) -> tuple[str, int]:
+    """What a client hears that connects to the broker at one of its addresses."""
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    with Wire((at, port)) as wire:
+        if from_address is not None:
+            wire.socket.close()
+            wire.socket = socket.create_connection((at, port), 10, (from_address, 0))
+        (node,) = wire.ask(MetadataRequest(topics=[]), 12).brokers
+        (same,) = wire.ask(DescribeClusterRequest(), 1).brokers
+        assert (same.host, same.port) == (node.host, node.port)
+        coordinator = wire.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+        assert (coordinator.host, coordinator.port) == (node.host, node.port)
+        return node.host, node.port
+
+
+def port_of(broker: Broker) -> int:
+    return int(broker.bootstrap_servers.rpartition(":")[2])
+
+
+def test_a_client_is_told_the_address_that_its_connection_arrived_on() -> None:
+    with Broker(host="0.0.0.0") as broker:
+        for address in ("127.0.0.1", "127.0.0.2", "127.1.2.3"):
+            assert told(broker, address) == (address, port_of(broker))
+
+
+def test_clients_of_a_network_are_told_what_their_rule_says() -> None:
+    settings = {"advertise": "127.0.0.8/30=outside.example:19092,127.0.0.16/32=inside.example,auto"}
+    with Broker(host="0.0.0.0", settings=settings) as broker:
+        assert told(broker, "127.0.0.1", from_address="127.0.0.9") == ("outside.example", 19092)
+        assert told(broker, "127.0.0.1", from_address="127.0.0.16") == ("inside.example", port_of(broker))
+        assert told(broker, "127.0.0.1", from_address="127.0.0.20") == ("127.0.0.1", port_of(broker))
+
+
+def test_advertised_listeners_come_before_the_rules() -> None:
+    settings = {"advertised.listeners": "PLAINTEXT://kafka.example:7777", "advertise": "127.0.0.0/8=other"}
+    with Broker(settings=settings) as broker:
+        assert told(broker, "127.0.0.1") == ("kafka.example", 7777)
+
+
+def test_names_that_lead_back_here_are_no_problem() -> None:
+    assert problem_with("advertise", "localhost") is None
+    assert problem_with("advertise", "127.0.0.1") is None
+
+
+@pytest.mark.parametrize(
+    ("host", "reason"), [("203.0.113.7", "no address of this machine"), ("no.such.host.invalid", "cannot be resolved")]
+)
+def test_a_name_that_does_not_lead_back_here_is_one_line(host: str, reason: str) -> None:
+    problem = problem_with("advertised.listeners", host)
+    assert problem is not None
+    assert problem.startswith(f"advertised.listeners: clients are told {host}")
+    assert reason in problem
+    assert "\n" not in problem
+
+
+def test_the_broker_warns_once_at_its_start(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"advertised.listeners": "PLAINTEXT://203.0.113.7:9092"}
+    with caplog.at_level(logging.WARNING), Broker(settings=settings) as broker:
+        broker.wait_for(lambda: caplog.messages, what="the warning")
+        assert [message for message in caplog.messages if "203.0.113.7" in message] == caplog.messages
+    assert len(caplog.messages) == 1
