@@ -1,0 +1,94 @@
+"""Play `group_script.py` against a real broker and write its answers to `kafka_group_answers.txt`.
+
+    python tests/coordinator/ask_kafka_groups.py 127.0.0.1:9092
+
+The broker must be empty and run with group.initial.rebalance.delay.ms=0, group.max.size=3 and
+offset.metadata.max.bytes=100. What stands in the file is from Apache Kafka 4.3.1.
+"""
+
+import socket
+import sys
+import time
+from pathlib import Path
+from struct import pack, unpack
+from typing import Any
+from uuid import UUID
+
+import group_script
+
+from barnabas.protocol.apis import ApiKey, message_classes, request_header_version, response_header_version
+from barnabas.protocol.codec import decode, encode
+
+ANSWERS = Path(__file__).with_name("kafka_group_answers.txt")
+
+
+class WireConnection:
+    def __init__(self, host: str, port: int, client_id: str) -> None:
+        self._socket = socket.create_connection((host, port), timeout=30)
+        self._client_id = client_id.encode()
+        self._correlation_id = 0
+        self._last = (ApiKey.API_VERSIONS, 0)
+
+    def send(self, api: ApiKey, version: int, fields: dict[str, Any]) -> None:
+        self._correlation_id += 1
+        self._last = (api, version)
+        header = pack(">hhih", api, version, self._correlation_id, len(self._client_id)) + self._client_id
+        tags = b"\0" if request_header_version(api, version) == 2 else b""
+        frame = header + tags + encode(message_classes(api)[0](**fields), version)
+        self._socket.sendall(pack(">i", len(frame)) + frame)
+
+    def receive(self) -> Any:
+        api, version = self._last
+        (size,) = unpack(">i", self._exactly(4))
+        start = 5 if response_header_version(api, version) == 1 else 4
+        return decode(message_classes(api)[1], version, self._exactly(size), start)[0]
+
+    def _exactly(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            more = self._socket.recv(size - len(data))
+            if not more:
+                raise EOFError("the broker closed the connection")
+            data += more
+        return data
+
+
+class WireWorld:
+    sleep = staticmethod(time.sleep)
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._admin = self.connect("admin")
+        for topic in ("orders", "other"):
+            wanted = group_script.struct(
+                "create_topics", "CreatableTopic", name=topic, num_partitions=4, replication_factor=1
+            )
+            self._admin.send(ApiKey.CREATE_TOPICS, 5, {"topics": [wanted], "timeout_ms": 5000})
+            self._admin.receive()
+        while True:
+            self._admin.send(*group_script.find(4))
+            if self._admin.receive().coordinators[0].error_code == 0:
+                break
+            time.sleep(0.2)
+        time.sleep(2)
+
+    def connect(self, client_id: str) -> WireConnection:
+        return WireConnection(*self._address, client_id)
+
+    def topic_id(self, topic: str) -> UUID:
+        wanted = group_script.struct("metadata", "MetadataRequestTopic", name=topic)
+        self._admin.send(ApiKey.METADATA, 12, {"topics": [wanted]})
+        found: UUID = self._admin.receive().topics[0].topic_id
+        return found
+
+
+def main() -> None:
+    host, port = sys.argv[1].split(":")
+    player = group_script.Player(WireWorld(host, int(port)))
+    for story in group_script.STORIES:
+        player.play(story)
+    ANSWERS.write_text("".join(f"{label}\t{text}\n" for label, text in player.notes))
+
+
+if __name__ == "__main__":
+    main()

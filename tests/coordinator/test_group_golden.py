@@ -1,0 +1,104 @@
+"""The script of `group_script.py` against the handlers, step by step compared with what Apache Kafka 4.3.1 answered."""
+
+import asyncio
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from group_rig import Rig
+from group_script import GROUP_MAX_SIZE, OFFSET_METADATA_MAX_BYTES, STORIES, Player
+
+from barnabas.protocol.apis import ApiKey, message_classes
+from barnabas.protocol.codec import decode, encode
+
+ANSWERS = Path(__file__).with_name("kafka_group_answers.txt")
+
+DIFFERENT_ON_PURPOSE = {
+    "finding: unknown kind v3": "the message names the key type",
+    "finding: unknown kind v4": "the message names the key type",
+    "refused_at_birth: describe": "a refused member leaves no group behind",
+}
+
+
+class HandlerConnection:
+    def __init__(self, world: "HandlerWorld", client_id: str) -> None:
+        self._world = world
+        self._client_id = client_id
+        self._answer: Any = None
+        self._last = (ApiKey.API_VERSIONS, 0)
+
+    def send(self, api: ApiKey, version: int, fields: dict[str, Any]) -> None:
+        request_class = message_classes(api)[0]
+        request, _ = decode(request_class, version, encode(request_class(**fields), version))
+        connection = SimpleNamespace(peer_host="127.0.0.1")
+        context = SimpleNamespace(api_key=api, api_version=version, client_id=self._client_id, connection=connection)
+        self._last = (api, version)
+        handler = import_module(f"barnabas.broker.handlers.{api.name.lower()}")
+        self._answer = handler.handle(self._world.broker, request, context)
+
+    def receive(self) -> Any:
+        answer = self._answer
+        if isinstance(answer, asyncio.Future):
+            for _ in range(300):
+                if answer.done():
+                    break
+                self._world.sleep(0.1)
+            answer = answer.result()
+        api, version = self._last
+        return decode(message_classes(api)[1], version, encode(answer, version))[0]
+
+
+class HandlerWorld:
+    def __init__(self) -> None:
+        self.rig = Rig(partitions=50, max_size=GROUP_MAX_SIZE, offset_metadata_max_bytes=OFFSET_METADATA_MAX_BYTES)
+        self.rig.groups._new_id = lambda: str(uuid4())
+        self.loop = asyncio.new_event_loop()
+        topics = {
+            name: SimpleNamespace(name=name, topic_id=uuid4(), partitions=[None] * 4) for name in ("orders", "other")
+        }
+        ids = {topic.topic_id: topic for topic in topics.values()}
+        offsets = SimpleNamespace(partitions=[SimpleNamespace(leader=1)] * 50)
+        self.broker: Any = SimpleNamespace(
+            groups=self.rig.groups,
+            loop=self.loop,
+            image=SimpleNamespace(topics=topics, topic_by_id=ids.get),
+            controller=SimpleNamespace(ensure_consumer_offsets=lambda: offsets),
+            advertised_brokers=lambda connection: [(1, "127.0.0.1", 9092, None)],
+        )
+
+    def connect(self, client_id: str) -> HandlerConnection:
+        return HandlerConnection(self, client_id)
+
+    def sleep(self, seconds: float) -> None:
+        self.rig.advance(seconds)
+
+    def topic_id(self, topic: str) -> UUID:
+        found: UUID = self.broker.image.topics[topic].topic_id
+        return found
+
+
+@pytest.fixture
+def world() -> Iterator[HandlerWorld]:
+    world = HandlerWorld()
+    yield world
+    world.loop.close()
+
+
+def test_every_answer_is_kafkas(world: HandlerWorld) -> None:
+    player = Player(world)
+    for story in STORIES:
+        player.play(story)
+    recorded = [line.split("\t", 1) for line in ANSWERS.read_text().splitlines()]
+    assert [label for label, _ in player.notes] == [label for label, _ in recorded]
+    different = {
+        label: f"\n  Kafka: {kafka}\n  ours:  {ours}"
+        for (label, ours), (_, kafka) in zip(player.notes, recorded, strict=True)
+        if ours != kafka
+    }
+    unexpected = "".join(f"\n{label}{text}" for label, text in different.items() if label not in DIFFERENT_ON_PURPOSE)
+    assert not unexpected, unexpected
+    assert set(different) == set(DIFFERENT_ON_PURPOSE), "a difference that is gone needs no reason"
