@@ -10,19 +10,24 @@ ANONYMOUS = "User:ANONYMOUS"
 class RequestContext:
     """One request's circumstances."""
 
-    __slots__ = ("api_key", "api_version", "client_id", "connection", "correlation_id", "principal", "reply")
+    __slots__ = ("_client_id", "api_key", "api_version", "connection", "correlation_id", "principal", "reply")
 
     def __init__(
-        self, api_key: int, api_version: int, correlation_id: int, client_id: str | None, connection: Connection
+        self, api_key: int, api_version: int, correlation_id: int, client_id: bytes | None, connection: Connection
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
-        self.client_id = client_id
+        self._client_id = client_id
         self.connection = connection
         self.principal = ANONYMOUS
         self.reply: PendingReply | None = None
         """The request's place in the order of replies, once it has one."""
+
+    @property
+    def client_id(self) -> str | None:
+        """What the client calls itself. Decoded when somebody asks: the hot requests never do."""
+        return None if self._client_id is None else str(self._client_id, "utf-8", "replace")
 
     def pending_reply(self) -> PendingReply:
         """The place in the order of replies for an answer that comes later; the handler returns it."""

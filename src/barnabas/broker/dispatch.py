@@ -51,6 +51,8 @@ class Dispatcher:
         self._broker = broker
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._frame_handlers: dict[int, FrameHandler] = {}
+        self._flexible: dict[tuple[int, int], bool] = {}
+        """By API key and version, of those that are served: whether the request header has tagged fields."""
         self.loop = broker.loop
         self.intercept: Interceptor | None = None
         """Set by the test kit: sees every request first, and may answer, delay or cut it."""
@@ -98,24 +100,34 @@ class Dispatcher:
             position += client_id_size
             if position > len(frame):
                 raise MalformedMessage("the client id runs past the end of the frame")
-            client_id = str(frame[10:position], "utf-8", "replace")
+            client_id = bytes(frame[10:position])
         context = RequestContext(api_key, version, correlation_id, client_id, connection)
-        served = SERVED.get(api_key)
-        if served is None:
-            raise UnsupportedRequest(f"API key {api_key} is not served")
-        if not served.first <= version <= served.last:
-            if api_key == ApiKey.API_VERSIONS:
-                # The client speaks a newer version than we: the v0 answer tells it ours (KIP-511).
+        flexible = self._flexible.get((api_key, version))
+        if flexible is None:
+            flexible = self._check_served(api_key, version)
+            if flexible is None:
                 return context, len(frame)
-            raise UnsupportedRequest(
-                f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are"
-            )
-        if is_flexible(api_key, version):
+            self._flexible[api_key, version] = flexible
+        if flexible:
             try:
                 position = skip_tags(frame, position)  # type: ignore[arg-type]
             except IndexError:
                 raise MalformedMessage("the header's tagged fields run past the end of the frame") from None
         return context, position
+
+    def _check_served(self, api_key: int, version: int) -> bool | None:
+        """Whether the header has tagged fields; None for ApiVersions in a version that is not served.
+
+        A client that speaks a newer version than we learns ours from the v0 answer to it (KIP-511).
+        """
+        served = SERVED.get(api_key)
+        if served is None:
+            raise UnsupportedRequest(f"API key {api_key} is not served")
+        if served.first <= version <= served.last:
+            return is_flexible(api_key, version)
+        if api_key == ApiKey.API_VERSIONS:
+            return None
+        raise UnsupportedRequest(f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are")
 
     def _reply(self, context: RequestContext, answer: Any) -> Parts | PendingReply:
         if isinstance(answer, Response):

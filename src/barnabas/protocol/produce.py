@@ -11,7 +11,14 @@ from uuid import UUID
 
 from barnabas.protocol.codec import MalformedMessage, read_uvarint, uvarint
 
-__all__ = ["PartitionResult", "ProduceRequest", "ProducedTopic", "encode_produce_response", "read_produce_request"]
+__all__ = [
+    "PartitionResult",
+    "ProduceRequest",
+    "ProducedTopic",
+    "SinglePartition",
+    "encode_produce_response",
+    "read_produce_request",
+]
 
 FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13
@@ -63,6 +70,86 @@ def read_produce_request(frame: memoryview, position: int, version: int) -> Prod
         return _read_legacy(frame, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"ProduceRequest v{version}: {error}") from None
+
+
+class SinglePartition:
+    """What the requests of one producer for one partition have in common: all but the records.
+
+    Most requests of a producer that sends at once, not in bulk, carry one partition, and the bytes in front of the
+    records are the same each time. They are read once and found again by themselves; so is the response around them.
+    """
+
+    __slots__ = ("_head", "_size", "_tail", "acks", "partition", "timeout_ms", "topic")
+
+    def __init__(self, request: ProduceRequest, version: int) -> None:
+        self.topic = request.topics[0]
+        self.partition = self.topic.partitions[0][0]
+        self.acks = request.acks
+        self.timeout_ms = request.timeout_ms
+        whole = encode_produce_response([(self.topic, [PartitionResult(self.partition)])], version)
+        header = b"\0" if version >= FLEXIBLE_FROM else b""
+        at = whole.index(_RESULT_V5.pack(self.partition, 0, -1, -1, -1))
+        self._head = header + whole[:at]
+        self._tail = whole[at + _RESULT_V5.size :]
+        self._size = len(header) + len(whole) + 4
+
+    def response(self, correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        """The whole frame of a success."""
+        result = _RESULT_V5.pack(self.partition, 0, base_offset, log_append_time_ms, log_start_offset)
+        return b"".join((_INDEX_SIZE.pack(self._size, correlation_id), self._head, result, self._tail))
+
+
+_SINGLES_MAX: Final = 4096
+_SINGLE_KEY_MAX: Final = 300
+_singles: Final[dict[tuple[int, bytes], SinglePartition | None]] = {}
+"""By version and the bytes in front of the records' size; None for what is not to be handled this way."""
+
+
+def read_single_partition(frame: memoryview, position: int, version: int) -> tuple[SinglePartition, memoryview] | None:
+    """The request as one partition and its records, None if it is anything else: `read_produce_request` reads that.
+
+    Raises MalformedMessage.
+    """
+    try:
+        if version >= FLEXIBLE_FROM:
+            # null transactional id, acks, timeout, one topic: its id, or a name shorter than 127 bytes
+            name_end = position + (24 if version >= TOPIC_IDS_FROM else 8 + frame[position + 8])
+            records_at = name_end + 5
+            size, start = read_uvarint(frame, records_at)  # type: ignore[arg-type]
+            size -= 1
+            end = len(frame) - 3
+        elif version >= _LOG_START_OFFSET_FROM:
+            records_at = position + 22 + (frame[position + 12] << 8 | frame[position + 13])
+            start = records_at + 4
+            size = int.from_bytes(frame[records_at:start], "big")
+            end = len(frame)
+        else:
+            return None
+        if size < 0 or start + size != end or records_at - position > _SINGLE_KEY_MAX:
+            return None
+        key = (version, bytes(frame[position:records_at]))
+        single = _singles[key]
+    except KeyError:
+        single = _remember_single(frame, position, key, version)
+    except (IndexError, MalformedMessage):
+        return None
+    return None if single is None else (single, frame[start:end])
+
+
+def _remember_single(frame: memoryview, position: int, key: tuple[int, bytes], version: int) -> SinglePartition | None:
+    request = read_produce_request(frame, position, version)
+    single = None
+    topics = request.topics
+    # Tagged fields at the end would have other lengths than the three empty sections that were taken for granted.
+    plain = version < FLEXIBLE_FROM or bytes(frame[-3:]) == b"\0\0\0"
+    plain = plain and request.transactional_id is None and request.acks in (1, -1)
+    if plain and len(topics) == 1 and len(topics[0].partitions) == 1 and topics[0].partitions[0][1] is not None:
+        kept = topics[0]._replace(partitions=[(topics[0].partitions[0][0], None)])
+        single = SinglePartition(request._replace(topics=[kept]), version)
+    if len(_singles) >= _SINGLES_MAX:
+        _singles.clear()
+    _singles[key] = single
+    return single
 
 
 def _slice(frame: memoryview, position: int, size: int) -> memoryview:
@@ -139,6 +226,7 @@ def _read_flexible(frame: memoryview, p: int, version: int) -> ProduceRequest:
             p = skip_tags(buffer, p)
         p = skip_tags(buffer, p)
         topics.append(ProducedTopic(name, topic_id, partitions))
+    skip_tags(buffer, p)
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
 
 

@@ -24,8 +24,10 @@ from barnabas.protocol.produce import (
     PartitionResult,
     ProducedTopic,
     ProduceRequest,
+    SinglePartition,
     encode_produce_response,
     read_produce_request,
+    read_single_partition,
 )
 from barnabas.records.validation import record_errors_of, validate_produce
 from barnabas.replication.partition import Partition
@@ -41,6 +43,9 @@ Topics = list[tuple[ProducedTopic, list[PartitionResult]]]
 
 def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
     version = context.api_version
+    single = read_single_partition(frame, position, version)
+    if single is not None:
+        return _append_single(broker, single[0], single[1], context)
     request = read_produce_request(frame, position, version)
     if request.acks not in (-1, 0, 1):
         return _respond(context, _refuse_all(request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)")))
@@ -76,6 +81,36 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     if waiting:
         return DelayedProduce(broker, context, topics, waiting, request.timeout_ms).reply
     return _respond(context, topics)
+
+
+def _append_single(
+    broker: "Broker", single: SinglePartition, records: memoryview, context: RequestContext
+) -> Parts | PendingReply:
+    """The short way of what `handle_frame` does for any number of partitions."""
+    topic, index = single.topic, single.partition
+    name, topic_error = _name_of(broker, topic)
+    try:
+        if topic_error is not None:
+            raise topic_error
+        partition = broker.replica_manager.leader_of(name, index)
+        batch = validate_produce(
+            records,
+            partition.append_policy,
+            broker.clock.wall_ms(),
+            zstd_allowed=context.api_version >= _ZSTD_FROM,
+        )
+        info = partition.append_as_leader(batch, single.acks)
+    except KafkaError as error:
+        return _respond(context, [(topic, [_failed(index, error)])])
+    except Exception as error:
+        broker.log.exception("produce to %s-%d failed", name, index)
+        return _respond(context, [(topic, [_failed(index, UnknownServerError(repr(error)))])])
+    end_offset = info.last_offset + 1
+    if partition.log.high_watermark < end_offset and _must_wait(partition, single.acks):
+        result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+        waiting = [(partition, end_offset, 0, 0)]
+        return DelayedProduce(broker, context, [(topic, [result])], waiting, single.timeout_ms).reply
+    return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
 
 
 def _must_wait(partition: Partition, acks: int) -> bool:
