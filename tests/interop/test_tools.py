@@ -240,12 +240,6 @@ def test_performance_tools(tools: KafkaTools, topic: str) -> None:
     assert re.search(r", 5000, ", told.out)
 
 
-def test_verifiable_producer(tools: KafkaTools, topic: str) -> None:
-    told = tools.run("kafka-verifiable-producer", "--topic", topic, "--max-messages", "200", "--acks", "-1")
-    outcomes = [json.loads(line) for line in told.lines]
-    assert [each["offset"] for each in outcomes if each["name"] == "producer_send_success"] == list(range(200))
-
-
 def test_the_tools_are_here() -> None:
     """So that a run without them is seen to be one."""
     if reason := KAFKA_TOOLS.missing():

@@ -24,7 +24,6 @@ CLASSES = {
     "kafka-features": "org.apache.kafka.tools.FeatureCommand",
     "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
     "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
-    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
     "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
 }
 

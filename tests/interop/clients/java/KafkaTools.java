@@ -45,6 +45,8 @@ public class KafkaTools {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, true, "UTF-8");
+        // What a tool's threads still print when it has ended must not get among the answers.
+        System.setOut(System.err);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         Exit.Procedure exit = (status, message) -> {
             if (message != null) System.err.println(message);
