@@ -28,6 +28,8 @@ from .admin_rig import ask, create, running_broker, versions
 
 TOPIC, BROKER, LOGGER = ResourceType.TOPIC, ResourceType.BROKER, ResourceType.BROKER_LOGGER
 GROUP, METRICS = ResourceType.GROUP, ResourceType.CLIENT_METRICS
+Operations = list[tuple[str, int, str | None]]
+
 SET, DELETE, APPEND, SUBTRACT = ConfigOp.SET, ConfigOp.DELETE, ConfigOp.APPEND, ConfigOp.SUBTRACT
 
 
@@ -47,7 +49,7 @@ def describe(broker: Broker, *resources: tuple[int, str], keys: Any = None, vers
 
 
 def change(
-    broker: Broker, *resources: tuple[int, str, list[tuple[str, int, str | None]]], version: int = 1, **kw: bool
+    broker: Broker, *resources: tuple[int, str, Operations], version: int = 1, **kw: bool
 ) -> list[tuple[int, str | None]]:
     asked = [
         incremental.AlterConfigsResource(
@@ -145,12 +147,12 @@ def test_unknown_type_fails_the_whole_request(broker: Broker) -> None:
 @pytest.mark.parametrize("version", versions(ApiKey.INCREMENTAL_ALTER_CONFIGS))
 def test_single_settings_change(broker: Broker, version: int) -> None:
     log = broker.replica_manager.leader_of("a", 0).log
-    operations = [("segment.ms", SET, "9"), ("cleanup.policy", APPEND, "compact")]
-    assert change(broker, (TOPIC, "a", operations), version=version) == [(0, None)]  # type: ignore[list-item]
+    operations: Operations = [("segment.ms", SET, "9"), ("cleanup.policy", APPEND, "compact")]
+    assert change(broker, (TOPIC, "a", operations), version=version) == [(0, None)]
     assert (log.config.retention_ms, log.config.segment_ms) == (7, 9)
     assert log.config.cleanup_policy == {"delete", "compact"}
-    operations = [("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete")]  # type: ignore[list-item]
-    assert change(broker, (TOPIC, "a", operations), version=version) == [(0, None)]  # type: ignore[list-item]
+    operations = [("retention.ms", DELETE, None), ("cleanup.policy", SUBTRACT, "delete")]
+    assert change(broker, (TOPIC, "a", operations), version=version) == [(0, None)]
     assert log.config.retention_ms == broker.config.default_log_config.retention_ms
     assert log.config.cleanup_policy == {"compact"}
 
@@ -235,8 +237,8 @@ def test_levels_of_loggers(broker: Broker) -> None:
 def test_refused_levels(broker: Broker, resource: str, operation: tuple[str, int, str | None], code: int) -> None:
     before = logging.getLogger().level
     known = (logging.getLogger("barnabas.broker").name, SET, "DEBUG")
-    operations = [known, operation]
-    assert change(broker, (LOGGER, resource, operations))[0][0] == code  # type: ignore[arg-type]
+    operations: Operations = [known, operation]
+    assert change(broker, (LOGGER, resource, operations))[0][0] == code
     assert logging.getLogger().level == before
     assert logging.getLogger("barnabas.broker").level != logging.DEBUG
 
