@@ -637,8 +637,9 @@ class Log:
     def close(self, *, flush: bool = True) -> None:
         """Complete the files and let go of them. Raises KafkaStorageError. Slices in flight stay readable."""
         try:
-            self._active.seal()
-            if self.producers.end_offset or self.offsets.log_end_offset:
+            if self._active.size or self._config.preallocate:
+                self._active.seal()
+            if self.offsets.log_end_offset > self.offsets.log_start_offset:
                 self.take_snapshot(sync=flush)
             if flush:
                 self.flush()

@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+
+from barnabas.log.leader_epoch_cache import LeaderEpochCache
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> LeaderEpochCache:
+    cache = LeaderEpochCache(str(tmp_path / "leader-epoch-checkpoint"))
+    for epoch, offset in ((1, 10), (3, 100), (5, 200)):
+        cache.assign(epoch, offset)
+    return cache
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (-1, (-1, -1)),
+        (0, (0, 10)),
+        (1, (1, 100)),
+        (2, (1, 100)),
+        (3, (3, 200)),
+        (4, (3, 200)),
+        (5, (5, 250)),
+        (6, (-1, -1)),
+    ],
+)
+def test_end_offsets_are_kafkas(cache: LeaderEpochCache, asked: int, answer: tuple[int, int]) -> None:
+    assert cache.end_offset_for(asked, 250) == answer
+
+
+def test_an_empty_cache_cannot_say(tmp_path: Path) -> None:
+    cache = LeaderEpochCache(str(tmp_path / "x"))
+    cache.load()
+    assert cache.latest == -1
+    assert cache.end_offset_for(0, 0) == (-1, -1)
+
+
+@pytest.mark.parametrize(("offset", "epoch"), [(5, -1), (10, 1), (99, 1), (100, 3), (10_000, 5)])
+def test_an_offset_has_the_epoch_in_force(cache: LeaderEpochCache, offset: int, epoch: int) -> None:
+    assert cache.epoch_for(offset) == epoch
+
+
+def test_entries_survive(cache: LeaderEpochCache) -> None:
+    again = LeaderEpochCache(cache.path)
+    again.load()
+    assert again.entries == [(1, 10), (3, 100), (5, 200)]
+    assert again.latest == 5
+
+
+def test_a_contradicted_entry_goes(cache: LeaderEpochCache) -> None:
+    cache.assign(7, 150)
+    assert cache.entries == [(1, 10), (3, 100), (7, 150)]
+
+
+def test_truncation_at_the_end(cache: LeaderEpochCache) -> None:
+    cache.truncate_from_end(200)
+    assert cache.entries == [(1, 10), (3, 100)]
+    assert cache.latest == 3
+
+
+@pytest.mark.parametrize(
+    ("start", "entries"),
+    [
+        (5, [(1, 10), (3, 100), (5, 200)]),
+        (50, [(1, 50), (3, 100), (5, 200)]),
+        (100, [(3, 100), (5, 200)]),
+        (999, [(5, 999)]),
+    ],
+)
+def test_truncation_at_the_start(cache: LeaderEpochCache, start: int, entries: list[tuple[int, int]]) -> None:
+    cache.truncate_from_start(start)
+    assert cache.entries == entries
+
+
+def test_a_damaged_file_counts_as_empty(cache: LeaderEpochCache) -> None:
+    Path(cache.path).write_text("rubbish")
+    cache.load()
+    assert cache.entries == []

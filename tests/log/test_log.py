@@ -1,0 +1,376 @@
+"""What a log does between opening and closing."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from barnabas.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge
+from barnabas.log.log import UnexpectedAppendOffset
+from barnabas.log.log_offsets import LogOffsets
+from barnabas.records.batch import crc_of, read_header
+from barnabas.records.record import Record
+
+
+def stored(log) -> bytes:
+    return b"".join(segment.read(0, segment.size) for segment in log.segments)
+
+
+class TestAppend:
+    def test_offsets_are_consecutive_and_only_the_prefix_changes(self, rig) -> None:
+        log = rig.log()
+        batches = [rig.batch(3), rig.batch(1), rig.batch(2)]
+        infos = [log.append_as_leader(batch, 5) for batch in batches]
+        assert [(info.first_offset, info.last_offset) for info in infos] == [(0, 2), (3, 3), (4, 5)]
+        data, position = stored(log), 0
+        for info, batch in zip(infos, batches, strict=True):
+            header = read_header(data, position)
+            assert (header.base_offset, header.partition_leader_epoch) == (info.first_offset, 5)
+            whole = data[position : position + header.size_bytes]
+            assert whole[16:] == batch.payload[16:]
+            assert crc_of(whole) == header.crc
+            position += header.size_bytes
+        assert log.leader_epochs.entries == [(5, 0)]
+
+    def test_memory_views_are_as_good_as_bytes(self, rig) -> None:
+        log = rig.log()
+        batch = rig.batch(2)
+        batch.payload = memoryview(bytearray(batch.payload))
+        log.append_as_leader(batch, 0)
+        assert stored(log)[16:] == bytes(batch.payload[16:])
+
+    def test_log_append_time_is_answered(self, rig) -> None:
+        log = rig.log()
+        assert rig.append(log).log_append_time == -1
+        batch = rig.batch_of([Record(0, 5, b"k", b"v")], log_append_time=1234)
+        assert log.append_as_leader(batch, 0).log_append_time == 1234
+
+    def test_a_batch_larger_than_a_segment_is_refused(self, rig) -> None:
+        log = rig.log(segment_bytes=200)
+        with pytest.raises(RecordListTooLarge, match="segment.bytes"):
+            rig.append(log, size=300)
+        rig.append(log)
+
+    def test_the_smallest_segment_size_can_be_set(self, rig) -> None:
+        log = rig.log(segment_bytes=14)
+        with pytest.raises(RecordListTooLarge):
+            rig.append(log)
+
+    def test_epochs_begin_where_their_first_batch_is(self, rig) -> None:
+        log = rig.log()
+        for epoch in (0, 0, 2, 2, 7):
+            rig.append(log, 2, epoch=epoch)
+        assert log.leader_epochs.entries == [(0, 0), (2, 4), (7, 8)]
+        assert log.offset_for_leader_epoch(0) == (0, 4)
+        assert log.offset_for_leader_epoch(5) == (2, 8)
+        assert log.offset_for_leader_epoch(7) == (7, 10)
+        assert log.offset_for_leader_epoch(8) == (-1, -1)
+
+    def test_flush_messages_moves_the_recovery_point(self, rig) -> None:
+        log = rig.log(flush_messages=3)
+        for expected in (0, 0, 3, 3, 3, 6):
+            rig.append(log)
+            assert log.recovery_point == expected
+
+
+class TestFollower:
+    def batches(self, rig, *bases: int, epoch: int = 4) -> bytes:
+        return b"".join(rig.batch(2, base_offset=base, partition_leader_epoch=epoch).payload for base in bases)
+
+    def test_batches_are_stored_as_they_are(self, rig) -> None:
+        log = rig.log(segment_bytes=300)
+        data = self.batches(rig, 0, 2, 4, 6, 8, 10)
+        info = log.append_as_follower(data + self.batches(rig, 12)[:-5])
+        assert (info.first_offset, info.last_offset) == (0, 11)
+        assert stored(log) == data
+        assert len(log.segments) > 1
+        assert log.leader_epochs.entries == [(4, 0)]
+        assert log.log_end_offset == 12
+        assert log.high_watermark == 0
+
+    def test_gaps_of_a_compacted_leader_are_kept(self, rig) -> None:
+        log = rig.log()
+        log.append_as_follower(self.batches(rig, 0, 10))
+        result = log.read(5, 1000, upper_bound=12, min_one_message=True)
+        assert read_header(result.file_slice.read()).base_offset == 10
+
+    def test_going_back_is_refused(self, rig) -> None:
+        log = rig.log()
+        log.append_as_follower(self.batches(rig, 0, 2))
+        with pytest.raises(UnexpectedAppendOffset) as caught:
+            log.append_as_follower(self.batches(rig, 2, 4))
+        assert (caught.value.first_offset, caught.value.last_offset) == (2, 5)
+        assert log.log_end_offset == 4
+
+    def test_damage_is_refused(self, rig) -> None:
+        log = rig.log()
+        data = bytearray(self.batches(rig, 0, 2))
+        data[-1] ^= 1
+        with pytest.raises(CorruptMessage):
+            log.append_as_follower(data)
+        assert log.log_end_offset == 0
+
+    def test_nothing_is_nothing(self, rig) -> None:
+        log = rig.log()
+        assert log.append_as_follower(b"").last_offset == -1
+
+    def test_producers_are_known_to_the_next_leader(self, rig) -> None:
+        log = rig.log()
+        batch = rig.batch(2, producer_id=7, producer_epoch=0, base_sequence=0, partition_leader_epoch=0)
+        log.append_as_follower(batch.payload)
+        assert rig.send(log, 7, 0, 2).duplicate
+
+
+class TestRead:
+    def test_reads_start_at_the_batch_that_holds_the_offset(self, rig, offsets_in) -> None:
+        log = rig.log()
+        for _ in range(5):
+            rig.append(log, 3)
+        for offset in range(15):
+            result = log.read(offset, 100_000, upper_bound=15, min_one_message=False)
+            found = offsets_in(result.file_slice.read())
+            assert found == list(range(offset - offset % 3, 15, 3))
+
+    def test_reads_end_at_the_bound(self, rig, offsets_in) -> None:
+        log = rig.log()
+        for _ in range(5):
+            log.append_as_leader(rig.batch(3), 0)
+        log.update_high_watermark(9)
+        for _ in range(2):
+            result = log.read(0, 100_000, upper_bound=log.high_watermark, min_one_message=True)
+            assert offsets_in(result.file_slice.read()) == [0, 3, 6]
+        assert log.read(9, 1000, upper_bound=9, min_one_message=True).size == 0
+
+    def test_the_first_batch_is_whole_if_asked_for(self, rig) -> None:
+        log = rig.log()
+        size = len(rig.batch(1, size=1000).payload)
+        rig.append(log, size=1000)
+        assert log.read(0, 10, upper_bound=1, min_one_message=True).size == size
+        assert log.read(0, 10, upper_bound=1, min_one_message=False).size == 10
+        assert log.read(0, 0, upper_bound=1, min_one_message=False).size == 0
+
+    @pytest.mark.parametrize("offset", [-1, 1, 6])
+    def test_outside_is_out_of_range(self, rig, offset: int) -> None:
+        log = rig.log()
+        rig.append(log, 5)
+        log.delete_records(2)
+        with pytest.raises(OffsetOutOfRange):
+            log.read(offset, 100, upper_bound=5, min_one_message=True)
+
+    def test_old_segments_are_found(self, rig, offsets_in) -> None:
+        log = rig.log(segment_bytes=400, index_interval_bytes=0)
+        for _ in range(40):
+            rig.append(log, 2)
+        assert len(log.segments) > 5
+        for offset in range(80):
+            result = log.read(offset, 1, upper_bound=80, min_one_message=True)
+            assert offsets_in(result.file_slice.read()) == [offset - offset % 2]
+
+    def test_slices_outlive_deletion_and_eviction(self, rig) -> None:
+        log = rig.log(segment_bytes=400)
+        rig.environment.pool.limit = 1
+        for _ in range(10):
+            rig.append(log, 2)
+        data = stored(log)
+        piece = log.read(0, 100_000, upper_bound=20, min_one_message=True).file_slice
+        log.truncate_fully_and_start_at(100)
+        rig.environment.deletions.remove_due(rig.clock.now_ms + 60_000)
+        assert [name for name in os.listdir(log.directory) if name.endswith(".log")] == [f"{100:020d}.log"]
+        assert piece.read() == data[: piece.size]
+
+    def test_a_closed_slice_closes_its_file(self, rig) -> None:
+        log = rig.log()
+        rig.append(log)
+        piece = log.read(0, 100, upper_bound=1, min_one_message=True).file_slice
+        fd = piece.fd
+        log.close()
+        os.fstat(fd)
+        del piece
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+
+
+class TestRoll:
+    def test_by_size(self, rig) -> None:
+        log = rig.log(segment_bytes=1000)
+        while len(log.segments) < 4:
+            rig.append(log)
+        assert all(900 < segment.size <= 1000 for segment in log.segments[:-1])
+        names = sorted(os.listdir(log.directory))
+        for segment in log.segments[:-1]:
+            for suffix in (".log", ".index", ".timeindex"):
+                assert f"{segment.base_offset:020d}{suffix}" in names
+
+    def test_by_the_records_time(self, rig) -> None:
+        log = rig.log(segment_ms=1000)
+        for age in (0, 500, 1000):
+            rig.append(log, timestamp=rig.clock.now_ms + age)
+            assert len(log.segments) == 1
+        rig.append(log, timestamp=rig.clock.now_ms + 1001)
+        assert [segment.base_offset for segment in log.segments] == [0, 3]
+
+    def test_by_the_clock_where_records_have_no_time(self, rig) -> None:
+        log = rig.log(segment_ms=1000)
+        rig.append(log, timestamp=-1)
+        rig.clock.now_ms += 1001
+        rig.append(log, timestamp=-1)
+        assert len(log.segments) == 2
+
+    def test_time_counts_across_a_restart(self, rig) -> None:
+        log = rig.log(segment_ms=1000)
+        rig.append(log)
+        log = rig.reopen(log)
+        rig.append(log, timestamp=rig.clock.now_ms + 1001)
+        assert len(log.segments) == 2
+
+    def test_by_request_only_when_due(self, rig) -> None:
+        log = rig.log(segment_ms=1000)
+        assert not log.maybe_roll(rig.clock.now_ms + 5000)
+        rig.append(log)
+        assert not log.maybe_roll(rig.clock.now_ms + 1000)
+        assert log.maybe_roll(rig.clock.now_ms + 1001)
+
+    def test_jitter_rolls_earlier(self, rig) -> None:
+        log = rig.log(segment_ms=1000, segment_jitter_ms=900)
+        assert 100 < log.active_segment.roll_ms <= 1000
+
+    def test_by_a_full_index(self, rig) -> None:
+        log = rig.log(index_interval_bytes=0, segment_index_bytes=120)
+        for _ in range(40):
+            rig.append(log)
+        assert len(log.segments) > 3
+        assert all(os.path.getsize(s.path(".timeindex")) <= 120 for s in log.segments[:-1])
+
+    def test_by_offsets_that_the_index_cannot_express(self, rig) -> None:
+        log = rig.log()
+        first, far = (rig.batch(1, base_offset=base, partition_leader_epoch=0).payload for base in (0, 2**31))
+        log.append_as_follower(first)
+        log.append_as_follower(far)
+        assert [segment.base_offset for segment in log.segments] == [0, 2**31]
+
+    def test_an_empty_segment_is_not_rolled(self, rig) -> None:
+        log = rig.log()
+        assert log.roll() is log.active_segment
+        assert len(log.segments) == 1
+
+    def test_the_producers_are_written_down(self, rig) -> None:
+        log = rig.log()
+        rig.send(log, 7, 0, 3)
+        log.roll()
+        assert (Path(log.directory) / "00000000000000000003.snapshot").exists()
+
+    def test_changed_settings_apply_at_once(self, rig) -> None:
+        log = rig.log()
+        rig.append(log)
+        log.config = type(log.config)(segment_bytes=100)
+        rig.append(log)
+        assert len(log.segments) == 2
+
+    def test_preallocated_files_are_trimmed(self, rig) -> None:
+        log = rig.log(preallocate=True, segment_bytes=5000)
+        rig.append(log)
+        first = log.active_segment
+        assert os.path.getsize(first.path(".log")) == 5000
+        log.roll()
+        assert os.path.getsize(first.path(".log")) == first.size
+        rig.append(log)
+        log = rig.reopen(log)
+        assert os.path.getsize(log.active_segment.path(".log")) == log.active_segment.size
+
+
+class TestTimestamps:
+    def test_the_first_record_at_or_after_is_found_inside_batches(self, rig) -> None:
+        log = rig.log(index_interval_bytes=0)
+        for base, compression in ((0, "none"), (10, "gzip"), (20, "zstd")):
+            records = [Record(0, 1000 + base + step, b"k", b"v") for step in (3, 1, 2)]
+            log.append_as_leader(rig.batch_of(records, compression=compression), 6)
+        assert tuple(log.offset_for_timestamp(0)) == (1003, 0, 6)
+        assert tuple(log.offset_for_timestamp(1004)) == (1013, 3, 6)
+        assert tuple(log.offset_for_timestamp(1022)) == (1023, 6, 6)
+        assert log.offset_for_timestamp(1024) is None
+        assert tuple(log.max_timestamp()) == (1023, 6, 6)
+
+    def test_what_was_deleted_is_not_found(self, rig) -> None:
+        log = rig.log()
+        rig.append(log, 5)
+        log.delete_records(3)
+        assert log.offset_for_timestamp(0).offset == 3
+
+    def test_an_empty_log_has_no_time(self, rig) -> None:
+        log = rig.log()
+        assert log.max_timestamp() is None
+        assert log.offset_for_timestamp(0) is None
+
+
+class TestTruncate:
+    def test_a_batch_goes_whole(self, rig) -> None:
+        log = rig.log()
+        for count in (10, 1, 20, 70):
+            rig.append(log, count)
+        assert log.truncate_to(35)
+        assert log.log_end_offset == 31
+        assert log.high_watermark == 31
+        assert log.truncate_to(31) is False
+
+    def test_later_segments_and_epochs_go(self, rig) -> None:
+        log = rig.log()
+        for epoch in range(4):
+            rig.append(log, 2, epoch=epoch)
+            log.roll()
+        log.truncate_to(3)
+        assert log.log_end_offset == 2
+        assert [segment.base_offset for segment in log.segments] == [0, 2]
+        assert log.leader_epochs.entries == [(0, 0)]
+        rig.append(log, epoch=9)
+        assert stored(log).count(b"k") == 3
+
+    def test_below_the_first_segment_all_goes(self, rig) -> None:
+        log = rig.log()
+        log.truncate_fully_and_start_at(100)
+        rig.append(log, 5)
+        log.truncate_to(50)
+        assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (50, 50, 0)
+
+    def test_starting_anew_forgets_all(self, rig) -> None:
+        log = rig.log()
+        rig.send(log, 7, 0, 5)
+        log.truncate_fully_and_start_at(1000)
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (1000, 1000, 1000)
+        assert log.active_producers() == []
+        assert log.leader_epochs.entries == []
+        assert rig.send(log, 7, 9).first_offset == 1000
+
+
+class TestMarks:
+    def test_delete_records_stops_at_the_high_watermark(self, rig) -> None:
+        log = rig.log()
+        for _ in range(5):
+            log.append_as_leader(rig.batch(), 0)
+        log.update_high_watermark(3)
+        with pytest.raises(OffsetOutOfRange):
+            log.delete_records(4)
+        assert log.delete_records(3) == 3
+        assert log.delete_records(1) == 3
+
+    def test_the_high_watermark_never_goes_back(self, rig) -> None:
+        log = rig.log()
+        log.append_as_leader(rig.batch(5), 0)
+        assert log.update_high_watermark(3) == 3
+        assert log.update_high_watermark(2) == 3
+        assert log.update_high_watermark(99) == 5
+
+    @pytest.mark.parametrize(
+        "marks",
+        [(1, 0, 0, 0), (0, 2, 1, 2), (0, 0, 3, 2), (-1, 0, 0, 0)],
+        ids=["start", "stable", "watermark", "negative"],
+    )
+    def test_their_order_is_asserted(self, marks: tuple[int, int, int, int]) -> None:
+        with pytest.raises(AssertionError):
+            LogOffsets(*marks).check()
+
+    def test_moving_back_is_asserted(self) -> None:
+        offsets = LogOffsets(0, 5, 5, 5)
+        with pytest.raises(AssertionError, match="moves back"):
+            offsets.advance_log_end(4)
+        with pytest.raises(AssertionError):
+            offsets.advance_high_watermark(6, 5)

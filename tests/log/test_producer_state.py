@@ -1,0 +1,220 @@
+"""Idempotent and transactional producers as the log sees them, through the log's own operations."""
+
+import pytest
+
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequenceNumber,
+    TransactionCoordinatorFenced,
+)
+from barnabas.log.recovery import Verification
+
+
+def test_any_of_the_last_five_batches_is_recognised(rig) -> None:
+    log = rig.log()
+    sent = [rig.send(log, 7, 2 * number, 2) for number in range(6)]
+    for number in range(1, 6):
+        again = rig.send(log, 7, 2 * number, 2)
+        assert again.duplicate
+        assert again[:2] == sent[number][:2]
+    with pytest.raises(OutOfOrderSequenceNumber):
+        rig.send(log, 7, 0, 2)
+    assert log.log_end_offset == 12
+
+
+def test_a_gap_is_refused_and_changes_nothing(rig) -> None:
+    log = rig.log()
+    rig.send(log, 7, 0)
+    with pytest.raises(OutOfOrderSequenceNumber, match=r"2 \(incoming seq. number\), 0 \(current end"):
+        rig.send(log, 7, 2)
+    assert not rig.send(log, 7, 1).duplicate
+    assert log.log_end_offset == 2
+
+
+def test_an_unknown_producer_may_begin_anywhere(rig) -> None:
+    log = rig.log()
+    assert rig.send(log, 7, 100).first_offset == 0
+    assert rig.send(log, 7, 101).first_offset == 1
+
+
+def test_the_sequence_wraps_at_31_bits(rig) -> None:
+    log = rig.log()
+    rig.send(log, 7, 2**31 - 3, 2)
+    across = rig.send(log, 7, 2**31 - 1, 3)
+    assert log.active_producers()[0].last_sequence == 1
+    assert rig.send(log, 7, 2**31 - 1, 3)[:2] == across[:2]
+    rig.send(log, 7, 2)
+    log = rig.reopen(log)
+    assert rig.send(log, 7, 2).duplicate
+    rig.send(log, 7, 3)
+
+
+def test_zero_follows_the_largest_sequence(rig) -> None:
+    log = rig.log()
+    rig.send(log, 7, 2**31 - 1)
+    assert not rig.send(log, 7, 0).duplicate
+
+
+def test_a_new_epoch_starts_at_sequence_zero(rig) -> None:
+    log = rig.log()
+    rig.send(log, 7, 0, 5)
+    with pytest.raises(OutOfOrderSequenceNumber, match="new epoch"):
+        rig.send(log, 7, 5, producer_epoch=1)
+    rig.send(log, 7, 0, producer_epoch=1)
+    with pytest.raises(InvalidProducerEpoch):
+        rig.send(log, 7, 1, producer_epoch=0)
+
+
+def test_coordinators_write_without_sequences(rig) -> None:
+    log = rig.log()
+    batch = rig.batch(producer_id=7, producer_epoch=0, base_sequence=-1, transactional=True)
+    for _ in range(2):
+        assert not log.append_as_leader(batch, 0, origin="coordinator").duplicate
+
+
+def test_idle_producers_expire(rig) -> None:
+    log = rig.log()
+    rig.send(log, 7, 0)
+    rig.clock.now_ms += 86_400_000
+    rig.send(log, 8, 0)
+    assert log.producers.remove_expired(rig.clock.now_ms) == 1
+    assert [producer.producer_id for producer in log.active_producers()] == [8]
+    assert not rig.send(log, 7, 50).duplicate
+
+
+@pytest.mark.parametrize("how", [Verification.NONE, Verification.TAIL, Verification.FULL])
+def test_all_five_are_known_after_a_restart(rig, how: Verification) -> None:
+    log = rig.log()
+    sent = [rig.send(log, 7, number) for number in range(8)]
+    log.take_snapshot()
+    sent += [rig.send(log, 7, number) for number in (8, 9)]
+    log = rig.reopen(log, how)
+    for number in range(5, 10):
+        again = rig.send(log, 7, number)
+        assert again.duplicate
+        assert again.first_offset == sent[number].first_offset
+    assert rig.send(log, 7, 10).first_offset == 10
+
+
+def test_truncation_takes_producers_back(rig) -> None:
+    log = rig.log()
+    for number in range(5):
+        rig.send(log, 7, number)
+    log.roll()
+    for number in range(5, 9):
+        rig.send(log, 7, number)
+    log.truncate_to(6)
+    assert rig.send(log, 7, 5).duplicate
+    assert not rig.send(log, 7, 6).duplicate
+    log.truncate_to(2)
+    assert not rig.send(log, 7, 2).duplicate
+
+
+def test_snapshots_are_bounded_in_number(rig) -> None:
+    log = rig.log()
+    for number in range(20):
+        rig.send(log, 7, number)
+        log.take_snapshot()
+        if number == 10:
+            log.roll()
+    assert log.producers.snapshots == (11, 19, 20)
+    log.delete_records(12)
+    assert log.producers.snapshots == (19, 20)
+
+
+def test_the_bytes_between_snapshots_are_bounded(rig, monkeypatch) -> None:
+    monkeypatch.setattr("barnabas.log.log._SNAPSHOT_DEBT_MAX", 50_000)
+    log = rig.log()
+    for number in range(100):
+        rig.send(log, 7, 10 * number, 10)
+    assert len(log.producers.snapshots) == 2
+    assert log.producers.snapshots[-1] > 800
+
+
+class TestTransactions:
+    def begin(self, rig, log, producer_id: int = 7, sequence: int = 0):
+        options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence, "transactional": True}
+        return rig.append(log, **options)
+
+    def end(self, rig, log, producer_id: int = 7, **options):
+        info = log.append_as_leader(rig.marker(producer_id, **options), 0, origin="coordinator")
+        log.update_high_watermark(log.log_end_offset)
+        return info
+
+    def test_an_open_transaction_holds_the_last_stable_offset(self, rig) -> None:
+        log = rig.log()
+        rig.append(log)
+        self.begin(rig, log)
+        rig.append(log)
+        assert (log.last_stable_offset, log.high_watermark) == (1, 3)
+        self.end(rig, log, committed=True)
+        assert log.last_stable_offset == 4
+        assert log.aborted_transactions(0, 4) == []
+
+    def test_the_first_open_transaction_counts(self, rig) -> None:
+        log = rig.log()
+        self.begin(rig, log, 7)
+        self.begin(rig, log, 8)
+        self.end(rig, log, 7, committed=False)
+        assert log.last_stable_offset == 1
+        self.end(rig, log, 8, committed=True)
+        assert log.last_stable_offset == 4
+        aborted = log.aborted_transactions(0, 4)
+        assert [tuple(item) for item in aborted] == [(7, 0, 2, 1)]
+
+    def test_a_marker_above_the_high_watermark_does_not_decide_yet(self, rig) -> None:
+        log = rig.log()
+        self.begin(rig, log)
+        log.append_as_leader(rig.marker(7, committed=True), 0, origin="coordinator")
+        assert log.last_stable_offset == 0
+        log.update_high_watermark(2)
+        assert log.last_stable_offset == 2
+
+    @pytest.mark.parametrize("how", [Verification.NONE, Verification.TAIL, Verification.FULL])
+    def test_transactions_survive_a_restart(self, rig, how: Verification) -> None:
+        log = rig.log()
+        self.begin(rig, log, 7)
+        self.end(rig, log, 7, committed=False)
+        self.begin(rig, log, 8)
+        rig.append(log)
+        aborted = log.aborted_transactions(0, 4)
+        if how is not Verification.NONE:
+            with open(log.active_segment.path(".txnindex"), "wb"):
+                pass  # the process died between the marker and its entry
+        log = rig.reopen(log, how)
+        assert (log.last_stable_offset, log.high_watermark) == (2, 4)
+        assert log.aborted_transactions(0, 4) == aborted
+        assert len(aborted) == 1
+
+    def test_a_damaged_transaction_index_is_built_again(self, rig) -> None:
+        log = rig.log()
+        self.begin(rig, log, 7)
+        self.end(rig, log, 7, committed=False)
+        aborted = log.aborted_transactions(0, 2)
+        log.close()
+        with open(log.active_segment.path(".txnindex"), "ab") as file:
+            file.write(b"rubbish")
+        log = rig.reopen(log)
+        assert log.aborted_transactions(0, 2) == aborted
+
+    def test_plain_records_of_a_producer_in_a_transaction_are_refused(self, rig) -> None:
+        log = rig.log()
+        self.begin(rig, log)
+        with pytest.raises(InvalidTxnState):
+            rig.send(log, 7, 1)
+
+    def test_fenced_coordinators_and_producers_cannot_end_it(self, rig) -> None:
+        log = rig.log()
+        self.begin(rig, log)
+        self.end(rig, log, committed=True, coordinator_epoch=5)
+        with pytest.raises(TransactionCoordinatorFenced):
+            self.end(rig, log, committed=True, coordinator_epoch=4)
+        self.end(rig, log, committed=True, coordinator_epoch=5, producer_epoch=3)
+        with pytest.raises(InvalidProducerEpoch):
+            self.end(rig, log, committed=True, coordinator_epoch=5, producer_epoch=2)
+
+    def test_an_open_transaction_keeps_its_producer(self, rig) -> None:
+        log = rig.log()
+        self.begin(rig, log)
+        assert log.producers.remove_expired(rig.clock.now_ms + 10**9) == 0
