@@ -10,15 +10,13 @@ member; pending members and member metadata are bounded; a SyncGroup or JoinGrou
 same member answers the older instead of leaving it unanswered.
 """
 
-import logging
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.history import Trigger
+from barnabas.coordinator.group.rebalance import Nothing, Rebalancer, session_key, sync_key
 from barnabas.coordinator.group.records import GroupMetadata, GroupRecord
 from barnabas.coordinator.group.state import Group, GroupState, JoinReply, Member, SyncReply
-from barnabas.coordinator.machine import NOTHING, Result, Timers
+from barnabas.coordinator.machine import NOTHING, Result
 from barnabas.errors import (
     CoordinatorNotAvailable,
     GroupMaxSizeReached,
@@ -50,8 +48,6 @@ S = GroupState
 FIRST_VERSION_WITH_KNOWN_MEMBER_ID: Final = 4
 FIRST_VERSION_THAT_SKIPS_ASSIGNMENT: Final = 9
 
-Nothing = Result[GroupRecord, None]
-
 
 class Joiner(NamedTuple):
     """Who sends a JoinGroup, and the id it gets if it has none."""
@@ -73,25 +69,8 @@ def client_error(error: KafkaError) -> int:
     return error.code
 
 
-class Membership:
-    """The flows over all groups of one partition."""
-
-    def __init__(
-        self,
-        groups: dict[str, Group],
-        config: GroupConfig,
-        timers: Timers,
-        now_ms: Callable[[], int],
-        keeps: Callable[[str], bool],
-        logger: logging.Logger,
-    ) -> None:
-        """`keeps(group_id)`: whether the log remembers something of the group."""
-        self._groups = groups
-        self._config = config
-        self._timers = timers
-        self._now_ms = now_ms
-        self._keeps = keeps
-        self._log = logger
+class Membership(Rebalancer):
+    """The requests of members to all groups of one partition."""
 
     # --- join ---------------------------------------------------------------------------------------------------------
 
@@ -103,26 +82,26 @@ class Membership:
         if refusal is not None:
             reply(JoinGroupResponse(member_id=member_id, error_code=refusal.code))
             return NOTHING
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
             if member_id:
                 reply(JoinGroupResponse(member_id=member_id, error_code=UnknownMemberId.code))
                 return NOTHING
-            group = Group(request.group_id, self._now_ms(), self._config.history_events_max)
-            self._groups[request.group_id] = group
+            group = Group(request.group_id, self.now_ms(), self.config.history_events_max)
+            self.groups[request.group_id] = group
         if not self._accepts(group, member_id):
-            self._forget_member(group, member_id)
+            self.forget_member(group, member_id)
             reply(JoinGroupResponse(error_code=GroupMaxSizeReached.code))
-            result = self._complete_if_all_joined(group)
+            result = self.complete_if_all_joined(group)
         elif not member_id:
             result = self._join_new(group, request, protocols, joiner, reply)
         else:
             result = self._join_known(group, request, protocols, joiner, reply)
-        self._forget_if_unborn(group)
+        self.forget_if_unborn(group)
         return result
 
     def _refuse_join(self, request: JoinGroupRequest, protocols: dict[str, bytes]) -> type[KafkaError] | None:
-        config = self._config
+        config = self.config
         if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
             return InvalidSessionTimeout
         if sum(map(len, protocols.values())) + sum(map(len, protocols)) > config.member_metadata_max_bytes:
@@ -137,13 +116,8 @@ class Membership:
         member = group.members.get(member_id)
         if group.is_in(S.PREPARING_REBALANCE):
             waits = member is not None and member.awaiting_join is not None
-            return waits or group.awaiting_join_count < self._config.max_size
-        return member is not None or len(group.members) < self._config.max_size
-
-    def _forget_member(self, group: Group, member_id: str) -> None:
-        if member_id:
-            group.remove(member_id)
-            self._timers.cancel(_session_key(group, member_id))
+            return waits or group.awaiting_join_count < self.config.max_size
+        return member is not None or len(group.members) < self.config.max_size
 
     def _join_new(
         self,
@@ -170,11 +144,11 @@ class Membership:
 
     def _give_id(self, group: Group, request: JoinGroupRequest, member_id: str, reply: JoinReply) -> Nothing:
         """The member comes back with its id: an answer that gets lost must not leave a member behind (KIP-394)."""
-        if len(group.pending_members) >= self._config.pending_members_max:
+        if len(group.pending_members) >= self.config.pending_members_max:
             reply(JoinGroupResponse(error_code=GroupMaxSizeReached.code))
             return NOTHING
         group.pending_members.add(member_id)
-        self._schedule_session(group, member_id, request.session_timeout_ms)
+        self.schedule_session(group, member_id, request.session_timeout_ms)
         reply(JoinGroupResponse(member_id=member_id, error_code=MemberIdRequired.code))
         return NOTHING
 
@@ -203,14 +177,14 @@ class Membership:
             if not member.same_protocols(protocols):
                 group.history.note(f"member {member_id} changed its metadata")
             group.update_member(member, protocols, _rebalance_timeout(request), request.session_timeout_ms, reply)
-            return self._complete_if_all_joined(group)
+            return self.complete_if_all_joined(group)
         trigger, what = self._why_rejoin(group, member, protocols)
         if trigger is None:
             # The answer to the last JoinGroup got lost, or the client is not sure: this generation still stands.
             reply(group.join_response(member_id))
             return NOTHING
         group.update_member(member, protocols, _rebalance_timeout(request), request.session_timeout_ms, reply)
-        return self._prepare_rebalance(group, trigger, f"{what}; client reason: {_reason(request.reason)}")
+        return self.prepare_rebalance(group, trigger, f"{what}; client reason: {_reason(request.reason)}")
 
     def _why_rejoin(self, group: Group, member: Member, protocols: dict[str, bytes]) -> tuple[Trigger | None, str]:
         name = member.member_id
@@ -245,10 +219,10 @@ class Membership:
             group.new_member_added = True
         group.add(member, reply)
         # A parked join cannot send heartbeats, and nobody sees when its client goes away: bound the wait instead.
-        self._schedule_session(group, member_id, self._config.new_member_join_timeout_ms)
+        self.schedule_session(group, member_id, self.config.new_member_join_timeout_ms)
         static = "" if request.group_instance_id is None else f" with instance id {request.group_instance_id}"
         what = f"member {member_id}{static} joined; client reason: {_reason(request.reason)}"
-        return self._rebalance_or_complete(group, Trigger.MEMBER_JOINED, what)
+        return self.rebalance_or_complete(group, Trigger.MEMBER_JOINED, what)
 
     # --- static members -----------------------------------------------------------------------------------------------
 
@@ -265,19 +239,19 @@ class Membership:
         assert instance_id is not None
         old_leader = group.leader_id
         member = group.replace_static(instance_id, old_id, joiner.new_member_id)
-        self._timers.cancel(_session_key(group, old_id))
-        self._schedule_session(group, member.member_id, request.session_timeout_ms)
+        self.timers.cancel(session_key(group, old_id))
+        self.schedule_session(group, member.member_id, request.session_timeout_ms)
         before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         group.update_member(member, protocols, _rebalance_timeout(request), request.session_timeout_ms, reply)
         what = f"static member {instance_id} came back as {member.member_id}; client reason: {_reason(request.reason)}"
         if group.is_in(S.PREPARING_REBALANCE):
             group.history.note(what)
-            return self._complete_if_all_joined(group)
+            return self.complete_if_all_joined(group)
         if group.is_in(S.STABLE) and group.select_protocol() == group.protocol_name:
-            self._log.info("Group %s: %s; nothing changes, no rebalance", group.group_id, what)
+            self.log.info("Group %s: %s; nothing changes, no rebalance", group.group_id, what)
             return self._persist_replacement(group, member, old_id, old_leader, before, joiner)
         # Until the assignment is stored, the leader may assign to the old id: only a new generation is safe.
-        return self._prepare_rebalance(group, Trigger.STATIC_MEMBER_REPLACED, what)
+        return self.prepare_rebalance(group, Trigger.STATIC_MEMBER_REPLACED, what)
 
     def _persist_replacement(
         self,
@@ -300,8 +274,8 @@ class Membership:
                 group.complete_join(member, response)
                 group.update_member(member, *before, None)
                 restored = group.replace_static(str(member.group_instance_id), member.member_id, old_id)
-                self._timers.cancel(_session_key(group, member.member_id))
-                self._schedule_session(group, old_id, restored.session_timeout_ms)
+                self.timers.cancel(session_key(group, member.member_id))
+                self.schedule_session(group, old_id, restored.session_timeout_ms)
                 return
             if joiner.api_version >= FIRST_VERSION_THAT_SKIPS_ASSIGNMENT:
                 response = group.join_response(member.member_id)
@@ -314,126 +288,11 @@ class Membership:
         assignments = {name: one.assignment for name, one in group.members.items()}
         return Result([GroupMetadata(group.group_id, group.as_record(assignments))], done=done)
 
-    # --- rebalances ---------------------------------------------------------------------------------------------------
-
-    def _rebalance_or_complete(self, group: Group, trigger: Trigger, reason: str) -> Nothing:
-        if group.can_rebalance():
-            return self._prepare_rebalance(group, trigger, reason)
-        group.history.note(reason)
-        return self._complete_if_all_joined(group)
-
-    def shrink(self, group: Group) -> Nothing:
-        """A loaded group is larger than group.max.size, which was lowered: rebalance, the last to rejoin stay out."""
-        reason = f"{len(group.members)} members were loaded, {self._config.max_size} are allowed"
-        return self._prepare_rebalance(group, Trigger.OVER_CAPACITY, reason)
-
-    def _prepare_rebalance(self, group: Group, trigger: Trigger, reason: str) -> Nothing:
-        if group.is_in(S.COMPLETING_REBALANCE):
-            self._reset_assignments(group, RebalanceInProgress.code)
-        self._stop_sync_timer(group)
-        initial = group.is_in(S.EMPTY)
-        group.history.begin(self._now_ms(), group.generation_id, trigger, reason)
-        group.transition_to(S.PREPARING_REBALANCE, self._now_ms())
-        self._log.info(
-            "Group %s rebalances after generation %d: %s (%s)",
-            group.group_id,
-            group.generation_id,
-            trigger.value,
-            reason,
-        )
-        if not initial:
-            if group.has_all_members_joined():
-                return self._complete_join(group)
-            self._schedule_join(group, group.rebalance_timeout_ms(), lambda: self._join_expired(group))
-            return NOTHING
-        delay_ms = self._config.initial_rebalance_delay_ms
-        if delay_ms <= 0:
-            return self._complete_join(group)
-        remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
-        self._schedule_join(group, delay_ms, lambda: self._initial_delay_over(group, delay_ms, remaining_ms))
-        return NOTHING
-
-    def _initial_delay_over(self, group: Group, delay_ms: int, remaining_ms: int) -> Nothing:
-        if not group.is_in(S.PREPARING_REBALANCE):
-            return NOTHING
-        if not group.new_member_added or remaining_ms == 0:
-            return self._complete_join(group)
-        group.new_member_added = False
-        next_delay_ms = min(self._config.initial_rebalance_delay_ms, remaining_ms)
-        next_remaining_ms = max(remaining_ms - delay_ms, 0)
-        self._schedule_join(
-            group, next_delay_ms, lambda: self._initial_delay_over(group, next_delay_ms, next_remaining_ms)
-        )
-        return NOTHING
-
-    def _complete_if_all_joined(self, group: Group) -> Nothing:
-        """During the initial delay being complete is no reason to stop waiting."""
-        if (
-            group.is_in(S.PREPARING_REBALANCE)
-            and group.previous_state is not S.EMPTY
-            and group.has_all_members_joined()
-        ):
-            return self._complete_join(group)
-        return NOTHING
-
-    def _join_expired(self, group: Group) -> Nothing:
-        return self._complete_join(group) if group.is_in(S.PREPARING_REBALANCE) else NOTHING
-
-    def _complete_join(self, group: Group) -> Nothing:
-        """The generation is whoever has joined by now; static members stay even if they have not."""
-        self._timers.cancel(_join_key(group))
-        for member in group.not_yet_rejoined():
-            if member.group_instance_id is None:
-                self._forget_member(group, member.member_id)
-                note = f"member {member.member_id} did not rejoin within the rebalance timeout"
-                group.history.note(note)
-                self._log.info("Group %s: %s", group.group_id, note)
-        if group.members and not group.elect_joined_leader():
-            self._log.error("Group %s: no member rejoined, waiting for their sessions to end", group.group_id)
-            self._schedule_join(group, group.rebalance_timeout_ms(), lambda: self._join_expired(group))
-            return NOTHING
-        now_ms = self._now_ms()
-        group.next_generation(now_ms)
-        group.history.complete(now_ms, group.generation_id, group.leader_id, list(group.members))
-        if group.is_in(S.EMPTY):
-            return self._became_empty(group)
-        self._log.info(
-            "Group %s is at generation %d: %d members, leader %s, protocol %s",
-            group.group_id,
-            group.generation_id,
-            len(group.members),
-            group.leader_id,
-            group.protocol_name,
-        )
-        self._answer_joins(group)
-        return NOTHING
-
-    def _answer_joins(self, group: Group) -> None:
-        for member in list(group.members.values()):
-            group.complete_join(member, group.join_response(member.member_id))
-            self._schedule_session(group, member.member_id, member.session_timeout_ms)
-            member.is_new = False
-            group.pending_sync.add(member.member_id)
-        generation_id = group.generation_id
-        self._timers.schedule(
-            _sync_key(group), group.rebalance_timeout_ms(), lambda: self._sync_expired(group, generation_id)
-        )
-
-    def _became_empty(self, group: Group) -> Nothing:
-        self._log.info("Group %s is empty at generation %d", group.group_id, group.generation_id)
-
-        def done(error: KafkaError | None) -> None:
-            if error is not None:
-                # After a restart the old members would be back until their sessions end: harmless.
-                self._log.warning("Group %s: its emptiness was not written: %s", group.group_id, error)
-
-        return Result([GroupMetadata(group.group_id, group.as_record({}))], done=done)
-
     # --- sync ---------------------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest, reply: SyncReply) -> Nothing:
         """SyncGroup. `reply` is called once, at once or when the leader's assignment is stored."""
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         if group is None or group.is_in(S.EMPTY):
             reply(SyncGroupResponse(error_code=UnknownMemberId.code))
             return NOTHING
@@ -444,7 +303,7 @@ class Membership:
             return NOTHING
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
-            self._timers.cancel(_sync_key(group))
+            self.timers.cancel(sync_key(group))
         if group.is_in(S.STABLE):
             reply(_sync_response(group, member))
             return NOTHING
@@ -470,7 +329,7 @@ class Membership:
         assignments = {entry.member_id: entry.assignment for entry in request.assignments}
         without = [member_id for member_id in group.members if member_id not in assignments]
         if without:
-            self._log.warning(
+            self.log.warning(
                 "Group %s, generation %d: the leader assigned nothing to %d of %d members",
                 group.group_id,
                 group.generation_id,
@@ -484,51 +343,30 @@ class Membership:
             if not group.is_in(S.COMPLETING_REBALANCE) or group.generation_id != generation_id:
                 return
             if error is not None:
-                self._reset_assignments(group, client_error(error))
-                self._prepare_rebalance(group, Trigger.STORE_FAILED, f"the assignment could not be stored: {error}")
+                self.reset_assignments(group, client_error(error))
+                self.prepare_rebalance(group, Trigger.STORE_FAILED, f"the assignment could not be stored: {error}")
                 return
             for member in group.members.values():
                 member.assignment = assignments.get(member.member_id, b"")
-            group.transition_to(S.STABLE, self._now_ms())
+            group.transition_to(S.STABLE, self.now_ms())
             self._answer_syncs(group)
 
         # The time in the record is that of the state it describes, which begins when the record is committed.
         value = group.as_record(assignments)
-        value.current_state_timestamp = self._now_ms()
+        value.current_state_timestamp = self.now_ms()
         return Result([GroupMetadata(group.group_id, value)], done=done)
 
     def _answer_syncs(self, group: Group) -> None:
         for member in list(group.members.values()):
             if group.complete_sync(member, _sync_response(group, member)):
                 # Its session may have ended while it waited, without effect: start it anew.
-                self._schedule_session(group, member.member_id, member.session_timeout_ms)
-
-    def _reset_assignments(self, group: Group, error_code: int) -> None:
-        for member in list(group.members.values()):
-            member.assignment = b""
-            if group.complete_sync(member, SyncGroupResponse(error_code=error_code)):
-                self._schedule_session(group, member.member_id, member.session_timeout_ms)
-
-    def _sync_expired(self, group: Group, generation_id: int) -> Nothing:
-        if generation_id != group.generation_id or not group.is_in(S.COMPLETING_REBALANCE, S.STABLE):
-            return NOTHING
-        late = sorted(group.pending_sync)
-        if not late:
-            return NOTHING
-        for member_id in late:
-            self._forget_member(group, member_id)
-        names = ", ".join(late[:10]) + (f" and {len(late) - 10} more" if len(late) > 10 else "")
-        return self._prepare_rebalance(group, Trigger.SYNC_TIMED_OUT, f"{names} did not sync in time")
-
-    def _stop_sync_timer(self, group: Group) -> None:
-        group.pending_sync.clear()
-        self._timers.cancel(_sync_key(group))
+                self.schedule_session(group, member.member_id, member.session_timeout_ms)
 
     # --- heartbeat ----------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest) -> Result[GroupRecord, HeartbeatResponse]:
         """Heartbeat: prolongs the session, tells of a rebalance. Raises KafkaError."""
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
             raise UnknownMemberId(f"Group {request.group_id} not found.")
         group.check_alive()
@@ -539,50 +377,12 @@ class Membership:
             return Result(response=HeartbeatResponse(error_code=RebalanceInProgress.code))
         return Result(response=HeartbeatResponse())
 
-    def prolong_session(self, group: Group, member: Member) -> None:
-        """The member showed that it lives."""
-        if not member.is_new:
-            self._schedule_session(group, member.member_id, member.session_timeout_ms)
-
-    def start_session(self, group: Group, member: Member) -> None:
-        """The member was loaded from the log: it has one session timeout to show up."""
-        self._schedule_session(group, member.member_id, member.session_timeout_ms)
-
-    def _session_expired(self, group: Group, member_id: str) -> Nothing:
-        if group.is_in(S.DEAD):
-            return NOTHING
-        if member_id in group.pending_members:
-            self._log.info("Group %s: member %s got an id and did not join with it", group.group_id, member_id)
-            group.remove(member_id)
-            result = self._complete_if_ready(group)
-            self._forget_if_unborn(group)
-            return result
-        member = group.members.get(member_id)
-        if member is None or member.waits():
-            return NOTHING
-        self._log.info("Group %s: member %s sent no heartbeat in time", group.group_id, member_id)
-        group.complete_join(member, JoinGroupResponse(error_code=UnknownMemberId.code))
-        group.remove(member_id)
-        return self._after_removal(group, Trigger.MEMBER_EXPIRED, f"member {member_id} sent no heartbeat in time")
-
-    def _after_removal(self, group: Group, trigger: Trigger, reason: str) -> Nothing:
-        if group.is_in(S.STABLE, S.COMPLETING_REBALANCE):
-            return self._prepare_rebalance(group, trigger, reason)
-        group.history.note(reason)
-        return self._complete_if_ready(group)
-
-    def _complete_if_ready(self, group: Group) -> Nothing:
-        """Somebody went: maybe all who are left have joined, the initial delay notwithstanding."""
-        if group.is_in(S.PREPARING_REBALANCE) and group.has_all_members_joined():
-            return self._complete_join(group)
-        return NOTHING
-
     # --- leave --------------------------------------------------------------------------------------------------------
 
     def leave(self, request: LeaveGroupRequest) -> Result[GroupRecord, LeaveGroupResponse]:
         """LeaveGroup with `members` filled in, whatever the version. An administrator names static members by their
         instance id alone."""
-        group = self._groups.get(request.group_id)
+        group = self.groups.get(request.group_id)
         if group is None:
             gone = [_left(identity, UnknownMemberId.code) for identity in request.members]
             return Result(response=LeaveGroupResponse(members=gone))
@@ -600,14 +400,14 @@ class Membership:
         result = NOTHING
         if reasons:
             result = self._after_leaving(group, "; ".join(reasons[:10]))
-            self._forget_if_unborn(group)
+            self.forget_if_unborn(group)
         return Result(result.records, LeaveGroupResponse(members=responses), done=result.done)
 
     def _after_leaving(self, group: Group, reason: str) -> Nothing:
         if group.is_in(S.STABLE, S.COMPLETING_REBALANCE):
-            return self._prepare_rebalance(group, Trigger.MEMBER_LEFT, reason)
+            return self.prepare_rebalance(group, Trigger.MEMBER_LEFT, reason)
         group.history.note(reason)
-        return self._complete_if_ready(group) if not group.members else self._complete_if_all_joined(group)
+        return self.complete_if_ready(group) if not group.members else self.complete_if_all_joined(group)
 
     def _remove_leaving(self, group: Group, identity: MemberIdentity) -> str:
         member_id, instance_id = identity.member_id, identity.group_instance_id
@@ -617,38 +417,14 @@ class Membership:
                 raise UnknownMemberId(f"group {group.group_id} has no static member {instance_id}")
             member_id = current
         elif member_id in group.pending_members:
-            self._forget_member(group, member_id)
+            self.forget_member(group, member_id)
             return member_id
         else:
             group.check_member(member_id, instance_id)
         member = group.members[member_id]
         group.complete_join(member, JoinGroupResponse(error_code=UnknownMemberId.code))
-        self._forget_member(group, member_id)
+        self.forget_member(group, member_id)
         return member_id
-
-    # --- timers -------------------------------------------------------------------------------------------------------
-
-    def _schedule_session(self, group: Group, member_id: str, timeout_ms: int) -> None:
-        self._timers.schedule(
-            _session_key(group, member_id), timeout_ms, lambda: self._session_expired(group, member_id)
-        )
-
-    def _schedule_join(self, group: Group, delay_ms: int, operation: Callable[[], Result[Any, Any]]) -> None:
-        self._timers.schedule(_join_key(group), delay_ms, operation)
-
-    def drop(self, group: Group) -> None:
-        """The group was deleted: stop its timers, answer whoever still waits."""
-        for member_id in (*group.members, *group.pending_members):
-            self._timers.cancel(_session_key(group, member_id))
-        self._timers.cancel(_join_key(group))
-        self._timers.cancel(_sync_key(group))
-        group.transition_to(S.DEAD, self._now_ms())
-        group.fail_parked(CoordinatorNotAvailable)
-
-    def _forget_if_unborn(self, group: Group) -> None:
-        """A group without past or members is no group: else wrong requests would pile groups up."""
-        if group.is_unborn() and not self._keeps(group.group_id):
-            self._groups.pop(group.group_id, None)
 
 
 def _protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
@@ -679,15 +455,3 @@ def _left(identity: MemberIdentity, error_code: int) -> MemberResponse:
     return MemberResponse(
         member_id=identity.member_id, group_instance_id=identity.group_instance_id, error_code=error_code
     )
-
-
-def _session_key(group: Group, member_id: str) -> str:
-    return f"session\0{group.group_id}\0{member_id}"
-
-
-def _join_key(group: Group) -> str:
-    return f"join\0{group.group_id}"
-
-
-def _sync_key(group: Group) -> str:
-    return f"sync\0{group.group_id}"
