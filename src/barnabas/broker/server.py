@@ -6,7 +6,7 @@ partitions, coordinators, then accept. Stop: the same backwards, then the marks 
 
 import asyncio
 import contextlib
-import gc
+import functools
 import logging
 import os
 import signal
@@ -21,10 +21,12 @@ from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertis
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
+from barnabas.broker.memory import keep_freed_memory, settle_collector
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
+from barnabas.config.connection_quotas import parse_overrides, resolve_overrides
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
@@ -134,13 +136,18 @@ class Broker:
 
     def _limits(self) -> ConnectionLimits:
         config = self.config
+        overrides = parse_overrides(config.max_connections_per_ip_overrides)
         return ConnectionLimits(
             socket_request_max_bytes=config.socket_request_max_bytes,
             max_connections=config.max_connections,
             max_connections_per_ip=config.max_connections_per_ip,
+            max_connections_per_ip_overrides=resolve_overrides(overrides),
+            max_connection_creation_rate=config.max_connection_creation_rate,
             connections_max_idle_ms=config.connections_max_idle_ms,
             socket_send_buffer_bytes=config.socket_send_buffer_bytes,
             socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
+            queued_max_requests=config.queued_max_requests,
+            queued_max_request_bytes=config.queued_max_request_bytes,
         )
 
     def _make_data_directories(self) -> None:
@@ -159,15 +166,8 @@ class Broker:
 
     def _schedule(self) -> None:
         config, logs, now_ms = self.config, self.log_manager, self.clock.wall_ms
-        every = self._scheduler.every
+        every = functools.partial(self._scheduler.every, first_ms=config.log_initial_task_delay_ms)
         every(config.log_retention_check_interval_ms, "log retention", lambda: logs.cleanup_logs(now_ms()))
-        every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
-        every(_FLUSH_INTERVAL_MS, "log flush", self._flush_logs)
-        every(
-            config.producer_id_expiration_check_interval_ms,
-            "producer expiry",
-            lambda: logs.expire_producers(now_ms()),
-        )
         every(
             config.log_flush_offset_checkpoint_interval_ms,
             "recovery points",
@@ -179,6 +179,15 @@ class Broker:
             "log start offsets",
             logs.checkpoint_log_start_offsets,
             thread=True,
+        )
+        every = self._scheduler.every
+        flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_INTERVAL_MS)
+        every(flush_ms, "log flush", self._flush_logs, first_ms=min(flush_ms, config.log_initial_task_delay_ms))
+        every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
+        every(
+            config.producer_id_expiration_check_interval_ms,
+            "producer expiry",
+            lambda: logs.expire_producers(now_ms()),
         )
         every(
             config.replica_high_watermark_checkpoint_interval_ms,
@@ -213,6 +222,7 @@ class Broker:
     def _metadata_changed(self, change: MetadataChange) -> None:
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
+            self._take_limits()
         before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
         if change.brokers_configured:
@@ -224,6 +234,14 @@ class Broker:
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))
+
+    def _take_limits(self) -> None:
+        if self._acceptor is None:
+            return
+        try:
+            self._acceptor.set_limits(self._limits())
+        except UsageError as error:  # a name that the DNS does not know by now
+            self.log.error("%s", error)
 
     def _log_config_of(self, topic: str) -> LogConfig:
         return self.config.log_config(self.image.topic_config(topic))
@@ -271,6 +289,7 @@ def _run_all(tasks: Iterable[FlushTask]) -> None:
 def run(config: BrokerConfig, *, ready_file: Path | None = None) -> int:
     """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
     began = time.perf_counter()
+    keep_freed_memory()
     with asyncio.Runner() as runner:
         return runner.run(_serve(config, ready_file, began))
 
@@ -283,7 +302,7 @@ async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) ->
         loop.add_signal_handler(number, stop.set)
     broker.start()
     try:
-        _settle()
+        settle_collector()
         address = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints)
         print(  # noqa: T201  the ready line is the command's output
             f"barnabas broker {broker.node_id} is ready on {address} "
@@ -298,13 +317,6 @@ async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) ->
         if ready_file is not None:
             _remove(ready_file)
     return 0
-
-
-def _settle() -> None:
-    """What was made during the start lives as long as the process: the collector need not look at it ever again."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:

@@ -1,0 +1,33 @@
+"""How this process keeps memory: what matters for a server that handles megabyte buffers many times a second.
+
+glibc gives a freed megabyte back to the kernel at once, and the next one comes back as 256 page faults: measured, three
+quarters of the CPU time of checking lz4 batches of 1 MB (0.65 against 0.17 s for 300 MB). So memory is kept up to a
+bound. Python's collector is told that what the start has made stays.
+"""
+
+import contextlib
+import ctypes
+import gc
+from typing import Final
+
+__all__ = ["keep_freed_memory", "settle_collector"]
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+_KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
+"""What may lie unused at the heap's top; also the size from which a buffer is mapped and unmapped by itself."""
+
+
+def keep_freed_memory() -> None:
+    """For the whole process; does nothing where the C library has no such knobs."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
+        mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES_MAX)
+
+
+def settle_collector() -> None:
+    """What was made so far lives as long as the process: the collector need not look at it ever again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
