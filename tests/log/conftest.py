@@ -1,4 +1,4 @@
-"""What the tests of the log share: a clock set by hand, a disk that fails on demand, batches and logs made in a line."""
+"""What the tests of the log share: a clock set by hand, a disk that fails on demand, batches and logs in a line."""
 
 import errno
 import os
@@ -101,6 +101,10 @@ class Rig:
             log.close()
         else:
             log.release()
+        return self.load(log, verification, **state)
+
+    def load(self, log: Log, verification: Verification, **state: object) -> Log:
+        """Open the directory of a log that is closed already."""
         fields = {
             "trusted_boot": verification is Verification.TAIL,
             "recovery_point": log.recovery_point,

@@ -47,7 +47,7 @@ class TestAppend:
 
     def test_a_batch_larger_than_a_segment_is_refused(self, rig) -> None:
         log = rig.log(segment_bytes=200)
-        with pytest.raises(RecordListTooLarge, match="segment.bytes"):
+        with pytest.raises(RecordListTooLarge, match=r"segment\.bytes"):
             rig.append(log, size=300)
         rig.append(log)
 

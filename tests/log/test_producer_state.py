@@ -195,7 +195,7 @@ class TestTransactions:
         log.close()
         with open(log.active_segment.path(".txnindex"), "ab") as file:
             file.write(b"rubbish")
-        log = rig.reopen(log)
+        log = rig.load(log, Verification.NONE)
         assert log.aborted_transactions(0, 2) == aborted
 
     def test_plain_records_of_a_producer_in_a_transaction_are_refused(self, rig) -> None:

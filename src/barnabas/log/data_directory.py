@@ -6,6 +6,7 @@ Files, with Kafka's names and formats except for the last: `.lock`, `meta.proper
 
 import base64
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -47,6 +48,8 @@ DELETE_SUFFIX: Final = "-delete"
 _RUNNING: Final = "barnabas-running"
 _NAME_MAX: Final = 255
 _METADATA_TOPIC: Final = "__cluster_metadata"
+_LOCKED: set[str] = set()
+"""Real paths of the directories that this process has locked."""
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
@@ -104,23 +107,31 @@ class DataDirectory:
             raise
 
     def _lock(self) -> None:
+        in_use = UsageError(
+            f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
+            "stop that broker or give another directory"
+        )
+        # closing any descriptor of the file gives up lockf's lock of the whole process: look before opening
+        real_path = os.path.realpath(self.path)
+        if real_path in _LOCKED:
+            raise in_use
         fd = os.open(f"{self.path}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against a broker of ours, also in this process
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # against Apache Kafka
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Apache Kafka does
         except OSError as error:
             os.close(fd)
-            raise UsageError(
-                f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
-                "stop that broker or give another directory"
-            ) from error
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise in_use from error
         self._lock_fd = fd
+        _LOCKED.add(real_path)
 
     def unlock(self) -> None:
         """Let the next broker in."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
+            _LOCKED.discard(os.path.realpath(self.path))
 
     def _load_identity(self, cluster_id: str | None, node_id: int) -> None:
         path = f"{self.path}/{META_PROPERTIES}"

@@ -23,6 +23,7 @@ from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead
 from barnabas.log.producer_replay import note_batch, read_end_marker, rebuild_producers
 from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateManager
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
+from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, BatchHeader, Buffer
 from barnabas.records.validation import ValidatedBatch, validate_replicated
@@ -452,6 +453,8 @@ class Log:
             return LogRead(segment.slice(position, size), size)
         except OSError as error:
             raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+        except CorruptIndex as error:  # changed by someone else while the log was open; the next start builds it again
+            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
     def _locate(self, offset: int) -> tuple[LogSegment, tuple[int, int] | None]:
         """The segment and place of the batch; the following segments hold it if compaction removed the end of one."""

@@ -1,0 +1,304 @@
+"""All logs of a broker, across starts and ends."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.log.log_manager import LogManager
+from barnabas.types import TopicPartition
+
+CONFIG = LogConfig()
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b-c", 0)
+
+
+def start(manager: LogManager, **options: object) -> LogManager:
+    manager.startup(lambda topic: CONFIG, **({"node_id": 1} | options))
+    return manager
+
+
+def die(manager: LogManager) -> None:
+    """As SIGKILL: nothing is written, the locks go."""
+    for log in manager.logs.values():
+        log.release()
+    for directory in manager.directories:
+        directory.unlock()
+
+
+def test_logs_are_there_after_a_clean_end(rig) -> None:
+    manager, topic_id = start(rig.manager()), uuid.uuid4()
+    for tp in (A0, A1, B0):
+        rig.append(manager.create(tp, topic_id, CONFIG), 4)
+    manager.shutdown(broker_epoch=9)
+    marker = json.loads((rig.root / "data" / ".kafka_cleanshutdown").read_text())
+    assert marker == {"version": 0, "brokerEpoch": 9}
+    manager = start(rig.manager())
+    assert set(manager.logs) == {A0, A1, B0}
+    for log in manager.logs.values():
+        assert (log.log_end_offset, log.high_watermark, log.recovery_point, log.topic_id) == (4, 4, 4, topic_id)
+    assert not (rig.root / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_the_files_of_a_data_directory_are_kafkas(rig) -> None:
+    manager = start(rig.manager(), cluster_id="MkU3OEVBNTcwNTJENDM2Qg")
+    log = manager.create(A0, uuid.uuid4(), CONFIG)
+    rig.append(log, 5)
+    log.delete_records(2)
+    manager.shutdown()
+    data = rig.root / "data"
+    assert (data / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 5\n"
+    assert (data / "log-start-offset-checkpoint").read_text() == "0\n1\na 0 2\n"
+    assert (data / "replication-offset-checkpoint").read_text() == "0\n1\na 0 5\n"
+    properties = dict(line.split("=", 1) for line in (data / "meta.properties").read_text().splitlines()[1:])
+    assert properties["cluster.id"] == "MkU3OEVBNTcwNTJENDM2Qg"
+    assert (properties["node.id"], properties["version"]) == ("1", "1")
+    assert len(properties["directory.id"]) == 22
+    assert sorted(os.listdir(data / "a-0")) == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000005.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+
+
+@pytest.mark.parametrize(("boot", "expected"), [("boot-1", 4), ("boot-2", 0)])
+def test_the_boot_decides_how_much_is_read(rig, monkeypatch, boot: str, expected: int) -> None:
+    """Damage far in front of the tail is the sign: only a full check can find it."""
+    monkeypatch.setattr("barnabas.log.recovery.TAIL_BYTES", 100)
+    manager = start(rig.manager())
+    log = manager.create(A0, None, LogConfig(index_interval_bytes=0))
+    for _ in range(4):
+        rig.append(log)
+    log.active_segment.offset_index.write_tail()
+    path = log.active_segment.path(".log")
+    die(manager)
+    with open(path, "r+b") as file:
+        file.seek(65)
+        file.write(b"\xff")
+    assert start(rig.manager(boot_id=boot)).get(A0).log_end_offset == expected
+
+
+def test_a_copied_directory_is_not_trusted(rig) -> None:
+    manager = start(rig.manager())
+    manager.create(A0, None, CONFIG)
+    die(manager)
+    states = manager.directories[0].states("boot-1")
+    assert states(A0).trusted_boot
+    subprocess.run(["cp", "-r", rig.root / "data", rig.root / "copy"], check=True)
+    copy = start(rig.manager("copy"))
+    die(copy)
+    (rig.root / "copy" / "barnabas-running").write_text((rig.root / "data" / "barnabas-running").read_text())
+    assert not copy.directories[0].states("boot-1")(A0).trusted_boot
+
+
+def test_an_unknown_boot_is_not_trusted(rig) -> None:
+    manager = start(rig.manager(boot_id=""))
+    die(manager)
+    assert not manager.directories[0].states("")(A0).trusted_boot
+
+
+def test_progress_is_told(rig) -> None:
+    manager = start(rig.manager())
+    for tp in (A0, A1, B0):
+        manager.create(tp, None, CONFIG)
+    manager.shutdown()
+    told = []
+    start(rig.manager(recovery_threads=2), progress=lambda done, total, tp: told.append((done, total, tp)))
+    assert [item[:2] for item in told] == [(1, 3), (2, 3), (3, 3)]
+    assert {item[2] for item in told} == {A0, A1, B0}
+
+
+def test_a_second_broker_is_kept_out(rig) -> None:
+    manager = start(rig.manager())
+    with pytest.raises(UsageError, match=r"in use by another broker.*another directory"):
+        start(rig.manager())
+    code = f"""
+import fcntl, os
+fd = os.open({str(rig.root / "data" / ".lock")!r}, os.O_RDWR)
+try:
+    fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    raise SystemExit(3)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 3, "Kafka's kind of lock is held too"
+    manager.shutdown()
+    start(rig.manager())
+
+
+def test_another_brokers_directory_is_refused(rig) -> None:
+    start(rig.manager(), cluster_id="one").shutdown()
+    with pytest.raises(UsageError, match=r"node\.id=1, the broker has 2"):
+        start(rig.manager(), node_id=2)
+    with pytest.raises(UsageError, match=r"cluster\.id=one, the broker has two"):
+        start(rig.manager(), cluster_id="two")
+    assert start(rig.manager()).cluster_id == "one"
+
+
+def test_a_path_that_is_no_directory_is_refused(rig) -> None:
+    (rig.root / "data").write_text("a file")
+    with pytest.raises(UsageError, match=str(rig.root / "data")):
+        start(rig.manager())
+
+
+def test_two_copies_of_a_partition_are_refused(rig) -> None:
+    for name in ("one", "two"):
+        (rig.root / name / "a-0").mkdir(parents=True)
+    manager = LogManager([rig.root / "one", rig.root / "two"], rig.clock, boot_id="boot")
+    with pytest.raises(UsageError, match="same partition"):
+        start(manager)
+    shutil.rmtree(rig.root / "two" / "a-0")
+    start(manager)
+
+
+def test_new_logs_go_where_there_are_fewest(rig) -> None:
+    manager = start(LogManager([rig.root / "one", rig.root / "two"], rig.clock, boot_id="boot"))
+    for number in range(6):
+        manager.create(TopicPartition("t", number), None, CONFIG)
+    assert len(list((rig.root / "one").glob("t-*"))) == 3
+    assert manager.directory_of(TopicPartition("t", 0)).path != manager.directory_of(TopicPartition("t", 1)).path
+
+
+def test_creating_twice_is_getting(rig) -> None:
+    manager, topic_id = start(rig.manager()), uuid.uuid4()
+    log = manager.create(A0, None, CONFIG)
+    assert manager.create(A0, topic_id, LogConfig(segment_bytes=500)) is log
+    assert log.topic_id == topic_id
+    assert log.config.segment_bytes == 500
+    assert manager.get(A1) is None
+
+
+def test_a_log_that_cannot_be_made_is_a_storage_error(rig) -> None:
+    manager = start(rig.manager())
+    (rig.root / "data" / "a-0").write_text("in the way")
+    with pytest.raises(KafkaStorageError, match="a-0"):
+        manager.create(A0, None, CONFIG)
+    assert manager.get(A0) is None
+
+
+def test_a_deleted_log_disappears_in_two_steps(rig) -> None:
+    manager = start(rig.manager())
+    log = manager.create(A0, None, CONFIG)
+    rig.append(log, 3)
+    piece = log.read(0, 1000, upper_bound=3, min_one_message=True).file_slice
+    manager.delete(A0)
+    assert manager.get(A0) is None
+    (left,) = (rig.root / "data").glob("a-0.*-delete")
+    again = manager.create(A0, None, CONFIG)
+    assert again.log_end_offset == 0
+    assert manager.remove_deleted(rig.clock.now_ms + CONFIG.file_delete_delay_ms - 1) == 0
+    assert left.exists()
+    assert manager.remove_deleted(rig.clock.now_ms + CONFIG.file_delete_delay_ms) == 1
+    assert not left.exists()
+    assert len(piece.read()) == piece.size
+
+
+def test_a_deletion_is_finished_by_the_next_process(rig) -> None:
+    manager = start(rig.manager())
+    manager.create(A0, None, CONFIG)
+    manager.delete(A0)
+    die(manager)
+    manager = start(rig.manager())
+    assert not manager.logs
+    manager.remove_deleted(rig.clock.now_ms)
+    assert not list((rig.root / "data").glob("*-delete"))
+
+
+def test_long_names_can_be_deleted(rig) -> None:
+    manager, tp = start(rig.manager()), TopicPartition("t" * 249, 0)
+    manager.create(tp, None, CONFIG)
+    manager.delete(tp)
+    (left,) = (rig.root / "data").glob("*-delete")
+    assert len(left.name) == 255
+
+
+def test_what_is_not_a_log_is_left_alone(rig) -> None:
+    for name in ("lost+found", "__cluster_metadata-0", "a-0-stray", "a-0.0123-future", "notes", "a-x", "-3"):
+        (rig.root / "data" / name).mkdir(parents=True)
+    assert dict(start(rig.manager()).logs) == {}
+
+
+def test_damaged_checkpoints_only_cost_time(rig) -> None:
+    manager = start(rig.manager())
+    rig.append(manager.create(A0, None, CONFIG), 4)
+    manager.shutdown()
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint"):
+        (rig.root / "data" / name).write_bytes(b"\0\0\0")
+    assert start(rig.manager()).get(A0).log_end_offset == 4
+
+
+def test_settings_reach_the_logs_of_their_topic(rig) -> None:
+    manager = start(rig.manager())
+    logs = [manager.create(tp, None, CONFIG) for tp in (A0, A1, B0)]
+    manager.update_config("a", LogConfig(segment_bytes=999))
+    assert [log.config.segment_bytes for log in logs] == [999, 999, CONFIG.segment_bytes]
+
+
+class TestFromTimeToTime:
+    def test_rolled_segments_and_due_logs_are_flushed(self, rig) -> None:
+        manager = start(rig.manager())
+        rolled = manager.create(A0, None, LogConfig(segment_bytes=100))
+        due = manager.create(A1, None, LogConfig(flush_ms=1000))
+        idle = manager.create(B0, None, CONFIG)
+        for log in (rolled, due, idle):
+            rig.append(log)
+            rig.append(log)
+        assert manager.flush_dirty_logs(rig.clock.now_ms) == 1
+        assert [log.recovery_point for log in (rolled, due, idle)] == [1, 0, 0]
+        rig.clock.now_ms += 1000
+        assert manager.flush_dirty_logs(rig.clock.now_ms) == 1
+        assert [log.recovery_point for log in (rolled, due, idle)] == [1, 2, 0]
+        assert manager.flush_dirty_logs(rig.clock.now_ms) == 0
+
+    def test_retention_reaches_all_logs(self, rig) -> None:
+        manager = start(rig.manager())
+        for tp in (A0, B0):
+            log = manager.create(tp, None, LogConfig(segment_bytes=100, retention_bytes=0))
+            for _ in range(3):
+                rig.append(log)
+        assert manager.cleanup_logs(rig.clock.now_ms) == 6
+
+    def test_producers_expire(self, rig) -> None:
+        manager = start(rig.manager(producer_expiration_ms=1000))
+        rig.send(manager.create(A0, None, CONFIG), 7, 0)
+        assert manager.expire_producers(rig.clock.now_ms + 999) == 0
+        assert manager.expire_producers(rig.clock.now_ms + 1000) == 1
+
+    def test_checkpoints_are_written_when_they_change(self, rig) -> None:
+        manager = start(rig.manager())
+        log, path = manager.create(A0, None, CONFIG), Path(rig.root / "data" / "replication-offset-checkpoint")
+        rig.append(log)
+        manager.checkpoint_high_watermarks()
+        first = path.stat().st_ino
+        manager.checkpoint_high_watermarks()
+        assert path.stat().st_ino == first
+        rig.append(log)
+        manager.checkpoint_high_watermarks()
+        assert path.read_text() == "0\n1\na 0 2\n"
+
+    def test_a_log_that_cannot_be_closed_makes_the_end_unclean(self, rig) -> None:
+        manager = start(rig.manager())
+        for tp in (A0, B0):
+            rig.append(manager.create(tp, None, CONFIG))
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            manager.shutdown()
+        rig.disk.fails = set()
+        assert not (rig.root / "data" / ".kafka_cleanshutdown").exists()
+        manager = start(rig.manager())
+        assert [log.log_end_offset for log in manager.logs.values()] == [1, 1]
+
+    def test_an_end_without_syncing_keeps_the_old_recovery_points(self, rig) -> None:
+        manager = start(rig.manager())
+        rig.append(manager.create(A0, None, CONFIG))
+        manager.shutdown(flush=False)
+        assert (rig.root / "data" / "recovery-point-offset-checkpoint").read_text() == "0\n1\na 0 0\n"
+        assert start(rig.manager()).get(A0).log_end_offset == 1
