@@ -11,7 +11,14 @@ from uuid import UUID
 
 from barnabas.client.connection import Connection, split_address
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import Attempt, BrokerUnreachable, ClientError, ConnectionLost, OperationTimedOut
+from barnabas.client.errors import (
+    Attempt,
+    BrokerUnreachable,
+    ClientError,
+    ConnectionLost,
+    OperationTimedOut,
+    TopicNotFound,
+)
 from barnabas.errors import (
     BarnabasError,
     KafkaError,
@@ -235,8 +242,9 @@ class Cluster:
                 return self.view.topics[name]
             error = self._why_not(name)
             patience = creation if create and isinstance(error, UnknownTopicOrPartition) else deadline
-            unknown = isinstance(error, UnknownTopicOrPartition) and not create
-            if unknown or not error.retriable or patience.remaining() <= pause:
+            if isinstance(error, UnknownTopicOrPartition) and not create:
+                raise TopicNotFound(str(error))
+            if not error.retriable or patience.remaining() <= pause:
                 raise error
             deadline.pause(pause)
             pause = min(pause * 2, BACKOFF_MAX_S)
@@ -260,9 +268,7 @@ class Cluster:
         view = self.topic(topic, deadline=deadline).partitions.get(partition)
         if view is None:
             count = len(self.view.topics[topic].partitions)
-            raise UnknownTopicOrPartition(
-                f"topic {topic!r} has partitions 0 to {count - 1}, there is no partition {partition}"
-            )
+            raise TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no partition {partition}")
         return view.leader
 
     def topic_id(self, name: str) -> UUID:

@@ -7,9 +7,17 @@ import errno
 import socket
 from typing import ClassVar, NamedTuple
 
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, UnknownTopicOrPartition
 
-__all__ = ["Attempt", "BrokerUnreachable", "ClientError", "ConnectionLost", "OperationTimedOut", "hint_for"]
+__all__ = [
+    "Attempt",
+    "BrokerUnreachable",
+    "ClientError",
+    "ConnectionLost",
+    "OperationTimedOut",
+    "TopicNotFound",
+    "hint_for",
+]
 
 
 class Attempt(NamedTuple):
@@ -46,6 +54,12 @@ class ConnectionLost(ClientError):
 
 class BrokerUnreachable(ClientError):
     """No bootstrap address led to a broker."""
+
+
+class TopicNotFound(UnknownTopicOrPartition):
+    """Metadata does not have the topic or partition: asking a leader again would not help, unlike for its base."""
+
+    retriable = False
 
 
 class OperationTimedOut(ClientError):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from barnabas.client.cluster import BACKOFF_FIRST_S, BACKOFF_MAX_S, Cluster
 from barnabas.client.connection import Connection
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import Attempt, ClientError, ConnectionLost, OperationTimedOut
+from barnabas.client.errors import Attempt, ClientError, ConnectionLost, OperationTimedOut, TopicNotFound
 from barnabas.client.partitioner import StickyPartitioner, murmur2_partition
 from barnabas.client.pending_batch import PendingBatch, split_batch
 from barnabas.errors import (
@@ -112,6 +112,8 @@ class SimpleProducer:
         self._connections: dict[int, Connection] = {}
         self._in_flight: dict[int, deque[_InFlight]] = {}
         self._failed: list[PendingBatch] = []
+        self._gap: dict[TopicPartition, int | float] = {}
+        """Partitions in which an idempotent batch of this number was given up: those behind it are out of sequence."""
         self._careful = 0
         """Batches that failed once and wait again: while there are any, one request is in flight."""
         self._pause = BACKOFF_FIRST_S
@@ -162,24 +164,14 @@ class SimpleProducer:
         return where
 
     def _partitions_of(self, topic: str) -> int:
-        view = self.cluster.retrying(
-            lambda deadline: (
-                self.cluster.topic(topic, deadline=deadline, create=self._create_topics)
-                if self._create_topics
-                else self._known_topic(topic, deadline)
+        try:
+            view = self.cluster.retrying(
+                lambda deadline: self.cluster.topic(topic, deadline=deadline, create=self._create_topics)
             )
-        )
+        except TopicNotFound as error:
+            raise UsageError(f"{error}; create it first with `barnabas topics create {topic}`") from None
         self._counts[topic] = len(view.partitions)
         return len(view.partitions)
-
-    def _known_topic(self, topic: str, deadline: Deadline) -> Any:
-        # an unknown topic is retriable for a broker that just has not heard of it; here it means a wrong name
-        from barnabas.errors import UnknownTopicOrPartition
-
-        try:
-            return self.cluster.topic(topic, deadline=deadline)
-        except UnknownTopicOrPartition as error:
-            raise UsageError(f"{error}; create it first with `barnabas topics create {topic}`") from None
 
     def _close_batch(self, where: TopicPartition) -> None:
         builder = self._open.pop(where)
@@ -243,9 +235,11 @@ class SimpleProducer:
             self._send_ready()
 
     def _send_ready(self) -> None:
-        if self._failed:
+        if self._failed or self._gap:
             if any(self._in_flight.values()):
                 return
+            if self._gap:
+                self._restart_sequences()
             self._requeue_failed()
         limit = 1 if self._careful else self._in_flight_max
         while self._ready:
@@ -392,7 +386,7 @@ class SimpleProducer:
         else:
             self._first_error = self._first_error or error
             if self._idempotent:
-                self._restart_sequences()
+                self._gap.setdefault(batch.partition, batch.number)
         if self._on_delivery is not None:
             latency = time.perf_counter() - batch.first_sent if batch.first_sent else 0.0
             self._on_delivery(
@@ -406,9 +400,12 @@ class SimpleProducer:
             return True
         # what follows a failed batch is out of order until that one is written
         earlier = any(b.partition == batch.partition and b.number < batch.number for b in self._failed)
-        return isinstance(error, OutOfOrderSequenceNumber) and earlier
+        behind_gap = batch.number > self._gap.get(batch.partition, batch.number)
+        return isinstance(error, OutOfOrderSequenceNumber) and (earlier or behind_gap)
 
     def _requeue_failed(self) -> None:
+        if not self._failed:
+            return
         self.cluster.forget({batch.partition.topic for batch in self._failed})
         time.sleep(self._pause)
         self._pause = min(self._pause * 2, BACKOFF_MAX_S)
@@ -428,7 +425,8 @@ class SimpleProducer:
         self._failed += halves
 
     def _restart_sequences(self) -> None:
-        """A batch is given up for good: what follows it needs a new producer id, or the gap stops the partition."""
+        """A batch was given up for good: what follows it needs a new producer id, or the gap stops the partition."""
+        self._gap.clear()
         queued = [batch for queue in self._ready.values() for batch in queue]
         waiting = sorted([*self._failed, *queued], key=lambda b: b.number)
         try:
