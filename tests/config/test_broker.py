@@ -67,7 +67,6 @@ def test_node_id_and_broker_id_are_one() -> None:
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, "nonroutable"),
         ({"advertised.listeners": "OTHER://a:1", "listener.security.protocol.map": "OTHER:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
          "not a name in listeners"),
-        ({"inter.broker.listener.name": "INTERNAL"}, "not a name in listeners"),
         ({"log.retention.ms": "0"}, "log.retention.ms must be unlimited"),
         ({"group.min.session.timeout.ms": "10", "group.max.session.timeout.ms": "5"}, "must not be larger"),
         ({"broker.heartbeat.interval.ms": "9000"}, "must be smaller"),

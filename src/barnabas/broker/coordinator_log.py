@@ -12,9 +12,11 @@ __all__ = ["ReplicatedCoordinatorLog"]
 class ReplicatedCoordinatorLog:
     """Implements `coordinator.runtime.CoordinatorLog` over the replica manager."""
 
-    def __init__(self, topic: str, replica_manager: ReplicaManager) -> None:
+    def __init__(self, topic: str, replica_manager: ReplicaManager, load_buffer_bytes: int) -> None:
         self._topic = topic
         self._replica_manager = replica_manager
+        self._load_buffer_bytes = load_buffer_bytes
+        """offsets.load.buffer.size; a batch that is larger is read whole."""
 
     def _partition(self, partition: int) -> Partition:
         return self._replica_manager.leader_of(self._topic, partition)
@@ -32,7 +34,8 @@ class ReplicatedCoordinatorLog:
         """Whole batches from the one that contains `offset`, at least one; b"" at the log's end."""
         found = self._partition(partition)
         log = found.log
-        read = log.read(offset, max_bytes, upper_bound=log.log_end_offset, min_one_message=True)
+        size = min(max_bytes, self._load_buffer_bytes)
+        read = log.read(offset, size, upper_bound=log.log_end_offset, min_one_message=True)
         if read.file_slice is None:
             return b""
         try:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.coordinator_log import ReplicatedCoordinatorLog
 from barnabas.coordinator.group.config import GroupConfig
@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from barnabas.broker.server import Broker
 
 __all__ = ["GroupWiring"]
+
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+"""By Kafka's number (offsets.topic.compression.codec)."""
 
 
 class LoopScheduler:
@@ -71,10 +74,11 @@ class GroupWiring:
                 offsets_retention_ms=config.offsets_retention_minutes * 60_000,
                 offset_commit_timeout_ms=config.offsets_commit_timeout_ms,
             ),
-            log=ReplicatedCoordinatorLog(OFFSETS_TOPIC, manager),
+            log=ReplicatedCoordinatorLog(OFFSETS_TOPIC, manager, config.offsets_load_buffer_size),
             scheduler=LoopScheduler(broker.loop),
             wall_ms=broker.clock.wall_ms,
             partition_count=partition_count,
+            compression=_CODECS[config.offsets_topic_compression_codec],
         )
         manager.on_leadership.append(self._led)
         manager.on_resignation.append(self._resigned)

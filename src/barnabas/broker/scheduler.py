@@ -4,8 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Final
 
 __all__ = ["Scheduler"]
+
+_DELAY_MAX_S: Final = 10 * 365 * 86_400
+"""Kafka's "never" is 2^63-1 ms, which is more than an event loop can count."""
 
 
 class Scheduler:
@@ -18,10 +22,21 @@ class Scheduler:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopped = False
 
-    def every(self, interval_ms: int, name: str, task: Callable[[], object], *, thread: bool = False) -> None:
-        """`thread`: the task blocks, and is safe to run beside the loop."""
+    def every(
+        self,
+        interval_ms: int,
+        name: str,
+        task: Callable[[], object],
+        *,
+        thread: bool = False,
+        first_ms: int | None = None,
+    ) -> None:
+        """`thread`: the task blocks, and is safe to run beside the loop. `first_ms`: the first run comes so soon."""
         if not self._stopped:
-            self._timers[name] = self._loop.call_later(interval_ms / 1000, self._run, interval_ms, name, task, thread)
+            delay_ms = interval_ms if first_ms is None else first_ms
+            self._timers[name] = self._loop.call_later(
+                min(delay_ms / 1000, _DELAY_MAX_S), self._run, interval_ms, name, task, thread
+            )
 
     def _run(self, interval_ms: int, name: str, task: Callable[[], object], thread: bool) -> None:
         if thread:

@@ -6,7 +6,6 @@ partitions, coordinators, then accept. Stop: the same backwards, then the marks 
 
 import asyncio
 import contextlib
-import functools
 import logging
 import os
 import signal
@@ -166,23 +165,30 @@ class Broker:
 
     def _schedule(self) -> None:
         config, logs, now_ms = self.config, self.log_manager, self.clock.wall_ms
-        every = functools.partial(self._scheduler.every, first_ms=config.log_initial_task_delay_ms)
-        every(config.log_retention_check_interval_ms, "log retention", lambda: logs.cleanup_logs(now_ms()))
+        every = self._scheduler.every
+        first_ms = config.log_initial_task_delay_ms
+        every(
+            config.log_retention_check_interval_ms,
+            "log retention",
+            lambda: logs.cleanup_logs(now_ms()),
+            first_ms=first_ms,
+        )
         every(
             config.log_flush_offset_checkpoint_interval_ms,
             "recovery points",
             logs.checkpoint_recovery_points,
             thread=True,
+            first_ms=first_ms,
         )
         every(
             config.log_flush_start_offset_checkpoint_interval_ms,
             "log start offsets",
             logs.checkpoint_log_start_offsets,
             thread=True,
+            first_ms=first_ms,
         )
-        every = self._scheduler.every
         flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_INTERVAL_MS)
-        every(flush_ms, "log flush", self._flush_logs, first_ms=min(flush_ms, config.log_initial_task_delay_ms))
+        every(flush_ms, "log flush", self._flush_logs, first_ms=min(flush_ms, first_ms))
         every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
         every(
             config.producer_id_expiration_check_interval_ms,

@@ -9,6 +9,7 @@ from typing import Final, NoReturn
 
 from barnabas.config.advertise import AdvertiseRules
 from barnabas.config.broker_settings import BROKER_CONFIGS, SYNONYMS
+from barnabas.config.connection_quotas import parse_overrides
 from barnabas.config.definitions import (
     ConfigEntry,
     ConfigSource,
@@ -46,7 +47,6 @@ class BrokerConfig:
     advertised_listeners: tuple[str, ...] | None
     advertise: tuple[str, ...]
     listener_security_protocol_map: str
-    inter_broker_listener_name: str | None
     controller_listener_names: tuple[str, ...]
     socket_listen_backlog_size: int
     socket_send_buffer_bytes: int
@@ -60,14 +60,12 @@ class BrokerConfig:
     queued_max_requests: int
     queued_max_request_bytes: int
     max_request_partition_size_limit: int
-    request_timeout_ms: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
-    replica_lag_time_max_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
@@ -324,6 +322,7 @@ class BrokerConfig:
             raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")
         validate_topic_overrides({}, values)
         AdvertiseRules(self.advertise)
+        parse_overrides(self.max_connections_per_ip_overrides)
         self._check_names_of_listeners()
 
     def _check_names_of_listeners(self) -> None:
@@ -338,11 +337,6 @@ class BrokerConfig:
                     f"advertised.listeners: {endpoint} cannot use the nonroutable meta-address 0.0.0.0. "
                     "Use a routable IP address."
                 )
-        inter_broker = self.inter_broker_listener_name
-        if inter_broker and inter_broker.upper() not in names:
-            raise UsageError(
-                f"inter.broker.listener.name: {inter_broker} is not a name in listeners ({', '.join(sorted(names))})"
-            )
 
 
 class _SynonymsOf(dict[str, tuple[ConfigSynonym, ...]]):

@@ -3,31 +3,42 @@
 import asyncio
 import errno
 import logging
+import math
 import socket
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.errors import UsageError
-from barnabas.network.connection import Connection, RequestHandler
+from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, RequestHandler
 from barnabas.protocol.framing import BufferPool
 
 __all__ = ["Acceptor", "ConnectionLimits", "open_listener"]
 
 _ACCEPTS_AT_ONCE: Final = 64
 _IDLE_SWEEP_S: Final = 10.0
+_RETRY_S: Final = 1.0
+_WARNING_INTERVAL_S: Final = 10.0
+INT_MAX: Final = 2**31 - 1
+"""Kafka's "no limit"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
     """Bounds on connections, under Kafka's names with underscores."""
 
-    socket_request_max_bytes: int
-    max_connections: int
-    max_connections_per_ip: int
-    connections_max_idle_ms: int
-    socket_send_buffer_bytes: int
-    socket_receive_buffer_bytes: int
+    socket_request_max_bytes: int = 100 * 1024**2
+    max_connections: int = INT_MAX
+    max_connections_per_ip: int = INT_MAX
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    """By address."""
+    max_connection_creation_rate: int = INT_MAX
+    connections_max_idle_ms: int = 600_000
+    socket_send_buffer_bytes: int = -1
+    socket_receive_buffer_bytes: int = -1
+    queued_max_requests: int = PENDING_MAX
+    queued_max_request_bytes: int = -1
 
 
 def open_listener(host: str, port: int, backlog: int) -> socket.socket:
@@ -54,7 +65,11 @@ def _why_not_bound(host: str, port: int, error: OSError) -> str:
 
 
 class Acceptor:
-    """Owns the connections of all listeners."""
+    """Owns the connections of all listeners.
+
+    Where there is no room for another connection (too many, too fast, no file descriptors) the listeners are not looked
+    at for a while: what comes waits in the kernel's backlog, and level-triggered polling does not spin.
+    """
 
     def __init__(
         self,
@@ -68,51 +83,95 @@ class Acceptor:
         self._limits = limits
         self._log = log
         self._pool = BufferPool()
-        self._listeners: list[socket.socket] = []
+        self._held = HeldRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
+        self._listeners: dict[socket.socket, str] = {}
         self._per_ip: Counter[str] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
+        self._muted: asyncio.TimerHandle | None = None
+        self._tokens = float(limits.max_connection_creation_rate)
+        """Connections that may be made now: grows by the rate, up to what a second brings."""
+        self._tokens_at = loop.time()
+        self._warned_at: dict[str, float] = {}
         self.connections: set[Connection] = set()
 
     def listen(self, sock: socket.socket, listener_name: str) -> None:
         """Accept from a socket of `open_listener` from now on."""
-        self._listeners.append(sock)
+        self._listeners[sock] = listener_name
         self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
         if self._sweep is None and self._limits.connections_max_idle_ms > 0:
             self._sweep = self._loop.call_later(_IDLE_SWEEP_S, self._close_idle)
 
+    def set_limits(self, limits: ConnectionLimits) -> None:
+        """Changed settings: they hold for connections that are made from now on."""
+        self._limits = limits
+        self._tokens = min(self._tokens, limits.max_connection_creation_rate)
+        self._unmute()
+
+    # --- accepting --------------------------------------------------------------------------------------------------
+
     def _on_acceptable(self, listener: socket.socket, listener_name: str) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
+            if not self._has_room():
+                return
             try:
                 sock, address = listener.accept()
             except BlockingIOError:
                 return
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS):
-                    self._out_of_descriptors(listener, listener_name, error)
+                    self._warn(
+                        "cannot accept connections: %s; raise the limit on open files (ulimit -n)", error.strerror
+                    )
+                    self._mute(_RETRY_S)
                     return
                 continue  # the peer was gone before we came
+            self._tokens -= 1
             self._accepted(sock, str(address[0]), listener_name)
 
-    def _out_of_descriptors(self, listener: socket.socket, listener_name: str, error: OSError) -> None:
-        """Level-triggered polling would spin on a backlog that cannot be accepted: look away for a second."""
-        self._log.error("cannot accept connections: %s; raise the limit on open files (ulimit -n)", error.strerror)
-        self._loop.remove_reader(listener.fileno())
-        self._loop.call_later(1.0, self._listen_again, listener, listener_name)
+    def _has_room(self) -> bool:
+        """Whether one more connection may be made now; if not, the listeners are muted until that can have changed."""
+        limits = self._limits
+        if len(self.connections) >= limits.max_connections:
+            self._warn("max.connections is %d: further connections wait", limits.max_connections)
+            self._mute(_RETRY_S)
+            return False
+        rate = limits.max_connection_creation_rate
+        if rate == INT_MAX:
+            return True
+        now = self._loop.time()
+        self._tokens = min(max(rate, 1), self._tokens + (now - self._tokens_at) * rate)
+        self._tokens_at = now
+        if self._tokens >= 1:
+            return True
+        self._warn("max.connection.creation.rate is %d a second: further connections wait", rate)
+        self._mute(min(_RETRY_S, (1 - self._tokens) / rate) if rate else _RETRY_S)
+        return False
 
-    def _listen_again(self, listener: socket.socket, listener_name: str) -> None:
-        if listener in self._listeners:
-            self._loop.add_reader(listener.fileno(), self._on_acceptable, listener, listener_name)
+    def _mute(self, seconds: float) -> None:
+        if self._muted is None:
+            for sock in self._listeners:
+                self._loop.remove_reader(sock.fileno())
+            self._muted = self._loop.call_later(seconds, self._unmute)
+
+    def _unmute(self) -> None:
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+            for sock, listener_name in self._listeners.items():
+                self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
+
+    def _warn(self, message: str, *values: object) -> None:
+        """Whoever connects in a loop must not fill the log: each message once in a while."""
+        now = self._loop.time()
+        if now - self._warned_at.get(message, -math.inf) >= _WARNING_INTERVAL_S:
+            self._warned_at[message] = now
+            self._log.warning(message, *values)
 
     def _accepted(self, sock: socket.socket, ip: str, listener_name: str) -> None:
         limits = self._limits
-        if len(self.connections) >= limits.max_connections:
-            self._log.warning("connection from %s refused: max.connections is %d", ip, limits.max_connections)
-            sock.close()
-            return
-        if self._per_ip[ip] >= limits.max_connections_per_ip:
-            self._log.warning(
-                "connection from %s refused: max.connections.per.ip is %d", ip, limits.max_connections_per_ip
-            )
+        per_ip = limits.max_connections_per_ip_overrides.get(ip, limits.max_connections_per_ip)
+        if self._per_ip[ip] >= per_ip:
+            self._warn("connection from %s refused: max.connections.per.ip is %d", ip, per_ip)
             sock.close()
             return
         sock.setblocking(False)
@@ -130,6 +189,8 @@ class Acceptor:
                 request_size_max=limits.socket_request_max_bytes,
                 handler=self._handler,
                 on_close=self._closed,
+                pending_max=limits.queued_max_requests,
+                held=self._held,
             )
         except OSError:  # reset while it waited in the backlog
             sock.close()
@@ -144,6 +205,8 @@ class Acceptor:
         if self._per_ip[ip] <= 0:
             del self._per_ip[ip]
         self._log.debug("connection from %s:%d closed: %s", ip, connection.peer_port, reason)
+        if self._muted is not None:
+            self._unmute()
 
     def _close_idle(self) -> None:
         before = self._loop.time() - self._limits.connections_max_idle_ms / 1000
@@ -154,6 +217,9 @@ class Acceptor:
 
     def stop_accepting(self) -> None:
         """Close the listeners; connections live on."""
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
         for sock in self._listeners:
             self._loop.remove_reader(sock.fileno())
             sock.close()

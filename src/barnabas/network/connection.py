@@ -3,7 +3,7 @@
 A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later.
 Replies leave in the order of the requests (the protocol promises it), so one that is ready waits for those before it.
 Reading goes on while replies are pending, up to `PENDING_MAX` requests or `OUTGOING_BYTES_MAX` bytes that the peer has
-not taken; then it pauses.
+not taken; then it pauses. `HeldRequests` bounds the same for all connections together.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas.errors import BarnabasError
 from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
 
-__all__ = ["NO_REPLY", "Connection", "Parts", "PendingReply", "RequestHandler"]
+__all__ = ["NO_REPLY", "Connection", "HeldRequests", "Parts", "PendingReply", "RequestHandler"]
 
 Part = bytes | bytearray | FileSlice
 Parts = Sequence[Part]
@@ -41,16 +41,52 @@ _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, 
 class PendingReply:
     """A reply that comes later. Whoever holds it calls `resolve` once."""
 
-    __slots__ = ("_connection", "parts")
+    __slots__ = ("_connection", "parts", "request_bytes")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.parts: Parts | None = None
+        self.request_bytes = 0
+        """What HeldRequests counts for it."""
 
     def resolve(self, parts: Parts) -> None:
         assert self.parts is None, "a request is answered once"
         self.parts = parts
         self._connection.replies_ready()
+
+
+class HeldRequests:
+    """queued.max.request.bytes: requests whose answers are pending hold at most about so many bytes, over all
+    connections. Beyond that the connections that bring further ones are not read from until there is room."""
+
+    __slots__ = ("_bytes_max", "_paused", "size_bytes")
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._paused: dict[Connection, None] = {}
+        self.size_bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return self.size_bytes >= self._bytes_max
+
+    def hold(self, reply: PendingReply, size: int) -> None:
+        reply.request_bytes = size
+        self.size_bytes += size
+
+    def release(self, reply: PendingReply) -> None:
+        self.size_bytes -= reply.request_bytes
+        reply.request_bytes = 0
+        while self._paused and not self.full:
+            connection = next(iter(self._paused))
+            del self._paused[connection]
+            connection.maybe_resume()
+
+    def wait_for_room(self, connection: "Connection") -> None:
+        self._paused[connection] = None
+
+    def forget(self, connection: "Connection") -> None:
+        self._paused.pop(connection, None)
 
 
 class RequestHandler(Protocol):
@@ -69,14 +105,17 @@ class Connection:
         "_frames",
         "_handler",
         "_head_sent",
+        "_held",
         "_loop",
         "_on_close",
         "_out",
         "_out_bytes",
         "_paused",
         "_pending",
+        "_pending_max",
         "_recv_into",
         "_socket",
+        "_unhandled",
         "_writing",
         "client_software",
         "closed",
@@ -99,6 +138,8 @@ class Connection:
         request_size_max: int,
         handler: RequestHandler,
         on_close: Callable[["Connection", str], None],
+        pending_max: int = PENDING_MAX,
+        held: HeldRequests | None = None,
     ) -> None:
         self._loop = loop
         self._socket = sock
@@ -107,6 +148,8 @@ class Connection:
         self._frames = FrameReader(pool, request_size_max)
         self._handler = handler
         self._on_close = on_close
+        self._pending_max = pending_max
+        self._held = held
         self._pending: deque[Parts | PendingReply] = deque()
         self._out: deque[Part] = deque()
         self._out_bytes = 0
@@ -114,6 +157,8 @@ class Connection:
         """Bytes of the slice at the head of `_out` that are gone already. The slice itself keeps its file open."""
         self._writing = False
         self._paused = False
+        self._unhandled: list[bytes] = []
+        """Requests that had come in one piece with the one that made us pause."""
         self.closed = False
         self.listener_name = listener_name
         self.peer_host, self.peer_port = _address(sock.getpeername())
@@ -143,37 +188,81 @@ class Connection:
                 return
             filled = count == len(buffer)
             try:
-                for frame in frames.received(count):
-                    self._request(frame)
-                    if self.closed:
-                        return
+                if not self._handle(frames.received(count)):
+                    return
             except (FrameTooLarge, BarnabasError) as error:
                 self.close(str(error))
                 return
-            if not filled or self._paused:
+            if not filled:
                 return
+
+    def _handle(self, frames: Iterable[memoryview]) -> bool:
+        """Hand requests over until one of them makes us stop reading; False if one did. The rest is kept."""
+        left = iter(frames)
+        for frame in left:
+            self._request(frame)
+            if self.closed:
+                return False
+            if self._paused:
+                self._unhandled = [bytes(frame) for frame in left]
+                return False
+        return True
+
+    def _handle_kept(self) -> None:
+        """Reading goes on: first with the requests that had come before the pause."""
+        if self.closed:
+            return
+        kept, self._unhandled = self._unhandled, []
+        try:
+            read_on = self._handle(map(memoryview, kept))
+        except BarnabasError as error:
+            self.close(str(error))
+            return
+        if read_on:
+            self._loop.add_reader(self._fd, self._on_readable)
 
     def _request(self, frame: memoryview) -> None:
         reply = self._handler(self, frame)
         if self.closed or reply is NO_REPLY:
             return
         pending = self._pending
-        if type(reply) is PendingReply or pending:
+        if type(reply) is PendingReply:
+            self._park(reply, len(frame))
+        elif pending:
             pending.append(reply)
         else:
             self._send(reply)  # type: ignore[arg-type]
-        if len(pending) >= PENDING_MAX or self._out_bytes >= OUTGOING_BYTES_MAX:
+        if len(pending) >= self._pending_max or self._out_bytes >= OUTGOING_BYTES_MAX:
             self._pause()
+
+    def _park(self, reply: PendingReply, size: int) -> None:
+        self._pending.append(reply)
+        held = self._held
+        if held is not None and reply.parts is None:
+            held.hold(reply, size)
+            if held.full:
+                held.wait_for_room(self)
+                self._pause()
+        if reply.parts is not None:  # resolved before it was in the order
+            self.replies_ready()
 
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
             self._loop.remove_reader(self._fd)
 
-    def _maybe_resume(self) -> None:
-        if self._paused and len(self._pending) < PENDING_MAX // 2 and self._out_bytes < OUTGOING_BYTES_MAX // 2:
+    def maybe_resume(self) -> None:
+        """Read on, if nothing stands against it any more."""
+        if not self._paused or self.closed:
+            return
+        if self._held is not None and self._held.full:
+            self._held.wait_for_room(self)
+        elif len(self._pending) <= self._pending_max // 2 and self._out_bytes < OUTGOING_BYTES_MAX // 2:
             self._paused = False
-            self._loop.add_reader(self._fd, self._on_readable)
+            if self._unhandled:
+                self._loop.call_soon(self._handle_kept)
+            else:
+                self._loop.add_reader(self._fd, self._on_readable)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
@@ -191,13 +280,15 @@ class Connection:
             if type(head) is PendingReply:
                 if head.parts is None:
                     break
+                if head.request_bytes:
+                    self._held.release(head)  # type: ignore[union-attr]
                 head = head.parts
             pending.popleft()
             if head:
                 self._send(head)  # type: ignore[arg-type]
             if self.closed:
                 return
-        self._maybe_resume()
+        self.maybe_resume()
 
     def _send(self, parts: Parts) -> None:
         self.last_active = self._loop.time()
@@ -254,7 +345,7 @@ class Connection:
             self._writing = False
             self._loop.remove_writer(self._fd)
             self.last_active = self._loop.time()
-        self._maybe_resume()
+        self.maybe_resume()
 
     def _send_slice(self, head: FileSlice) -> int:
         """Bytes of the file slice at the head that went out; it stays at the head until it is through."""
@@ -318,9 +409,16 @@ class Connection:
             self._loop.remove_writer(self._fd)
         self._socket.close()
         self._frames.close()
+        pending = tuple(self._pending)
         self._pending.clear()
+        if self._held is not None:
+            self._held.forget(self)
+            for reply in pending:
+                if type(reply) is PendingReply:
+                    self._held.release(reply)
         self._out.clear()
         self._out_bytes = 0
+        self._unhandled = []
         self._on_close(self, reason)
 
 

@@ -1,0 +1,32 @@
+"""`max.connections.per.ip.overrides`: how many connections single addresses may hold, other than all the rest."""
+
+import socket
+
+from barnabas.errors import UsageError
+
+__all__ = ["parse_overrides", "resolve_overrides"]
+
+
+def parse_overrides(text: str) -> dict[str, int]:
+    """host:count, separated by commas; an empty text is no override. Raises UsageError."""
+    overrides: dict[str, int] = {}
+    for item in filter(None, (item.strip() for item in text.split(","))):
+        host, colon, count = item.rpartition(":")
+        if not (colon and host.strip() and count.strip().isdecimal() and count.strip().isascii()):
+            raise UsageError(
+                f"max.connections.per.ip.overrides: '{item}' is not of the form host:count, such as 10.0.0.7:100"
+            )
+        overrides[host.strip()] = int(count)
+    return overrides
+
+
+def resolve_overrides(overrides: dict[str, int]) -> dict[str, int]:
+    """By address, as connections show it. Asks the DNS for what is not an address; unknown names raise UsageError."""
+    resolved: dict[str, int] = {}
+    for host, count in overrides.items():
+        try:
+            found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise UsageError(f"max.connections.per.ip.overrides: {host} cannot be resolved; give an address") from None
+        resolved.update((str(entry[4][0]), count) for entry in found)
+    return resolved
