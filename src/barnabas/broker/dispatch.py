@@ -34,6 +34,10 @@ class UnsupportedRequest(BarnabasError):
     """An API or version that is not served: there is no answer the client could read, so the connection ends."""
 
 
+class HandlerFailed(BarnabasError):
+    """A handler raised what it must not raise. It is logged; the connection ends."""
+
+
 def frame_of(context: RequestContext, response: Response) -> bytearray:
     """A whole response frame."""
     out = bytearray(8)
@@ -60,9 +64,16 @@ class Dispatcher:
     def __call__(self, connection: Connection, frame: memoryview) -> Parts | PendingReply:
         """Handle one frame. Raises BarnabasError where the connection must end."""
         context, position = self._read_header(connection, frame)
-        if self.intercept is not None:
-            return self.intercept(self, context, frame, position)
-        return self.handle(context, frame, position)
+        try:
+            if self.intercept is not None:
+                return self.intercept(self, context, frame, position)
+            return self.handle(context, frame, position)
+        except BarnabasError:
+            raise
+        except Exception as error:
+            # A bug of ours: the client must not wait for an answer that will never come.
+            self._broker.log.exception("%s v%d failed", ApiKey(context.api_key).name, context.api_version)
+            raise HandlerFailed(f"{type(error).__name__}: {error}") from error
 
     def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
         """Handle the request whose body starts at `position`."""

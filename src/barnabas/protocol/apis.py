@@ -88,7 +88,7 @@ SERVED: Final[dict[int, VersionRange]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 5),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),

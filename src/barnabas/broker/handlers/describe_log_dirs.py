@@ -1,4 +1,4 @@
-"""DescribeLogDirs v1-v4: the sizes of partitions by data directory; from v4 on the space of its file system.
+"""DescribeLogDirs v1-v5: the sizes of partitions by data directory; from v4 on the space of its file system.
 
 Without topics all partitions are described; those that this broker does not have are left out. Nobody moves a partition
 between directories here, so there are no future replicas.
