@@ -79,15 +79,17 @@ def prepare_flush(log: "Log", up_to: int) -> FlushTask | None:
     if up_to <= log.recovery_point:
         return None
     files, paths = [], []
-    segments = log.segments
+    end = log.log_end_offset
     try:
-        for number, segment in enumerate(segments):
-            end = segments[number + 1].base_offset if number + 1 < len(segments) else log.log_end_offset
-            if end <= log.recovery_point or segment.base_offset >= up_to:
-                continue
-            files.append(segment.open_file())
-            if number + 1 < len(segments):  # a recovery rebuilds the indexes of the segment of its recovery point
-                paths += [segment.path(".index"), segment.path(".timeindex"), segment.path(".txnindex")]
+        for segment in log.newest_segments():
+            if end <= log.recovery_point:
+                break
+            if segment.base_offset < up_to:
+                files.append(segment.open_file())
+                if segment is not log.active_segment:
+                    # the active one's indexes are built again when a recovery starts inside of it
+                    paths += [segment.path(".index"), segment.path(".timeindex"), segment.path(".txnindex")]
+            end = segment.base_offset
     except OSError as error:
         raise KafkaStorageError(f"{log.topic_partition} in {log.directory}: {error.strerror}") from error
     directory = log.directory if log.new_files else None

@@ -167,6 +167,10 @@ class Log:
         """Oldest first; the last one is the active segment."""
         return tuple(self._segments)
 
+    def newest_segments(self) -> Iterator[LogSegment]:
+        """The active segment first."""
+        return reversed(self._segments)
+
     @property
     def active_segment(self) -> LogSegment:
         """Where appends go."""

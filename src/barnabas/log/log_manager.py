@@ -26,7 +26,10 @@ __all__ = ["LogManager"]
 
 
 class LogManager:
-    """The logs by partition. `startup` comes first, `shutdown` last; in between all calls are on one thread."""
+    """The logs by partition. `startup` comes first, `shutdown` last.
+
+    In between all calls are on one thread, except for `remove_deleted` and the checkpoints, which may run in any.
+    """
 
     def __init__(
         self,
