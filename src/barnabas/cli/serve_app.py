@@ -34,6 +34,7 @@ def serve(
     log_level: Annotated[
         str | None, Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
     ] = None,
+    help_settings: Annotated[bool, Option("--help-settings", help="Print all settings and exit.")] = False,
 ) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
@@ -41,6 +42,11 @@ def serve(
     --config files, the environment (BARNABAS_LOG_SEGMENT_BYTES for log.segment.bytes), --set and the options here;
     later ones win.
     """
+    if help_settings:
+        from barnabas.config.docs import render_help
+
+        print(render_help())
+        return 0
     options = ServeOptions(
         tuple(data_dir or ()), listen, ready_file, tuple(config or ()), tuple(settings or ()), node_id, log_level
     )
