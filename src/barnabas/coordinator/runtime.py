@@ -115,7 +115,7 @@ class CoordinatorRuntime(Generic[S, R]):
         if shard in self._load_queue:
             self._load_queue.remove(shard)
         shard.close(NotCoordinator(f"{self.topic}-{partition} has another leader now"))
-        self._logger.info("Unloaded %s-%d", self.topic, partition)
+        self._logger.debug("Unloaded %s-%d", self.topic, partition)
 
     def close(self) -> None:
         """Unload everything: whoever still waits is told to look for another coordinator."""
