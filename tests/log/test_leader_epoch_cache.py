@@ -78,3 +78,9 @@ def test_a_damaged_file_counts_as_empty(cache: LeaderEpochCache) -> None:
     Path(cache.path).write_text("rubbish")
     cache.load()
     assert cache.entries == []
+
+
+def test_a_log_of_another_cluster_goes_on_in_this_ones_epoch(cache: LeaderEpochCache) -> None:
+    cache.assign(2, 300)
+    assert cache.entries == [(1, 10), (2, 300)]
+    assert cache.latest == 2

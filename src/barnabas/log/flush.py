@@ -66,6 +66,7 @@ class FlushTask:
         """
         log = self._log
         if self.error is not None:
+            log.new_files = log.new_files or self._directory is not None
             reason = f"fsync in {log.directory}: {self.error.strerror}"
             if self.error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 log.offline_reason = reason

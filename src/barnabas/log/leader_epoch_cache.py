@@ -3,12 +3,15 @@
 Followers cut their logs by it: with the entries (0, 0), (3, 100), epoch 0 ended at 100, and so did 1 and 2.
 """
 
+import logging
 from bisect import bisect_right
 
 from barnabas.log.checkpoints import CorruptCheckpoint, read_epoch_checkpoint, write_epoch_checkpoint
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET
 
 __all__ = ["LeaderEpochCache"]
+
+_log = logging.getLogger(__name__)
 
 
 class LeaderEpochCache:
@@ -46,6 +49,9 @@ class LeaderEpochCache:
         if epoch == self.latest or epoch < 0:
             return
         kept = [(e, o) for e, o in self.entries if e < epoch and o < start_offset]
+        if any(o < start_offset for e, o in self.entries[len(kept) :]):
+            # a log of another cluster, or of one whose registry was lost
+            _log.warning("%s: epoch %d begins at %d after epoch %d", self.path, epoch, start_offset, self.latest)
         self._set([*kept, (epoch, start_offset)])
         if write:
             self.write(sync=False)

@@ -230,7 +230,6 @@ class Log:
                 return duplicate
         epochs = self.leader_epochs
         if leader_epoch != epochs.latest:
-            assert leader_epoch > epochs.latest, f"{self}: append in epoch {leader_epoch} after {epochs.latest}"
             epochs.assign(leader_epoch, base_offset)
         segment = self._active
         if (
