@@ -164,3 +164,41 @@ def test_a_preallocated_full_disk_is_a_storage_error(rig, monkeypatch) -> None:
         rig.append(log, 9)
     rig.disk.fails = set()
     assert rig.append(log, 9).first_offset == 9
+
+
+class TestCheckpointWithoutRoom:
+    """The epochs' file is replaced as a whole, which a full disk refuses too."""
+
+    @pytest.fixture
+    def full(self, monkeypatch):
+        def refuse(path: str, *_: object, **__: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+
+        def fill() -> None:
+            monkeypatch.setattr("barnabas.log.leader_epoch_cache.write_epoch_checkpoint", refuse)
+
+        return fill
+
+    def test_the_first_batch_of_an_epoch_is_refused(self, rig, full, monkeypatch) -> None:
+        log = rig.log()
+        rig.append(log, epoch=1)
+        full()
+        for _ in range(2):
+            with pytest.raises(KafkaStorageError, match="No space left"):
+                rig.append(log, epoch=2)
+        rig.append(log, epoch=1)
+        monkeypatch.undo()
+        rig.append(log, epoch=2)
+        assert log.leader_epochs.entries == [(1, 0), (2, 2)]
+
+    def test_retention_makes_room_all_the_same(self, rig, full, monkeypatch) -> None:
+        log = rig.log(segment_bytes=100, retention_bytes=0)
+        for _ in range(5):
+            rig.append(log)
+        full()
+        rig.disk.fails = {"ftruncate"}
+        assert log.delete_old_segments(rig.clock.now_ms) == 4
+        monkeypatch.undo()
+        rig.disk.fails = set()
+        assert rig.append(log).first_offset == 5
+        assert rig.reopen(log, Verification.FULL).leader_epochs.entries == [(0, 4)]

@@ -70,9 +70,12 @@ def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
             view = view[os.write(fd, view) :]
         if sync:
             os.fsync(fd)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
     finally:
         os.close(fd)
-    os.replace(temporary, path)
     if sync:
         fsync_directory(os.path.dirname(path))
 

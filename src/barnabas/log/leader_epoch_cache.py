@@ -3,6 +3,7 @@
 Followers cut their logs by it: with the entries (0, 0), (3, 100), epoch 0 ended at 100, and so did 1 and 2.
 """
 
+import contextlib
 import logging
 from bisect import bisect_right
 
@@ -45,16 +46,24 @@ class LeaderEpochCache:
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
-        """Batches from `start_offset` on are of this epoch. Entries that this contradicts are dropped, as in Kafka."""
+        """Batches from `start_offset` on are of this epoch. Entries that this contradicts are dropped, as in Kafka.
+
+        Raises OSError, and has then changed nothing.
+        """
         if epoch == self.latest or epoch < 0:
             return
         kept = [(e, o) for e, o in self.entries if e < epoch and o < start_offset]
         if any(o < start_offset for e, o in self.entries[len(kept) :]):
             # a log of another cluster, or of one whose registry was lost
             _log.warning("%s: epoch %d begins at %d after epoch %d", self.path, epoch, start_offset, self.latest)
+        before = self.entries
         self._set([*kept, (epoch, start_offset)])
         if write:
-            self.write(sync=False)
+            try:
+                self.write(sync=False)
+            except OSError:
+                self._set(before)
+                raise
 
     def write(self, *, sync: bool) -> None:
         """Bring the entries to the file. Recovery finds lost ones in the batches, so appends need not wait for a
@@ -82,7 +91,7 @@ class LeaderEpochCache:
         kept = [(epoch, offset) for epoch, offset in self.entries if offset < end_offset]
         if len(kept) < len(self._epochs):
             self._set(kept)
-            self.write(sync=False)
+            self._write_if_possible()
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now starts at `start_offset`: the epoch in force there begins there, older ones go."""
@@ -91,10 +100,15 @@ class LeaderEpochCache:
             entries = self.entries[first:]
             entries[0] = (entries[0][0], start_offset)
             self._set(entries)
-            self.write(sync=False)
+            self._write_if_possible()
 
     def clear(self) -> None:
         """Forget all."""
         if self._epochs:
             self._set([])
+            self._write_if_possible()
+
+    def _write_if_possible(self) -> None:
+        """Dropped entries that the file still has do no harm: loading drops what lies outside of the log again."""
+        with contextlib.suppress(OSError):
             self.write(sync=False)

@@ -201,7 +201,7 @@ class Log:
         return list(self.producers.producers.values())
 
     def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Give a log from before topic ids, or one whose metadata file was lost, its topic's id."""
+        """Give a log from before topic ids, or one whose metadata file was lost, its topic's id. Raises OSError."""
         self.topic_id = topic_id
         write_partition_metadata(self.directory, topic_id)
 
@@ -230,7 +230,7 @@ class Log:
                 return duplicate
         epochs = self.leader_epochs
         if leader_epoch != epochs.latest:
-            epochs.assign(leader_epoch, base_offset)
+            self._assign_epoch(leader_epoch, base_offset)
         segment = self._active
         if (
             segment.size + size > self._segment_bytes
@@ -303,7 +303,7 @@ class Log:
         markers = {}
         position = 0
         for header in headers:
-            self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            self._assign_epoch(header.partition_leader_epoch, header.base_offset)
             if header.is_control and header.producer_id >= 0:
                 markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
             position += header.size_bytes
@@ -326,6 +326,12 @@ class Log:
             return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, start, True)
         producers.check(header, check_sequence=origin == "client")
         return None
+
+    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+        try:
+            self.leader_epochs.assign(epoch, start_offset)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
 
     def _check_writable(self) -> None:
         if self.offline_reason is not None:
@@ -598,17 +604,29 @@ class Log:
         self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Drop the segments that retention.ms, retention.bytes or the log's start leave behind; returns how many."""
+        """Drop the segments that retention.ms, retention.bytes or the log's start leave behind; returns how many.
+
+        Raises KafkaStorageError.
+        """
         count = retention.count_deletable(self._segments, self._config, self.offsets, now_ms)
         if not count:
             return 0
         if count == len(self._segments):
-            self.roll()
+            try:
+                self.roll()
+            except KafkaStorageError:
+                # a full disk has no room for a new segment: the old ones make it
+                count -= 1
+                if not count:
+                    raise
         old = self._segments[:count]
         del self._segments[:count], self._bases[:count]
         self.advance_log_start(self._bases[0])
         self._high_watermark_place = None
-        self._drop_segments(old)
+        try:
+            self._drop_segments(old)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
         return count
 
     def _drop_segments(self, segments: list[LogSegment]) -> None:

@@ -4,6 +4,7 @@ The periodic functions are plain calls for a scheduler; those that may block on 
 that hands the blocking part out.
 """
 
+import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +24,8 @@ from barnabas.log.recovery import LogEnvironment, LogState, ProgressCallback, cr
 from barnabas.types import TopicPartition
 
 __all__ = ["LogManager"]
+
+_log = logging.getLogger(__name__)
 
 
 class LogManager:
@@ -167,7 +170,7 @@ class LogManager:
         if log is not None:
             log.config = config
             if topic_id is not None and log.topic_id is None:
-                log.set_topic_id(topic_id)
+                self._set_topic_id(log, topic_id)
             return log
         directory = self._emptiest()
         path = f"{directory.path}/{topic_partition}"
@@ -177,6 +180,12 @@ class LogManager:
             raise KafkaStorageError(f"{path} cannot be made: {error.strerror}") from error
         self._logs[topic_partition], self._home[topic_partition] = log, directory
         return log
+
+    def _set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
+        try:
+            log.set_topic_id(topic_id)
+        except OSError as error:
+            raise KafkaStorageError(f"{log.directory}: {error.strerror}") from error
 
     def _emptiest(self) -> DataDirectory:
         if len(self.directories) == 1:
@@ -214,10 +223,16 @@ class LogManager:
     # -- from time to time ---------------------------------------------------------------------------------------------
 
     def cleanup_logs(self, now_ms: int) -> int:
-        """Apply retention to all logs (log.retention.check.interval.ms); returns the number of segments dropped."""
+        """Apply retention to all logs (log.retention.check.interval.ms); returns the number of segments dropped.
+
+        What fails for one log is reported and does not keep the others from it.
+        """
         dropped = 0
         for log in list(self._logs.values()):
-            dropped += log.delete_old_segments(now_ms)
+            try:
+                dropped += log.delete_old_segments(now_ms)
+            except KafkaStorageError as error:
+                _log.error("retention: %s", error)
         return dropped
 
     def remove_deleted(self, now_ms: int) -> int:

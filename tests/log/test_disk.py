@@ -1,0 +1,103 @@
+import os
+
+import pytest
+
+from barnabas.log.deletion import DeletionQueue
+from barnabas.log.disk import Disk, HeldSlice, OpenFile, ResourcePool, default_pool_limit
+
+
+class Member:
+    def __init__(self) -> None:
+        self.recently_used = False
+        self.open = True
+
+    def release(self) -> None:
+        self.open = False
+
+
+def test_a_pool_takes_back_the_oldest(tmp_path) -> None:
+    pool = ResourcePool(2)
+    members = [Member() for _ in range(4)]
+    for member in members:
+        pool.add(member)
+    assert [member.open for member in members] == [False, False, True, True]
+    assert len(pool) == 2
+
+
+def test_a_pool_gives_what_was_used_a_second_chance() -> None:
+    pool = ResourcePool(2)
+    used, idle, new = Member(), Member(), Member()
+    pool.add(used)
+    pool.add(idle)
+    used.recently_used = True
+    pool.add(new)
+    assert (used.open, idle.open, new.open) == (True, False, True)
+    assert not used.recently_used
+
+
+def test_when_all_are_used_the_oldest_goes() -> None:
+    pool = ResourcePool(2)
+    members = [Member() for _ in range(3)]
+    for member in members[:2]:
+        pool.add(member)
+        member.recently_used = True
+    pool.add(members[2])
+    assert [member.open for member in members] == [False, True, True]
+
+
+def test_what_let_go_by_itself_makes_room() -> None:
+    pool = ResourcePool(1)
+    first, second = Member(), Member()
+    pool.add(first)
+    pool.discard(first)
+    pool.discard(first)
+    pool.add(second)
+    assert first.open
+
+
+def test_half_of_the_descriptors_are_for_files() -> None:
+    assert 64 <= default_pool_limit() <= 1 << 16
+
+
+def test_a_file_is_closed_with_its_last_slice(tmp_path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"0123456789")
+    file = OpenFile(Disk().open(str(path)))
+    fd = file.fd
+    piece = HeldSlice(file, 2, 3)
+    path.unlink()
+    del file
+    assert piece.read() == b"234"
+    assert (piece.fd, piece.position, piece.size, len(piece)) == (fd, 2, 3, 3)
+    del piece
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_deletions_wait_for_their_time(tmp_path) -> None:
+    queue = DeletionQueue()
+    late, early, missing = tmp_path / "late", tmp_path / "early", tmp_path / "missing"
+    late.touch()
+    early.mkdir()
+    (early / "inside").touch()
+    queue.add(str(late), 200)
+    queue.add(str(early), 100)
+    queue.add(str(missing), 100)
+    assert queue.remove_due(99) == 0
+    assert queue.remove_due(100) == 2
+    assert not early.exists()
+    assert late.exists()
+    assert queue.remove_due(1000) == 1
+    assert len(queue) == 0
+
+
+def test_deletions_follow_a_renamed_directory(tmp_path) -> None:
+    queue = DeletionQueue()
+    old, new = tmp_path / "a-0", tmp_path / "a-0.x-delete"
+    old.mkdir()
+    (old / "file.deleted").touch()
+    queue.add(str(old / "file.deleted"), 100)
+    old.rename(new)
+    queue.rename_below(str(old), str(new))
+    queue.remove_due(100)
+    assert list(new.iterdir()) == []
