@@ -29,7 +29,10 @@ class ChildBroker:
 
     def __init__(self, data_dir: Path, listen: str, settings: Mapping[str, str] | None = None) -> None:
         try:
-            self._host, self._port = split_address(listen)
+            # port 0, any free one, is no address to connect to, but one to listen on
+            free = listen.endswith(":0")
+            self._host, port = split_address(listen.removesuffix(":0") if free else listen)
+            self._port = 0 if free else port
         except ValueError as error:
             raise UsageError(f"--listen: {error}") from None
         self.address = f"{self._host}:{self._port}"
@@ -92,6 +95,7 @@ class ChildBroker:
                 if time.perf_counter() - began > READY_TIMEOUT_S:
                     raise CommandFailed(f"the broker is not ready after {READY_TIMEOUT_S:g} s: {self._last_words()}")
                 time.sleep(POLL_S)
+            self.address = ready.read_text().split()[0]
 
     def _last_words(self) -> str:
         assert self._output is not None

@@ -42,8 +42,8 @@ Formats of `--format`, after kcat's:
 | `%d` | timestamp in ISO form | `%R` | length of the value as 4 bytes, big endian |
 | `%h` | headers as `name=value,...` | `%%` | a percent sign |
 
-Escapes: `\\n` `\\t` `\\r` `\\0` `\\\\` `\\xHH`. `-o` takes `beginning`, `end`, `stored`, an offset, `-N` (the last N of each
-partition), `s@TIME` and, beside one of those, `e@TIME`.
+Escapes: `\\n` `\\t` `\\r` `\\0` `\\\\` `\\xHH`. `-o` takes `beginning`, `end`, `stored`, an offset, `-N` (the last N of
+each partition), `s@TIME` and, beside one of those, `e@TIME`.
 """
 
 

@@ -1,0 +1,75 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from barnabas.cli.child_broker import ChildBroker
+from barnabas.cli.flights import checksum, flight_id, read_flights
+from barnabas.cli.output import CommandFailed
+from barnabas.client.admin import Admin
+from barnabas.errors import UsageError
+from cli.conftest import run_barnabas
+
+pytest.importorskip("confluent_kafka")
+
+
+def test_flights_as_records() -> None:
+    flights = read_flights(3)
+    assert [flight_id(flight.value) for flight in flights] == [0, 1, 2]
+    assert flights[0].key == b"UA"
+    assert flights[0].timestamp == 1357035300000, "2013-01-01 05:15 in New York"
+    body = json.loads(flights[0].value)
+    assert (body["flight"], body["origin"], body["dep_delay"], body["time_hour"]) == (
+        1545,
+        "EWR",
+        2,
+        "2013-01-01T10:00:00Z",
+    )
+    assert len({checksum(*flight) for flight in flights}) == 3
+    assert flight_id(b"no flight") == -1
+
+
+def test_a_demo_and_its_continuation(tmp_path: Path) -> None:
+    def demo(*arguments: str) -> dict[str, object]:
+        done = run_barnabas(
+            "demo", "flights", "--json", "--listen", "127.0.0.1:0", "--data-dir", str(tmp_path / "data"), *arguments
+        )
+        assert done.returncode == 0, done.stderr
+        report: dict[str, object] = json.loads(done.stdout)
+        return report
+
+    none = {"missing": 0, "doubled": 0, "changed": 0, "offset_gaps": 0}
+    first = demo("--limit", "2000")
+    assert (first["run"], first["produced"]["records"], first["consumed"]["records"]) == ("clean", 2000, 2000)  # type: ignore[index]
+    second = demo("--limit", "3000")
+    assert (second["run"], second["produced"]["records"], second["consumed"]["records"]) == ("continued", 1000, 3000)  # type: ignore[index]
+    third = demo("--limit", "500", "--clean")
+    assert (third["run"], third["consumed"]["records"]) == ("clean", 500)  # type: ignore[index]
+    for report in (first, second, third):
+        assert (report["checks"], report["lag"], report["ok"]) == (none, 0, True)
+
+
+def test_a_child_that_does_not_come_up_says_why(tmp_path: Path) -> None:
+    with (
+        pytest.raises(CommandFailed, match=r"log\.segment\.bytes"),
+        ChildBroker(tmp_path, "127.0.0.1:0", {"log.segment.bytes": "x"}),
+    ):
+        pass
+
+
+def test_a_child_ends_with_its_block(tmp_path: Path) -> None:
+    with ChildBroker(tmp_path, "127.0.0.1:0") as child:
+        address = child.address
+        with Admin.connect(address) as admin:
+            assert len(admin.describe_cluster().brokers) == 1
+    with ChildBroker(tmp_path, address):
+        pass
+
+
+def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    from barnabas.cli.demo_run import FlightsDemo
+
+    with pytest.raises(UsageError, match=r"pip install 'barnabas\[demo\]'"):
+        FlightsDemo("127.0.0.1:1", "t", 1, None, quiet=True)

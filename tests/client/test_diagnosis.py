@@ -1,0 +1,90 @@
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.client.diagnosis import Check, diagnose, tls_name
+from barnabas.testing import Broker
+from client.conftest import server
+
+
+def checks(bootstrap: str, *, write: bool = False) -> list[Check]:
+    return list(diagnose(bootstrap, timeout_s=1.0, write=write))
+
+
+def failures(bootstrap: str) -> list[tuple[str, str]]:
+    return [(check.name, check.detail) for check in checks(bootstrap) if check.status == "failed"]
+
+
+def test_a_healthy_broker(broker: Broker) -> None:
+    found = checks(broker.bootstrap_servers, write=True)
+    assert [check.status for check in found] == ["ok"] * 7
+    assert not any(topic.startswith("barnabas-doctor") for topic in broker.topics())
+
+
+def test_each_stage_has_its_own_failure() -> None:
+    assert failures("no-such-host.invalid:1")[0][0] == "dns"
+    assert failures("127.0.0.1:1") == [("tcp", "connection refused")]
+    with server(lambda connection: (connection.recv(100), connection.sendall(b"HTTP/1.1 400"))[0:0] and None) as port:
+        assert failures(f"127.0.0.1:{port}")[0][0] == "protocol"
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        key,
+        "-out",
+        cert,
+        "-subj",
+        "/CN=x",
+    ]
+    try:
+        subprocess.run(command, check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("needs openssl to make a certificate")
+    return cert, key  # type: ignore[return-value]
+
+
+def test_a_tls_port_is_recognised(certificate: tuple[str, str]) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    with server(lambda connection: context.wrap_socket(connection, server_side=True).close()) as port:
+        assert tls_name("127.0.0.1", port, 2.0).startswith("TLS")
+        name, detail = failures(f"127.0.0.1:{port}")[0]
+        assert name == "protocol"
+        assert "TLS" in detail
+
+
+def test_advertised_addresses_that_lead_nowhere() -> None:
+    settings = {"advertised.listeners": "PLAINTEXT://no-such-host.invalid:9092"}
+    with Broker(settings=settings) as broker:
+        found = [check for check in checks(broker.bootstrap_servers) if check.status == "failed"]
+    assert [check.name for check in found] == ["advertised"]
+    assert "dns" in found[0].detail
+    assert "advertised.listeners" in found[0].hint
+
+
+def test_an_advertised_address_where_another_cluster_answers(broker: Broker) -> None:
+    settings = {"advertised.listeners": f"PLAINTEXT://{broker.bootstrap_servers}"}
+    with Broker(settings=settings) as astray:
+        # the address that was bound, not the one that is advertised
+        bound = f"127.0.0.1:{astray._port}"
+        found = [check for check in checks(bound) if check.status == "failed"]
+    assert [check.name for check in found] == ["advertised"]
+    assert "another cluster answers there" in found[0].detail
+
+
+def test_two_clusters_in_one_list(broker: Broker) -> None:
+    with Broker() as other:
+        names = [name for name, _ in failures(f"{broker.bootstrap_servers},{other.bootstrap_servers}")]
+    assert names == ["cluster"]
