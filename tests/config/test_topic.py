@@ -9,7 +9,7 @@ import pytest
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.definitions import ConfigSource
 from barnabas.config.log_config import DEFAULT_LOG_CONFIG, LogConfig
-from barnabas.config.topic import TOPIC_CONFIGS, is_list, log_config, validate_topic_overrides
+from barnabas.config.topic import TOPIC_CONFIGS, is_list, log_config, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig
 
 # What DescribeConfigs of Apache Kafka 4.3.1 lists for a topic.
@@ -23,13 +23,15 @@ remote.storage.enable retention.bytes retention.ms segment.bytes segment.index.b
 unclean.leader.election.enable
 """
 
+DEFAULTS = topic_defaults({})
+
 
 def test_every_setting_that_kafka_shows_is_there() -> None:
     assert TOPIC_CONFIGS.names() == KAFKA_TOPIC_CONFIGS.split()
 
 
 def test_log_config_has_the_defaults_of_the_definitions() -> None:
-    assert log_config({}, {}) == DEFAULT_LOG_CONFIG
+    assert log_config({}, topic_defaults({})) == DEFAULT_LOG_CONFIG
     hints = typing.get_type_hints(LogConfig)
     for field in dataclasses.fields(LogConfig):
         value = getattr(DEFAULT_LOG_CONFIG, field.name)
@@ -93,25 +95,25 @@ def test_the_finest_unit_wins(settings: dict[str, int], retention_ms: int) -> No
 )
 def test_refusals_are_kafkas(overrides: dict[str, str], sentence: str) -> None:
     with pytest.raises(InvalidConfig) as error:
-        validate_topic_overrides(overrides, {})
+        validate_topic_overrides(overrides, DEFAULTS)
     assert error.value.message == sentence
 
 
 def test_a_misspelt_name_gets_the_nearest() -> None:
     with pytest.raises(InvalidConfig) as error:
-        validate_topic_overrides({"retention.mss": "1"}, {})
+        validate_topic_overrides({"retention.mss": "1"}, DEFAULTS)
     assert error.value.message == "Unknown topic config name: retention.mss. Did you mean retention.ms?"
     with pytest.raises(InvalidConfig) as error:
-        validate_topic_overrides({"nope": "1"}, {})
+        validate_topic_overrides({"nope": "1"}, DEFAULTS)
     assert error.value.message == "Unknown topic config name: nope"
 
 
 def test_throttled_replicas() -> None:
     name = "leader.replication.throttled.replicas"
     for good in ("*", "0:1,1:2", ""):
-        validate_topic_overrides({name: good}, {})
+        validate_topic_overrides({name: good}, DEFAULTS)
     with pytest.raises(InvalidConfig, match="must be the literal"):
-        validate_topic_overrides({name: "x"}, {})
+        validate_topic_overrides({name: "x"}, DEFAULTS)
 
 
 def test_described_as_kafka_describes() -> None:

@@ -22,7 +22,7 @@ from barnabas.config.definitions import (
 )
 from barnabas.config.endpoints import Endpoint, parse_endpoints, parse_protocol_map
 from barnabas.config.log_config import LogConfig
-from barnabas.config.topic import describe_topic, log_config, validate_topic_overrides
+from barnabas.config.topic import describe_topic, log_config, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
 
 __all__ = ["BrokerConfig"]
@@ -126,6 +126,8 @@ class BrokerConfig:
     """`listeners`, parsed, without Kafka's controller listeners."""
     advertised_endpoints: tuple[Endpoint, ...]
     """`advertised.listeners`, parsed; empty where `advertise` decides."""
+    topic_defaults: Mapping[str, Value]
+    """What holds for a topic that sets nothing, by the topic settings' names."""
     default_log_config: LogConfig
     """The settings of a topic that sets none itself."""
 
@@ -150,7 +152,8 @@ class BrokerConfig:
         attributes["_values"] = values
         attributes.update((_ATTRIBUTES[name], value) for name, value in values.items())
         attributes["data_dirs"] = self.log_dirs or self.log_dir
-        attributes["default_log_config"] = log_config({}, values)
+        attributes["topic_defaults"] = topic_defaults(values)
+        attributes["default_log_config"] = log_config({}, self.topic_defaults)
         protocols = parse_protocol_map(self.listener_security_protocol_map)
         skipped = self.controller_listener_names
         attributes["endpoints"] = parse_endpoints("listeners", self.listeners, protocols, skipped)
@@ -188,7 +191,7 @@ class BrokerConfig:
         """The settings of a topic's logs. Overrides come from the metadata image, so they are already valid."""
         if not overrides:
             return self.default_log_config
-        return log_config(validate_topic_overrides(overrides, self._values), self._values)
+        return log_config(validate_topic_overrides(overrides, self.topic_defaults), self.topic_defaults)
 
     # -- dynamic changes --------------------------------------------------------------------------------------------
 
@@ -257,7 +260,7 @@ class BrokerConfig:
 
     def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
         """Every setting of a topic with these overrides, with the sources that stand behind each value."""
-        return describe_topic(overrides, self._values, _SynonymsOf(self), names)
+        return describe_topic(overrides, self.topic_defaults, _SynonymsOf(self), names)
 
     def synonyms(self, setting: Setting) -> tuple[ConfigSynonym, ...]:
         """Who sets a broker setting: most specific source first, within a source in order of precedence."""
@@ -309,7 +312,6 @@ class BrokerConfig:
     # -- rules between settings -------------------------------------------------------------------------------------
 
     def _check_together(self) -> None:
-        values = self._values
         if self.log_retention_ms is not None and self.log_retention_ms < 1 and self.log_retention_ms != -1:
             raise UsageError("log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
         if self.default_log_config.retention_ms < 1 and self.default_log_config.retention_ms != -1:
@@ -320,7 +322,7 @@ class BrokerConfig:
             raise UsageError("broker.heartbeat.interval.ms must be smaller than broker.session.timeout.ms")
         if not self.data_dirs or not all(self.data_dirs):
             raise UsageError("At least one log directory must be defined via log.dirs or log.dir.")
-        validate_topic_overrides({}, values)
+        validate_topic_overrides({}, self.topic_defaults)
         AdvertiseRules(self.advertise)
         parse_overrides(self.max_connections_per_ip_overrides)
         self._check_names_of_listeners()

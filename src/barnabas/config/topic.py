@@ -31,7 +31,7 @@ __all__ = [
     "describe_topic",
     "is_list",
     "log_config",
-    "resolve",
+    "topic_defaults",
     "validate_topic_overrides",
 ]
 
@@ -167,21 +167,17 @@ def is_list(name: str) -> bool:
     return setting is not None and setting.type is _LIST
 
 
-def resolve(overrides: Mapping[str, Value], broker: Mapping[str, Value]) -> dict[str, Value]:
-    """Each topic setting's effective value: the topic's own, or the first synonym that the broker sets, or the
-    default. Both mappings hold parsed values; `broker` maps broker setting names (None: unset)."""
-    values: dict[str, Value] = {}
-    for setting in TOPIC_CONFIGS:
-        name = setting.name
-        values[name] = overrides[name] if name in overrides else _from_broker(setting, broker)
-    return values
+def topic_defaults(broker: Mapping[str, Value]) -> dict[str, Value]:
+    """What holds for a topic that sets nothing: of each setting the first synonym that the broker sets, or the default.
+    `broker` holds parsed values by the broker settings' names (None: unset)."""
+    return {setting.name: _from_broker(setting, broker) for setting in TOPIC_CONFIGS}
 
 
-def log_config(overrides: Mapping[str, Value], broker: Mapping[str, Value]) -> LogConfig:
-    """The typed settings that a log works with."""
+def log_config(overrides: Mapping[str, Value], defaults: Mapping[str, Value]) -> LogConfig:
+    """The typed settings that a log works with, from a topic's own parsed settings and `topic_defaults`."""
     fields: dict[str, object] = {
         name.replace(".", "_"): value
-        for name, value in resolve(overrides, broker).items()
+        for name, value in {**defaults, **overrides}.items()
         if name not in _NOT_IN_LOG_CONFIG
     }
     policies = fields["cleanup_policy"]
@@ -204,8 +200,8 @@ def _scaled(value: Value, unit: int) -> int:
     return value if value < 0 else value * unit
 
 
-def validate_topic_overrides(overrides: Mapping[str, str], broker: Mapping[str, Value]) -> dict[str, Value]:
-    """The parsed settings of a topic. Raises InvalidConfig with Kafka's sentence for an unknown name, a bad value, or
+def validate_topic_overrides(overrides: Mapping[str, str], defaults: Mapping[str, Value]) -> dict[str, Value]:
+    """The parsed settings of a topic; `defaults` are those of `topic_defaults`. Raises InvalidConfig with Kafka's sentence for an unknown name, a bad value, or
     two values that contradict each other (the broker's defaults included)."""
     for name in overrides:
         if name not in TOPIC_CONFIGS:
@@ -213,7 +209,7 @@ def validate_topic_overrides(overrides: Mapping[str, str], broker: Mapping[str, 
             hint = f". Did you mean {close}?" if close else ""
             raise InvalidConfig(f"Unknown topic config name: {name}{hint}")
     parsed = TOPIC_CONFIGS.parse_all(overrides)
-    values = resolve(parsed, broker)
+    values = {**defaults, **parsed}
     low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
     assert isinstance(low, int), low
     assert isinstance(high, int), high
@@ -230,13 +226,13 @@ def validate_topic_overrides(overrides: Mapping[str, str], broker: Mapping[str, 
 
 def describe_topic(
     overrides: Mapping[str, str],
-    broker: Mapping[str, Value],
+    defaults: Mapping[str, Value],
     broker_synonyms: Mapping[str, tuple[ConfigSynonym, ...]],
     names: Iterable[str] | None = None,
 ) -> list[ConfigEntry]:
     """DescribeConfigs of a topic. `broker_synonyms`: for each broker setting, who sets it, most specific first."""
     parsed = TOPIC_CONFIGS.parse_all({name: text for name, text in overrides.items() if name in TOPIC_CONFIGS})
-    values = resolve(parsed, broker)
+    values = {**defaults, **parsed}
     wanted = None if names is None else frozenset(names)
     return [
         _entry(setting, values[setting.name], setting.name in parsed, broker_synonyms)

@@ -153,7 +153,7 @@ def _validated(
     image: MetadataImage, resource: ConfigResource, settings: dict[str, str], config: BrokerConfig
 ) -> Change:
     if resource.type == ResourceType.TOPIC:
-        validate_topic_overrides(settings, config.values)
+        validate_topic_overrides(settings, config.topic_defaults)
         if resource.name not in image.topics:
             raise UnknownTopicOrPartition(f"The topic '{resource.name}' does not exist.")
         return SetTopicConfig(resource.name, settings)

@@ -116,7 +116,8 @@ def _creation_configs(wish: TopicWish, config: BrokerConfig) -> dict[str, str]:
     if unset:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(unset)}")
     overrides = {name: value for name, value in wish.configs.items() if value is not None}
-    validate_topic_overrides(overrides, config.values)
+    if overrides:
+        validate_topic_overrides(overrides, config.topic_defaults)
     return overrides
 
 

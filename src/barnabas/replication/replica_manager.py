@@ -128,7 +128,8 @@ class ReplicaManager:
         if log is None:
             log = self._log_manager.create(topic_partition, topic_id, config)
         partition = Partition(topic_partition, topic_id, log, flush_behind=self._flush_behind)
-        partition.set_config(config)
+        if log.config is not config:
+            partition.set_config(config)
         self._partitions[topic_partition] = partition
         return partition
 
