@@ -1,7 +1,7 @@
 """The broker under test: Barnabas by default, Apache Kafka or an outside broker by environment.
 
 BARNABAS_TEST_BROKER=HOST:PORT  a broker that already runs; tests that restart it or read its files are skipped.
-BARNABAS_TEST_PEER=kafka        Apache Kafka from BARNABAS_KAFKA_LIBS (a folder of its jars), to prove the tests themselves.
+BARNABAS_TEST_PEER=kafka        Apache Kafka from BARNABAS_KAFKA_LIBS (a folder of its jars), to prove the tests.
 """
 
 from __future__ import annotations
@@ -111,6 +111,12 @@ class LocalBroker(Broker):
         assert self._process is not None
         assert self._process.poll() is None, f"{self.name} died:\n{self.last_words()}"
         super().check_alive()
+
+    def resident_bytes(self) -> int:
+        """Memory of the process (VmRSS)."""
+        assert self._process is not None
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS:")) * 1024
 
     def last_words(self) -> str:
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-25:])

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
-
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 18, 19
 OFFSET_COMMIT, FIND_COORDINATOR, JOIN_GROUP, HEARTBEAT = 8, 10, 11, 12
 TIMEOUT_S = 10.0
@@ -99,6 +98,9 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def send(self, data: bytes) -> None:
         """Send all, or raise Closed when the broker does not want more."""

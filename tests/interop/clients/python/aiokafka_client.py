@@ -199,7 +199,7 @@ class Client:
                 ask = consumer.beginning_offsets if at == "earliest" else consumer.end_offsets
                 found = await ask(places)
             else:
-                answers = await consumer.offsets_for_times({place: at for place in places})
+                answers = await consumer.offsets_for_times(dict.fromkeys(places, at))
                 found = {place: each.offset if each else -1 for place, each in answers.items()}
         finally:
             await consumer.stop()

@@ -203,7 +203,7 @@ class Client:
 
     def alter_config(self, topic: str, set: dict[str, str], delete: list[str]) -> Json:
         changes = {name: (AlterConfigOp.SET, value) for name, value in set.items()}
-        changes |= {name: (AlterConfigOp.DELETE, None) for name in delete}
+        changes |= dict.fromkeys(delete, (AlterConfigOp.DELETE, None))
         outcome = self._admin.alter_configs([ConfigResource("topic", topic, changes)], incremental=True)
         _raise_named(outcome["topic"][topic])
         return {}

@@ -1,7 +1,7 @@
 """kcat behind the common commands: a kcat process for each producing run and each consumer.
 
-kcat gives neither offsets nor timestamps to set, and one set of headers for a whole run; `open` with several places starts a
-process for each.
+kcat tells no offsets, sets no timestamps, and has one set of headers for a whole run; `open` with several places starts
+a process for each.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
-from common import Json, record_json, serve, unpack, unpack_headers
+from common import Json, record_json, serve, unpack
 
 WAIT_S = 20
 KEY_END, RECORD_END = b"=~key~=", b"=~end~=\n"

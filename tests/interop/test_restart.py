@@ -1,0 +1,105 @@
+"""The broker goes and comes back while clients live: nothing acknowledged is lost, and everybody goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import Drivers, wait_for
+from .harness import wire
+from .harness.broker import LocalBroker
+from .harness.clients import CLIENTS, chosen
+from .harness.data import CODECS, essences, numbered
+from .harness.driver import ClientError, Driver
+from .harness.groups import Member, join, leave, settle, take
+
+BACK_TIMEOUT_MS = 30_000
+
+
+class Alive:
+    """One client with a producer, a consumer and a group member that live through the restart."""
+
+    def __init__(self, driver: Driver, topic: str, group: str, *, commits: bool) -> None:
+        self.driver = driver
+        self.topic = topic
+        self.group = group
+        self.commits = commits
+        self.sent: list[dict[str, Any]] = []
+        self.seen: list[dict[str, Any]] = []
+        self.member: Member | None = None
+        self.reader = driver.new_id()
+
+    def begin(self) -> None:
+        self.write("before")
+        self.driver.call("open", id=self.reader, assign=[[self.topic, 0, "earliest"]], fetch_wait_ms=500)
+        self.read()
+        self.member = join(self.driver, self.group, [self.topic])
+        settle([self.member], 1)
+        assert len(take(self.member, len(self.sent))) == len(self.sent)
+        if self.commits:
+            self.commit()
+
+    def go_on(self, prefix: str) -> None:
+        assert self.member is not None
+        self.write(prefix)
+        self.read()
+        received = take(self.member, 10, BACK_TIMEOUT_MS)
+        assert essences(received)[-10:] == essences(self.sent[-10:]), (
+            f"{self.driver.name}: the group member after {prefix}"
+        )
+        if self.commits:
+            wait_for(f"{self.driver.name}: offset as committed before, {prefix}", self.is_where_it_committed)
+            self.commit()
+
+    def is_where_it_committed(self) -> bool:
+        try:
+            asked = self.driver.call("committed", group=self.group, topic=self.topic, partitions=[0])
+        except ClientError:
+            return False  # an idle connection turns out to be broken when it is next used
+        assert asked["offsets"] == [len(self.sent) - 10]
+        return True
+
+    def write(self, prefix: str) -> None:
+        codec = CODECS[len(self.sent) // 10 % len(CODECS)]
+        records = numbered(10, prefix=prefix)
+        self.driver.call("produce", topic=self.topic, records=records, idempotent=True, compression=codec)
+        self.sent += records
+
+    def read(self) -> None:
+        wanted = len(self.sent) - len(self.seen)
+        self.seen += self.driver.call("take", id=self.reader, count=wanted, timeout_ms=BACK_TIMEOUT_MS)["records"]
+        assert essences(self.seen) == essences(self.sent), self.driver.name
+        assert [each["o"] for each in self.seen] == list(range(len(self.sent)))
+
+    def commit(self) -> None:
+        assert self.member is not None
+        driver, name = self.member
+        driver.call("commit", id=name, offsets=[[self.topic, 0, len(self.sent)]])
+
+    def end(self) -> None:
+        assert self.member is not None
+        leave(self.member)
+        self.driver.call("close", id=self.reader)
+
+
+@pytest.mark.timeout(150)
+def test_all_clients_live_through_restarts(
+    drivers: Drivers, unique: Callable[[str], str], own_broker: LocalBroker
+) -> None:
+    present = [each for each in CLIENTS if chosen(each) and each.missing() is None]
+    clients = [
+        Alive(drivers(each), unique(each.name), unique("group"), commits="commit" not in each.lacks) for each in present
+    ]
+    for client in clients:
+        wire.create_topic(own_broker.address, client.topic)
+        client.begin()
+    own_broker.restart()
+    for client in clients:
+        client.go_on("after a stop")
+    own_broker.restart(crash=True)
+    for client in clients:
+        client.go_on("after a crash")
+    for client in clients:
+        client.end()
