@@ -14,7 +14,7 @@ from barnabas.cli.options import (
     connect_admin,
     parse_partitions,
 )
-from barnabas.cli.output import CommandFailed, print_json, table
+from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.cli.positions import parse_time
 from barnabas.client.admin import Admin
 from barnabas.client.group_admin import GroupDescription
@@ -119,7 +119,6 @@ def _watermarks(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[Topi
 def _report(
     group: str, description: GroupDescription | None, listing: Any, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    members = description.members if description else ()
     lags = [row["lag"] for row in rows if row["lag"] is not None]
     return {
         "group": group,
@@ -129,7 +128,9 @@ def _report(
         "protocol": description.protocol if description else None,
         "coordinator": description.coordinator if description else None,
         "lag": sum(lags),
-        "members": [
+        "members": None
+        if description is None
+        else [
             {
                 "member_id": m.member_id,
                 "group_instance_id": m.group_instance_id,
@@ -138,8 +139,9 @@ def _report(
                 "subscription": list(m.subscription),
                 "assignment": [{"topic": tp.topic, "partition": tp.partition} for tp in m.assignment],
             }
-            for m in members
+            for m in description.members
         ],
+        "rebalances": list(description.rebalances) if description else [],
         "partitions": rows,
     }
 
@@ -150,7 +152,9 @@ def _text(report: Mapping[str, Any]) -> str:
         parts.append(f"assignor {report['protocol']}")
     if report["coordinator"] is not None:
         parts.append(f"coordinator {report['coordinator']}")
-    parts += [f"{len(report['members'])} members", f"lag {report['lag']}"]
+    shown = report["members"]
+    parts.append("members not shown by this broker" if shown is None else f"{len(shown)} members")
+    parts.append(f"lag {report['lag']}")
     lines = [", ".join(parts)]
     if report["members"]:
         members = [
@@ -162,7 +166,18 @@ def _text(report: Mapping[str, Any]) -> str:
         names = ("topic", "partition", "committed_offset", "end_offset", "lag", "member_id")
         rows = [[row[name] for name in names] for row in report["partitions"]]
         lines += ["", table(("topic", "partition", "committed", "end", "lag", "member"), rows)]
+    if report["rebalances"]:
+        lines += ["", table(("rebalance", "generation", "members", "reason"), map(_rebalance, report["rebalances"]))]
     return "\n".join(lines)
+
+
+def _rebalance(event: Mapping[str, Any]) -> tuple[object, ...]:
+    notes = [*event.get("notes", ())]
+    if event.get("notes_dropped"):
+        notes.append(f"and {event['notes_dropped']} more")
+    generation = "running" if event.get("completed_ms") is None else event.get("generation_id")
+    reason = "; ".join([str(event.get("reason") or event.get("trigger")), *notes])
+    return time_text(event.get("started_ms", -1)), generation, event.get("member_count"), reason
 
 
 @app.command("reset-offsets")

@@ -1,7 +1,7 @@
 """Consumer groups from outside: list, describe, committed offsets, resets, deletion; asked from the coordinator."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from barnabas.client.admin_base import AdminBase
 from barnabas.client.deadline import Deadline
@@ -10,6 +10,10 @@ from barnabas.errors import GroupIdNotFound, KafkaError, error_for
 from barnabas.types import TopicPartition
 
 __all__ = ["CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "GroupMemberView"]
+
+
+REBALANCES_FIELD: Final = "rebalances"
+"""The attribute of DescribedGroup that holds the tagged field."""
 
 
 class GroupListing(NamedTuple):
@@ -33,7 +37,11 @@ class GroupMemberView(NamedTuple):
 
 
 class GroupDescription(NamedTuple):
-    """A classic group; `protocol` is the chosen assignor."""
+    """A classic group; `protocol` is the chosen assignor.
+
+    `rebalances` are the last ones, oldest first, as our brokers tell them in a tagged field of their own: started_ms,
+    completed_ms, from_generation_id, generation_id, trigger, reason, notes, members, ... Other brokers send none.
+    """
 
     group_id: str
     state: str
@@ -41,6 +49,7 @@ class GroupDescription(NamedTuple):
     protocol: str
     coordinator: int
     members: tuple[GroupMemberView, ...]
+    rebalances: tuple[dict[str, Any], ...] = ()
 
 
 class CommittedOffset(NamedTuple):
@@ -93,6 +102,7 @@ class GroupAdmin(AdminBase):
             group.protocol_data,
             self.cluster.coordinator_id(group_id),
             tuple(sorted(members, key=lambda m: (m.client_id, m.member_id))),
+            _rebalances(getattr(group, REBALANCES_FIELD, None)),
         )
 
     def committed_offsets(
@@ -167,6 +177,17 @@ def group_error(code: int, group_id: str) -> KafkaError:
         22: f"group {group_id!r} has members, so it alone commits; stop its consumers first",
     }
     return error_for(code, texts.get(code, ""))
+
+
+def _rebalances(text: str | None) -> tuple[dict[str, Any], ...]:
+    if not text:
+        return ()
+    import json
+
+    try:
+        return tuple(json.loads(text))
+    except (ValueError, TypeError):
+        return ()  # another meaning of the tag, by another broker
 
 
 def _member(member: Any, protocol_type: str) -> GroupMemberView:

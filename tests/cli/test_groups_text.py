@@ -1,0 +1,36 @@
+import json
+
+from barnabas.cli.groups import _report, _text
+from barnabas.client.group_admin import GroupDescription, GroupListing, _rebalances
+
+EVENT = {
+    "started_ms": 1357016400000,
+    "completed_ms": 1357016400100,
+    "generation_id": 3,
+    "trigger": "member left",
+    "reason": "member a left: the consumer is closed",
+    "member_count": 2,
+    "notes": ["member b joined"],
+    "notes_dropped": 4,
+}
+
+
+def test_rebalances_are_told_with_their_reasons() -> None:
+    rebalances = _rebalances(json.dumps([EVENT, EVENT | {"completed_ms": None, "notes": [], "notes_dropped": 0}]))
+    description = GroupDescription("g", "Stable", "consumer", "range", 1, (), rebalances)
+    lines = _text(_report("g", description, None, [])).splitlines()
+    assert lines[0] == "group g, state Stable, type classic, assignor range, coordinator 1, 0 members, lag 0"
+    assert "member a left: the consumer is closed; member b joined; and 4 more" in lines[-2]
+    assert lines[-2].startswith("2013-01-01T05:00:00.000Z  3")
+    assert "running" in lines[-1]
+
+
+def test_other_brokers_tell_none() -> None:
+    assert _rebalances(None) == _rebalances("") == _rebalances("not JSON") == ()
+
+
+def test_members_that_a_broker_does_not_show_are_not_counted() -> None:
+    listing = GroupListing("g", "consumer", "Stable", "consumer")
+    report = _report("g", None, listing, [])
+    assert report["members"] is None
+    assert "members not shown by this broker" in _text(report)
