@@ -122,6 +122,23 @@ class TestInitialDelay:
         assert joins[0].done
         assert 8 <= len(joins) <= 9, "3 + 3 + 2 seconds"
 
+    def test_without_a_delay_members_on_their_way_are_waited_for(self) -> None:
+        rig = Rig(initial_rebalance_delay_ms=0)
+        ids = [rig.join(client=name).value.member_id for name in "ab"]
+        first = rig.join(ids[0])
+        assert not first.done
+        second = rig.join(ids[1])
+        assert first.value.generation_id == second.value.generation_id == 1
+        assert len(first.value.members) == 2
+
+    def test_but_not_for_long(self) -> None:
+        rig = Rig(initial_rebalance_delay_ms=0)
+        ids = [rig.join(client=name).value.member_id for name in "ab"]
+        first = rig.join(ids[0])
+        rig.advance(0.1)
+        assert (first.value.generation_id, len(first.value.members)) == (1, 1)
+        assert not rig.join(ids[1]).done
+
     def test_nobody_else_means_one_delay(self) -> None:
         rig = Rig(initial_rebalance_delay_ms=3000)
         join = rig.join_twice()

@@ -7,7 +7,7 @@ GroupMetadataManager's classic part.
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.history import Trigger
@@ -21,6 +21,9 @@ from barnabas.protocol.messages.sync_group import SyncGroupResponse
 __all__ = ["Nothing", "Rebalancer", "session_key", "sync_key"]
 
 S = GroupState
+
+PENDING_WAIT_MS: Final = 50
+"""How long a first generation without initial delay waits for members that have been given an id: a round trip."""
 
 Nothing = Result[GroupRecord, None]
 
@@ -79,9 +82,16 @@ class Rebalancer:
             return NOTHING
         delay_ms = self.config.initial_rebalance_delay_ms
         if delay_ms <= 0:
-            return self._complete_join(group)
+            return self._begin_at_once(group)
         remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
         self._schedule_join(group, delay_ms, lambda: self._initial_delay_over(group, delay_ms, remaining_ms))
+        return NOTHING
+
+    def _begin_at_once(self, group: Group) -> Nothing:
+        """Without an initial delay: but who was just given an id is on the way, and would only undo the generation."""
+        if group.has_all_members_joined():
+            return self._complete_join(group)
+        self._schedule_join(group, PENDING_WAIT_MS, lambda: self._join_expired(group))
         return NOTHING
 
     def _initial_delay_over(self, group: Group, delay_ms: int, remaining_ms: int) -> Nothing:
@@ -99,13 +109,9 @@ class Rebalancer:
 
     def complete_if_all_joined(self, group: Group) -> Nothing:
         """During the initial delay being complete is no reason to stop waiting."""
-        if (
-            group.is_in(S.PREPARING_REBALANCE)
-            and group.previous_state is not S.EMPTY
-            and group.has_all_members_joined()
-        ):
-            return self._complete_join(group)
-        return NOTHING
+        if group.previous_state is S.EMPTY and self.config.initial_rebalance_delay_ms > 0:
+            return NOTHING
+        return self.complete_if_ready(group)
 
     def _join_expired(self, group: Group) -> Nothing:
         return self._complete_join(group) if group.is_in(S.PREPARING_REBALANCE) else NOTHING
