@@ -1,0 +1,86 @@
+"""What the benchmark table says of its figures, and the requests that it sends itself."""
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
+
+from bench.suite import LATENCY_RATES, LOADS, RAW_FETCH_PARTITION_BYTES
+from bench.targets import TARGETS, Target
+
+from bench import growth, report, wire
+
+
+def document(**results: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    return {
+        "at": "2026-11-21T07:00:00+00:00",
+        "machine": "2 cores, 24 GB, Linux",
+        "python": "3.11.7",
+        "client": "rdkafka_performance",
+        "brokers": ["kafka", "barnabas"],
+        "rounds": 3,
+        "quick": False,
+        "skipped": ["kfake: go is not on PATH: apt-get install golang"],
+        "failures": [],
+        "results": {row.replace("_", " "): figures for row, figures in results.items()},
+    }
+
+
+def test_a_target_is_a_ratio_to_kafka_unless_absolute() -> None:
+    assert Target(0.4).met(2.0, 5.0) is True
+    assert Target(0.4).met(2.1, 5.0) is False
+    assert Target(1.4, at_least=True).met(7.0, 5.0) is True
+    assert Target(24, absolute=True).met(25.0, 1.0) is False
+    assert Target(0.4).met(2.0, None) is None
+
+
+def test_medians_decide_and_the_table_says_what_was_not_run() -> None:
+    start = {"first_ack_s": {"kafka": [3.0, 2.0, 9.0], "barnabas": [0.2, 0.1, 5.0]}}
+    table = report.markdown(document(start=start))
+    assert "| start | first_ack_s | 3 | 0.2 | 0.07 | <= 0.1x | pass |" in table
+    assert "- not run: kfake: go is not on PATH: apt-get install golang" in table
+
+
+def test_a_missed_target_is_named() -> None:
+    idle = {"memory_MB": {"kafka": [300.0], "barnabas": [60.0]}}
+    assert report.missed(document(idle=idle)) == ["idle memory_MB (<= 0.15x)"]
+
+
+def test_every_target_belongs_to_a_row_that_is_run() -> None:
+    rows = {f"{kind} {load.name}" for load in LOADS for kind in ("produce", "consume")}
+    rows |= {*RAW_FETCH_PARTITION_BYTES, *LATENCY_RATES, "start", "idle", "memory after load", "end to end", "restart"}
+    rows |= {"1,000 topics", "1,000 connections"}
+    assert {row for row, _ in TARGETS} <= rows
+
+
+def test_the_page_keeps_what_people_wrote(tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text("# Benchmarks\n\nHow it is measured.\n")
+    report.update_docs("first table\n", page)
+    page.write_text(page.read_text() + "\nWhat it means.\n")
+    report.update_docs("second table\n", page)
+    text = page.read_text()
+    assert "first table" not in text
+    assert [text.index(part) for part in ("How it is", "second table", "What it means")] == sorted(
+        text.index(part) for part in ("How it is", "second table", "What it means")
+    )
+
+
+def test_growth_is_told_as_an_exponent_of_the_upper_decade() -> None:
+    points = {10.0: {"create_s": 1.0, "memory_MB": 5.0}, 100.0: {"create_s": 100.0, "memory_MB": 5.0}}
+    assert growth.slopes(points) == pytest.approx({"create_s": 2.0, "memory_MB": 0.0})
+
+
+def test_the_next_fetch_starts_after_the_last_whole_batch() -> None:
+    def batch(base_offset: int, records: int) -> bytes:
+        body = bytearray(struct.pack(">qi", base_offset, 61 - 12) + bytes(49))
+        struct.pack_into(">i", body, wire.LAST_OFFSET_DELTA_AT, records - 1)
+        return bytes(body)
+
+    records = batch(10, 5) + batch(15, 3) + batch(18, 4)[:40]
+    body = struct.pack(">ii", 0, 1) + wire.string("topic") + struct.pack(">i", 1)
+    body += struct.pack(">ihqqi", 2, 0, 22, 22, 0) + wire.data_bytes(records)
+    assert wire.fetched_ranges(memoryview(body)) == {2: (18, len(records))}
