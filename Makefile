@@ -25,7 +25,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 run: $(VENV)/.installed  ## Start a broker, replay 336,776 flights through it, check that all came back
 	$(BIN)/barnabas demo flights
 
-test: lint  ## Everything that must hold on every change
+test: lint interop-clients  ## Everything that must hold on every change, real clients included
 	$(BIN)/python -m pytest
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
