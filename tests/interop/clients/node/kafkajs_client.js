@@ -117,9 +117,13 @@ class Open {
   }
 
   keep(topic, partition, messages) {
-    const start = this.starts === null ? 0 : this.starts.get(`${topic}/${partition}`) ?? Infinity
+    const place = `${topic}/${partition}`
     for (const each of messages) {
-      if (Number(each.offset) < start) continue
+      if (this.starts !== null) {
+        // After a rebalance the group would begin anew: what was seen is passed over.
+        if (Number(each.offset) < (this.starts.get(place) ?? Infinity)) continue
+        this.starts.set(place, Number(each.offset) + 1)
+      }
       this.arrived.push({
         topic,
         p: partition,
