@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -64,6 +65,8 @@ class Broker:
         self.endpoints: tuple[Endpoint, ...] = ()
         """Where this broker really listens: the ports of `listeners` with 0 replaced by what was given."""
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="barnabas-disk")
+        self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="barnabas-read")
+        """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
         self._scheduler = Scheduler(loop, self._executor, self.log)
         self._acceptor: Acceptor | None = None
         self._reported_at = clock.monotonic()
@@ -110,7 +113,13 @@ class Broker:
             self.groups = self.group_wiring.coordinator
             self.replica_manager.apply(self.controller.image)
             self.controller.subscribe(self._metadata_changed)
-            self._acceptor = Acceptor(self.loop, self.dispatcher, self._limits(), self.log)
+            self._acceptor = Acceptor(
+                self.loop,
+                self.dispatcher,
+                self._limits(),
+                self.log,
+                in_thread=partial(self.loop.run_in_executor, self._readers),
+            )
             for sock, endpoint in listeners:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
@@ -128,6 +137,7 @@ class Broker:
         if self._acceptor is not None:
             self._acceptor.close()
         self.groups.shutdown()
+        self._readers.shutdown(wait=True)
         self._executor.shutdown(wait=True)
         self.log_manager.shutdown()
         self.controller.stop()

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.errors import UsageError
-from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, RequestHandler
+from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, InThread, RequestHandler
 from barnabas.protocol.framing import BufferPool
 
 __all__ = ["Acceptor", "ConnectionLimits", "open_listener"]
@@ -77,11 +77,14 @@ class Acceptor:
         handler: RequestHandler,
         limits: ConnectionLimits,
         log: logging.Logger,
+        *,
+        in_thread: InThread | None = None,
     ) -> None:
         self._loop = loop
         self._handler = handler
         self._limits = limits
         self._log = log
+        self._in_thread = in_thread
         self._pool = BufferPool()
         self._held = HeldRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
         self._listeners: dict[socket.socket, str] = {}
@@ -191,6 +194,7 @@ class Acceptor:
                 on_close=self._closed,
                 pending_max=limits.queued_max_requests,
                 held=self._held,
+                in_thread=self._in_thread,
             )
         except OSError:  # reset while it waited in the backlog
             sock.close()

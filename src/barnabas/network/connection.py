@@ -4,6 +4,9 @@ A request is handed to the dispatcher at once, as a plain call, in the order of 
 Replies leave in the order of the requests (the protocol promises it), so one that is ready waits for those before it.
 Reading goes on while replies are pending, up to `PENDING_MAX` requests or `OUTGOING_BYTES_MAX` bytes that the peer has
 not taken; then it pauses. `HeldRequests` bounds the same for all connections together.
+
+What is not in the page cache is not sent from the event loop: `sendfile` would wait for the disk, and everybody with
+it. A thread brings the next chunk in, while the connection keeps the order of its replies.
 """
 
 import asyncio
@@ -12,17 +15,21 @@ import os
 import socket
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol
 
 from barnabas.errors import BarnabasError
+from barnabas.network.page_cache import CHUNK_SIZE, bring_in, is_resident, read_resident
 from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
 
-__all__ = ["NO_REPLY", "Connection", "HeldRequests", "Parts", "PendingReply", "RequestHandler"]
+__all__ = ["NO_REPLY", "Connection", "HeldRequests", "InThread", "Parts", "PendingReply", "RequestHandler"]
 
 Part = bytes | bytearray | FileSlice
 Parts = Sequence[Part]
 """A whole response frame, its size field included."""
+InThread = Callable[[Callable[[], None]], "asyncio.Future[None]"]
+"""Runs a function in some thread; the future ends on the event loop."""
 
 PENDING_MAX: Final = 1000
 OUTGOING_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -106,6 +113,7 @@ class Connection:
         "_handler",
         "_head_sent",
         "_held",
+        "_in_thread",
         "_loop",
         "_on_close",
         "_out",
@@ -114,6 +122,7 @@ class Connection:
         "_pending",
         "_pending_max",
         "_recv_into",
+        "_resident",
         "_socket",
         "_unhandled",
         "_writing",
@@ -140,7 +149,9 @@ class Connection:
         on_close: Callable[["Connection", str], None],
         pending_max: int = PENDING_MAX,
         held: HeldRequests | None = None,
+        in_thread: InThread | None = None,
     ) -> None:
+        """Without `in_thread` what is not in the page cache is read on the event loop."""
         self._loop = loop
         self._socket = sock
         self._recv_into = sock.recv_into
@@ -150,12 +161,16 @@ class Connection:
         self._on_close = on_close
         self._pending_max = pending_max
         self._held = held
+        self._in_thread = in_thread
         self._pending: deque[Parts | PendingReply] = deque()
         self._out: deque[Part] = deque()
         self._out_bytes = 0
         self._head_sent = 0
         """Bytes of the slice at the head of `_out` that are gone already. The slice itself keeps its file open."""
+        self._resident = 0
+        """Bytes of the slice at the head that were in the page cache when we looked, or have been brought there."""
         self._writing = False
+        """Whether somebody will call `_flush`: the loop when the socket takes more, or a thread's end."""
         self._paused = False
         self._unhandled: list[bytes] = []
         """Requests that had come in one piece with the one that made us pause."""
@@ -330,13 +345,16 @@ class Connection:
                     sent = self._send_slice(head)
                 else:
                     sent = self._send_small()
+                if sent < 0:
+                    self._warm(out[0])  # type: ignore[arg-type]
+                    return
                 budget -= sent
                 self._out_bytes -= sent
         except BlockingIOError:
             self._want_write()
             return
-        except OSError as error:
-            self.close(f"write failed: {error.strerror or error}")
+        except (OSError, EOFError) as error:
+            self.close(f"write failed: {getattr(error, 'strerror', None) or error}")
             return
         if out:
             self._want_write()
@@ -348,14 +366,19 @@ class Connection:
         self.maybe_resume()
 
     def _send_slice(self, head: FileSlice) -> int:
-        """Bytes of the file slice at the head that went out; it stays at the head until it is through."""
+        """Bytes of the slice at the head that went out, -1 if it must be warmed. It stays there until it is through."""
         done = self._head_sent
-        sent = os.sendfile(self._fd, head.fd, head.position + done, head.size - done)
+        if done >= self._resident:
+            size = min(CHUNK_SIZE, head.size - done)
+            if self._in_thread is not None and not is_resident(head.fd, head.position + done, size):
+                return -1
+            self._resident = done + size
+        sent = os.sendfile(self._fd, head.fd, head.position + done, self._resident - done)
         if sent == 0:
             raise OSError(errno.EIO, f"{head} ends early: the segment was truncated under a reader")
         if done + sent == head.size:
             self._out.popleft()
-            self._head_sent = 0
+            self._head_sent = self._resident = 0
         else:
             self._head_sent = done + sent
         return sent
@@ -372,7 +395,13 @@ class Connection:
                 if part.size >= SENDFILE_MIN:
                     more = socket.MSG_MORE
                     break
-                data: bytes | bytearray = part.read()
+                found = self._read_small(part)
+                if found is None:
+                    if not gathered:
+                        return -1
+                    more = socket.MSG_MORE
+                    break
+                data: bytes | bytearray = found
             else:
                 data = part
             gathered.append(data)
@@ -391,6 +420,32 @@ class Connection:
             rest = b"".join(gathered)[sent:]
             out.appendleft(rest)
         return sent
+
+    def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
+        """None if it must be warmed."""
+        if self._in_thread is None or self._resident:
+            self._resident = 0
+            return part.read()
+        return read_resident(part.fd, part.position, part.size)
+
+    def _warm(self, head: FileSlice) -> None:
+        """A thread waits for the disk; sending goes on when the next chunk is there. What is ready meanwhile queues.
+
+        Afterwards the chunk is sent without another look: pages that come and go at once must not keep us here.
+        """
+        assert self._in_thread is not None
+        size = min(CHUNK_SIZE, head.size - self._head_sent)
+        if self._writing:
+            self._loop.remove_writer(self._fd)
+        self._writing = True
+        done = self._in_thread(partial(bring_in, head, self._head_sent, size))
+        self._resident = self._head_sent + size
+        done.add_done_callback(self._warmed)
+
+    def _warmed(self, _: "asyncio.Future[None]") -> None:
+        if not self.closed:
+            self._writing = False
+            self._flush()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,93 @@
+"""What of a file can be sent without waiting for the disk: asked of the kernel, not guessed.
+
+A read with RWF_NOWAIT fails where it would have to wait. Two such reads of one byte, at the first and the last page of
+a chunk, cost about a microsecond and tell nearly always: pages come and go in long runs. Where the question is not
+supported (tmpfs, some overlays; there all pages are in memory or nobody can know) everything counts as resident.
+"""
+
+import errno
+import os
+import threading
+from typing import Final
+
+from barnabas.records.file_slice import FileSlice
+
+__all__ = ["CHUNK_SIZE", "bring_in", "is_resident", "read_resident"]
+
+CHUNK_SIZE: Final = 1024 * 1024
+"""Bytes that are asked about, brought in and sent at a time."""
+
+_NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
+_probe: Final = (bytearray(1),)
+_preadv: Final = os.preadv
+_devices_without_answer: Final[set[int]] = set()
+_thread: Final = threading.local()
+
+
+def is_resident(fd: int, position: int, size: int) -> bool:
+    """Whether these bytes are in the page cache, judged by the first and the last of them."""
+    if _devices_without_answer and _cannot_answer(fd):
+        return True
+    try:
+        return _preadv(fd, _probe, position, _NOWAIT) == _preadv(fd, _probe, position + size - 1, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        return _remember(fd, error)
+
+
+def read_resident(fd: int, position: int, size: int) -> bytearray | None:
+    """The bytes, or None if not all of them are in the page cache (or in the file)."""
+    if _devices_without_answer and _cannot_answer(fd):
+        return _read(fd, position, size, 0)
+    try:
+        return _read(fd, position, size, _NOWAIT)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        _remember(fd, error)
+        return _read(fd, position, size, 0)
+
+
+def _read(fd: int, position: int, size: int, flags: int) -> bytearray | None:
+    data = bytearray(size)
+    return data if os.preadv(fd, (data,), position, flags) == size else None
+
+
+def bring_in(file_slice: FileSlice, position: int, size: int) -> None:
+    """Wait until the bytes at `position` of the slice are in the page cache; what follows them is on its way then.
+
+    For a thread. An error of the disk is not raised: whoever sends the bytes meets it again.
+    """
+    start = file_slice.position + position
+    ahead = min(2 * size, file_slice.size - position)
+    try:
+        os.posix_fadvise(file_slice.fd, start, ahead, os.POSIX_FADV_WILLNEED)
+        # One call for all of it: after each the thread may have to wait for the interpreter.
+        buffer = _buffer()
+        while size > 0:
+            count = os.preadv(file_slice.fd, (buffer[:size],), start)
+            if count == 0:
+                return
+            start, size = start + count, size - count
+    except OSError:
+        return
+
+
+def _buffer() -> memoryview:
+    buffer: memoryview | None = getattr(_thread, "buffer", None)
+    if buffer is None:
+        buffer = _thread.buffer = memoryview(bytearray(CHUNK_SIZE))
+    return buffer
+
+
+def _cannot_answer(fd: int) -> bool:
+    return os.fstat(fd).st_dev in _devices_without_answer
+
+
+def _remember(fd: int, error: OSError) -> bool:
+    """True for a file system that does not know RWF_NOWAIT; raises what is another error."""
+    if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
+        raise error
+    _devices_without_answer.add(os.fstat(fd).st_dev)
+    return True
