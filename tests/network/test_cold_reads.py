@@ -1,7 +1,9 @@
 """Slices that are not in the page cache: a thread waits for the disk, the event loop does not."""
 
 import asyncio
+import ctypes
 import logging
+import mmap
 import os
 import socket
 from collections.abc import Callable, Coroutine
@@ -113,21 +115,38 @@ def file(tmp_path: Path, content: bytes) -> OpenFile:
     path = tmp_path / "00000000000000000000.log"
     path.write_bytes(content)
     opened = OpenFile(os.open(path, os.O_RDWR))
-    os.fsync(opened.fd)
     make_cold(opened.fd)
     return opened
 
 
 def make_cold(fd: int) -> None:
-    """The question whether it worked starts a read of what it asks for, so it asks far behind what the tests read."""
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
     try:
-        found = os.preadv(fd, [bytearray(1)], 6 * CHUNK_SIZE, os.RWF_NOWAIT)
+        os.preadv(fd, [bytearray(1)], 0, os.RWF_NOWAIT)
     except BlockingIOError:
-        return
+        pass
     except OSError as error:
         pytest.skip(f"this file system does not say what is in the page cache: {error.strerror}")
-    pytest.skip(f"the page cache keeps what it was told to drop ({found} byte was there)")
+    for _ in range(20):
+        os.fsync(fd)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        resident = resident_pages(fd)
+        if not resident:
+            return
+    pytest.skip(f"the page cache keeps {resident} pages of what it was told to drop")
+
+
+def resident_pages(fd: int) -> int:
+    """By mincore: unlike a read that may not wait, it starts no reading ahead."""
+    with mmap.mmap(fd, 0) as mapped:
+        pages = (ctypes.c_ubyte * (len(mapped) // mmap.PAGESIZE))()
+        first = ctypes.c_ubyte.from_buffer(mapped)
+        failed = ctypes.CDLL(None).mincore(
+            ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(len(mapped)), pages
+        )
+        del first
+    if failed:
+        pytest.skip("mincore does not work here")
+    return sum(page & 1 for page in pages)
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -306,7 +325,7 @@ def test_cold_pages_are_told_from_warm_ones(file: OpenFile, content: bytes) -> N
     start = 2 * CHUNK_SIZE
     bring_in(FileSlice(file.fd, 0, start + CHUNK_SIZE), start, CHUNK_SIZE)
     assert is_resident(file.fd, start, CHUNK_SIZE)
-    assert read_resident(file.fd, start, SMALL) == content[start : start + SMALL]
+    assert bytes(read_resident(file.fd, start, SMALL) or b"") == content[start : start + SMALL]
     assert not is_resident(file.fd, start - CHUNK_SIZE, 2 * CHUNK_SIZE), "the first byte is cold"
     assert read_resident(file.fd, 0, SMALL) is None
 
@@ -334,7 +353,7 @@ def test_a_file_system_that_cannot_say_is_asked_once() -> None:
             pytest.skip("/dev/shm knows RWF_NOWAIT here")
         for _ in range(2):
             assert is_resident(fd, 0, 10)
-            assert read_resident(fd, 2, 3) == b"234"
+            assert bytes(read_resident(fd, 2, 3) or b"") == b"234"
         assert os.fstat(fd).st_dev in page_cache._devices_without_answer
     finally:
         os.close(fd)
