@@ -147,7 +147,7 @@ class Rig:
     def __init__(self, partitions: int = 1, **config: Any) -> None:
         self.scheduler = VirtualScheduler()
         self.log = MemoryLog()
-        self.config = GroupConfig(**config)
+        self.config = GroupConfig(**({"settle_ms": 0} | config))
         self.partitions = partitions
         self.epoch = 0
         self._ids = itertools.count(1)

@@ -131,6 +131,22 @@ class TestInitialDelay:
         assert first.value.generation_id == second.value.generation_id == 1
         assert len(first.value.members) == 2
 
+    def test_without_a_delay_members_that_start_together_share_the_first_generation(self) -> None:
+        rig = Rig(settle_ms=20)
+        joins = [rig.join_twice(client="a")]
+        rig.advance(0.01)
+        joins.append(rig.join_twice(client="b"))
+        assert not any(join.done for join in joins)
+        rig.advance(0.011)
+        assert [join.value.generation_id for join in joins] == [1, 1]
+        rig.leave(*(join.value.member_id for join in joins))
+        assert rig.state() == "Empty"
+        alone = rig.join_twice(client="c")
+        rig.leave(next(iter(rig.group().members)))
+        assert alone.error == UNKNOWN
+        assert rig.state() == "Empty"
+        rig.advance(1)
+
     def test_but_not_for_long(self) -> None:
         rig = Rig(initial_rebalance_delay_ms=0)
         ids = [rig.join(client=name).value.member_id for name in "ab"]
@@ -541,7 +557,7 @@ class TestRestart:
     def test_a_group_that_is_too_large_by_now_shrinks(self) -> None:
         rig = Rig()
         ids = rig.stable("a", "b", "c")
-        rig.config = type(rig.config)(max_size=2)
+        rig.config = type(rig.config)(max_size=2, settle_ms=0)
         rig.restart()
         assert rig.state() == "PreparingRebalance"
         joins = [rig.join(name) for name in ids]

@@ -21,6 +21,9 @@ class GroupConfig:
     """group.max.session.timeout.ms"""
     initial_rebalance_delay_ms: int = 0
     """group.initial.rebalance.delay.ms"""
+    settle_ms: int = 20
+    """The wait before a group's first generation when initial_rebalance_delay_ms is 0: about what Kafka's timers and
+    batching take there, and enough for consumers that start at the same moment to meet."""
     max_size: int = 2**31 - 1
     """group.max.size: members of one group."""
     new_member_join_timeout_ms: int = 300_000

@@ -82,13 +82,24 @@ class Rebalancer:
             return NOTHING
         delay_ms = self.config.initial_rebalance_delay_ms
         if delay_ms <= 0:
-            return self._begin_at_once(group)
+            return self._settle(group)
         remaining_ms = max(group.rebalance_timeout_ms() - delay_ms, 0)
         self._schedule_join(group, delay_ms, lambda: self._initial_delay_over(group, delay_ms, remaining_ms))
         return NOTHING
 
-    def _begin_at_once(self, group: Group) -> Nothing:
-        """Without an initial delay: but who was just given an id is on the way, and would only undo the generation."""
+    def _settle(self, group: Group) -> Nothing:
+        """Without an initial delay, consumers that start together still belong together."""
+        if self.config.settle_ms <= 0:
+            return self._settled(group)
+        group.settling = True
+        self._schedule_join(group, self.config.settle_ms, lambda: self._settled(group))
+        return NOTHING
+
+    def _settled(self, group: Group) -> Nothing:
+        """Who was just given an id is on the way, and would only undo the generation."""
+        group.settling = False
+        if not group.is_in(S.PREPARING_REBALANCE):
+            return NOTHING
         if group.has_all_members_joined():
             return self._complete_join(group)
         self._schedule_join(group, PENDING_WAIT_MS, lambda: self._join_expired(group))
@@ -109,7 +120,8 @@ class Rebalancer:
 
     def complete_if_all_joined(self, group: Group) -> Nothing:
         """During the initial delay being complete is no reason to stop waiting."""
-        if group.previous_state is S.EMPTY and self.config.initial_rebalance_delay_ms > 0:
+        delayed = group.settling or self.config.initial_rebalance_delay_ms > 0
+        if group.previous_state is S.EMPTY and delayed:
             return NOTHING
         return self.complete_if_ready(group)
 

@@ -148,6 +148,8 @@ class Group:
         """Members of this generation whose SyncGroup has not come."""
         self.new_member_added = False
         """Somebody joined during the initial delay: it may be prolonged."""
+        self.settling = False
+        """The first members have come, others may be about to."""
         self.subscribed_topics: frozenset[str] | None = None
         """What the members read; None: nobody knows."""
         self.history = RebalanceHistory(history_events_max)
@@ -351,6 +353,7 @@ class Group:
             self.transition_to(S.EMPTY, now_ms)
         self.pending_sync.clear()
         self.new_member_added = False
+        self.settling = False
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
         """Topics of all members, if they speak the consumer protocol and it can be read."""
