@@ -1,0 +1,269 @@
+"""A connection: ordered replies, partial sends, back-pressure, bounds, its end."""
+
+import asyncio
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from barnabas.network import connection as module
+from barnabas.network.connection import NO_REPLY, OUTGOING_BYTES_MAX, SENDFILE_MIN, Connection, Parts, PendingReply
+from barnabas.records.file_slice import FileSlice
+from network.rig import Rig, framed, run
+
+
+def test_replies_leave_in_the_order_of_requests_whenever_they_are_ready() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            client, _ = await rig.connected()
+            await client.send("later:a", "echo:b", "later:c", "none:", "echo:d", "later:e")
+            await rig.until(lambda: len(rig.script.seen) == 6)
+            rig.script.answer("c")
+            rig.script.answer("e")
+            await rig.turns()
+            with pytest.raises(BlockingIOError):
+                client.socket.recv(1)
+            rig.script.answer("a")
+            assert [await client.receive() for _ in range(5)] == ["a", "b", "c", "d", "e"]
+
+    run(main())
+
+
+def test_a_reply_that_is_ready_before_the_handler_returns_is_sent() -> None:
+    def ready(connection: Connection) -> PendingReply:
+        reply = connection.pending_reply()
+        reply.resolve((framed(b"at once"),))
+        return reply
+
+    async def main() -> None:
+        async with Rig() as rig:
+            rig.script.others["ready"] = ready
+            client, connection = await rig.connected()
+            await client.send("ready:", "later:x", "ready:")
+            assert await client.receive() == "at once"
+            await rig.until(lambda: "x" in rig.script.parked)
+            rig.script.answer("x")
+            assert [await client.receive() for _ in range(2)] == ["x", "at once"]
+            assert connection.idle
+
+    run(main())
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 1000])
+def test_requests_arrive_in_pieces(piece: int) -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            client, _ = await rig.connected()
+            client.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            data = b"".join(framed(b"echo:" + b"x" * size) for size in (0, 1, 100))
+            for start in range(0, len(data), piece):
+                await client.send_bytes(data[start : start + piece])
+                await asyncio.sleep(0)
+            assert [len(await client.receive()) for _ in range(3)] == [0, 1, 100]
+
+    run(main())
+
+
+def slice_of(path: Path, size: int) -> tuple[FileSlice, bytes]:
+    content = os.urandom(size)
+    path.write_bytes(b"before" + content + b"behind")
+    return FileSlice(os.open(path, os.O_RDONLY), 6, size), content
+
+
+@pytest.mark.parametrize("size", [1, 1000, SENDFILE_MIN - 1, SENDFILE_MIN, 3 * 1024**2])
+def test_slices_and_bytes_arrive_whole_at_a_client_that_reads_slowly(tmp_path: Path, size: int) -> None:
+    first, first_content = slice_of(tmp_path / "first", size)
+    second, second_content = slice_of(tmp_path / "second", size)
+    expected = b"head" + first_content + b"between" * 1000 + second_content + first_content + b"tail"
+
+    def answer(connection: Connection) -> Parts:
+        parts = (b"head", first, bytearray(b"between" * 1000), second, first, b"tail")
+        return (len(expected).to_bytes(4, "big"), *parts)
+
+    async def main() -> None:
+        async with Rig(socket_send_buffer_bytes=8192) as rig:
+            rig.script.others["slices"] = answer
+            client = await rig.connect(receive_buffer=4096)
+            (connection,) = await rig.accepted(1)
+            await client.send("slices:", "echo:after", "slices:")
+            assert await client.receive_bytes() == expected
+            assert await client.receive() == "after"
+            assert await client.receive_bytes() == expected
+            await rig.until(lambda: connection.idle)
+            assert connection._out_bytes == 0
+
+    run(main())
+    for part in (first, second):
+        os.close(part.fd)
+
+
+def test_a_slice_of_a_file_that_became_shorter_ends_the_connection(tmp_path: Path) -> None:
+    part, _ = slice_of(tmp_path / "file", 200_000)
+    os.truncate(tmp_path / "file", 100_000)
+
+    async def main() -> None:
+        async with Rig() as rig:
+            rig.script.others["slice"] = lambda connection: ((200_000).to_bytes(4, "big"), part)
+            client, connection = await rig.connected()
+            await client.send("slice:")
+            with pytest.raises(EOFError):
+                await client.receive_bytes()
+            assert connection.closed
+
+    run(main())
+    os.close(part.fd)
+
+
+def test_a_client_that_does_not_read_is_not_read_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replies that it does not take are bounded, also those to requests that came in one piece."""
+    monkeypatch.setattr(module, "OUTGOING_BYTES_MAX", 1_000_000)
+
+    async def main() -> None:
+        async with Rig(socket_send_buffer_bytes=8192) as rig:
+            client = await rig.connect(receive_buffer=4096)
+            (connection,) = await rig.accepted(1)
+            reply = 50_000
+            await client.send(*[f"size:{reply},{number}" for number in range(400)])
+            await rig.until(lambda: connection._paused)
+            await rig.turns()
+            assert connection._out_bytes <= 1_000_000 + reply
+            handled = len(rig.script.seen)
+            assert handled < 40
+            # As it reads, the broker goes on, and in order.
+            for _ in range(400):
+                assert len(await client.receive_bytes()) == reply
+                assert connection._out_bytes <= 1_000_000 + reply
+            assert [text.partition(",")[2] for text in rig.script.seen] == [str(number) for number in range(400)]
+
+    run(main())
+
+
+def test_pending_replies_are_bounded() -> None:
+    async def main() -> None:
+        async with Rig(queued_max_requests=10) as rig:
+            client, connection = await rig.connected()
+            await client.send(*[f"later:{number}" for number in range(25)])
+            await rig.until(lambda: connection._paused)
+            await rig.turns()
+            assert len(rig.script.seen) == 10
+            for number in range(25):
+                await rig.until(lambda number=number: str(number) in rig.script.parked)  # type: ignore[misc]
+                assert len(rig.script.parked) <= 10
+                rig.script.answer(str(number))
+                assert await client.receive() == str(number)
+
+    run(main())
+
+
+def test_requests_held_for_later_answers_are_bounded_over_all_connections() -> None:
+    async def main() -> None:
+        async with Rig(queued_max_request_bytes=100) as rig:
+            one, first = await rig.connected()
+            two, second = await rig.connected()
+            await one.send("later:" + "a" * 94)  # 100 bytes
+            await rig.until(lambda: first._paused)
+            await two.send("echo:still served", "later:b", "later:c")
+            assert await two.receive() == "still served"
+            await rig.until(lambda: second._paused)
+            await rig.turns()
+            assert "later:c" not in rig.script.seen
+            rig.script.answer("a" * 94)
+            assert len(await one.receive()) == 94
+            await rig.until(lambda: "c" in rig.script.parked)
+            await one.send("later:" + "d" * 94)
+            await rig.until(lambda: first._paused)
+            first.close("gone")  # what it held is free again
+            await two.send("later:e")
+            await rig.until(lambda: "e" in rig.script.parked)
+            for name in "bce":
+                rig.script.answer(name)
+                assert await two.receive() == name
+            held = rig.acceptor._held
+            assert held is not None
+            assert held.size_bytes == 0
+
+    run(main())
+
+
+def test_a_frame_that_is_too_large_ends_this_connection_alone() -> None:
+    async def main() -> None:
+        async with Rig(socket_request_max_bytes=1000) as rig:
+            client, _ = await rig.connected()
+            other, _ = await rig.connected()
+            await client.send("x" * 1001)
+            assert await client.is_closed()
+            hostile, _ = await rig.connected()
+            await hostile.send_bytes(b"\xff\xff\xff\xff")
+            assert await hostile.is_closed()
+            await other.send("echo:" + "x" * 995)
+            assert len(await other.receive()) == 995
+            assert len(rig.acceptor.connections) == 1
+
+    run(main())
+
+
+def test_an_error_of_the_handler_ends_the_connection_after_the_answers_before_it() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            client, connection = await rig.connected()
+            await client.send("echo:1", "die:", "echo:2")
+            assert await client.receive() == "1"
+            assert await client.is_closed()
+            assert connection.closed
+            assert rig.script.seen == ["echo:1", "die:"]
+
+    run(main())
+
+
+def test_a_handler_may_close_the_connection() -> None:
+    def cut(connection: Connection) -> Parts:
+        connection.close("cut")
+        return NO_REPLY
+
+    async def main() -> None:
+        async with Rig() as rig:
+            rig.script.others["cut"] = cut
+            client, _ = await rig.connected()
+            await client.send("later:1", "cut:", "echo:2")
+            assert await client.is_closed()
+            assert rig.script.seen == ["later:1", "cut:"]
+            rig.script.answer("1")  # into the void
+
+    run(main())
+
+
+def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            client, connection = await rig.connected()
+            await client.send("later:1", "size:10000000")
+            await rig.until(lambda: len(rig.script.seen) == 2)
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+            client.socket.close()
+            await rig.until(lambda: connection.closed)
+            assert connection.idle
+            assert connection._out_bytes == 0
+            rig.script.answer("1")
+            assert not rig.acceptor.connections
+
+    run(main())
+
+
+def test_a_client_that_says_it_will_send_no_more_is_gone() -> None:
+    """As in Kafka: the end of the client's stream ends the connection; answers that are ready have left by then."""
+
+    async def main() -> None:
+        async with Rig() as rig:
+            client, connection = await rig.connected()
+            await client.send("echo:1", "later:2")
+            client.socket.shutdown(socket.SHUT_WR)
+            assert await client.receive() == "1"
+            assert await client.is_closed()
+            assert connection.closed
+
+    run(main())
+
+
+def test_the_bound_on_what_a_client_does_not_take() -> None:
+    assert OUTGOING_BYTES_MAX == 16 * 1024**2
