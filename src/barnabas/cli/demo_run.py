@@ -7,9 +7,10 @@ asked from the broker by our own client, independently of them.
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
+from barnabas.cli.demo_parts import Progress, Reading, Tally, commit, measured
 from barnabas.cli.flights import Flight, checksum, flight_id, read_flights
 from barnabas.cli.output import CommandFailed
 from barnabas.client.admin import Admin, CreatedTopic, NewTopic
@@ -161,17 +162,17 @@ class FlightsDemo:
                 shown = delivered
         if failures:
             raise CommandFailed(f"{len(failures)} flights were not written: {failures[0]}")
-        return _measured(delivered, size, time.perf_counter() - began)
+        return measured(delivered, size, time.perf_counter() - began)
 
     # --- consume ----------------------------------------------------------------------------------------------------
 
-    def _consume(self, admin: Admin) -> tuple[dict[str, Any], list["_Tally"], dict[int, str]]:
+    def _consume(self, admin: Admin) -> tuple[dict[str, Any], list[Tally], dict[int, str]]:
         """Three consumers in one new group read everything that is there and commit it."""
         marks = {tp.partition: mark for tp, mark in self._marks(admin).items()}
         total = sum(end - start for start, end in marks.values())
         self._group = time.strftime("barnabas-demo-%Y%m%d-%H%M%S", time.gmtime())
-        state = _Reading({number: end for number, (start, end) in marks.items() if end > start})
-        tallies = [_Tally(f"consumer-{index + 1}") for index in range(CONSUMERS)]
+        state = Reading({number: end for number, (start, end) in marks.items() if end > start})
+        tallies = [Tally(f"consumer-{index + 1}") for index in range(CONSUMERS)]
         threads = [
             threading.Thread(target=self._consume_one, args=(tally, state), name=tally.name, daemon=True)
             for tally in tallies
@@ -192,12 +193,12 @@ class FlightsDemo:
         for tally in tallies:
             tally.look_into()
         size = sum(tally.size for tally in tallies)
-        consumed = _measured(sum(tally.records for tally in tallies), size, last - first)
+        consumed = measured(sum(tally.records for tally in tallies), size, last - first)
         consumed |= {"consumers": CONSUMERS, "group": self._group, "join_seconds": round(first - began, 3)}
         owners = {partition: tally.name for tally in tallies for partition in tally.by_partition}
         return consumed, tallies, owners
 
-    def _watch(self, threads: list[threading.Thread], tallies: list["_Tally"], state: "_Reading", total: int) -> None:
+    def _watch(self, threads: list[threading.Thread], tallies: list[Tally], state: Reading, total: int) -> None:
         """Show how far the consumers are until they are through, or nothing comes for too long."""
         with self._progress("consuming", total) as advance:
             shown, moved = 0, time.monotonic()
@@ -211,7 +212,7 @@ class FlightsDemo:
                     state.failure = f"nothing came for {PATIENCE_S:g} s, {count:,} of {total:,} records are here"
                     return
 
-    def _consume_one(self, tally: "_Tally", state: "_Reading") -> None:
+    def _consume_one(self, tally: Tally, state: Reading) -> None:
         from confluent_kafka import Consumer, KafkaException
 
         consumer = Consumer(
@@ -229,13 +230,13 @@ class FlightsDemo:
 
         def on_revoke(consumer: Any, partitions: Any) -> None:
             # whoever gets them next must not read again what was counted here
-            _commit(consumer)
+            commit(consumer)
 
         try:
             consumer.subscribe([self._topic], on_revoke=on_revoke)
             while not state.stop.is_set() and not state.complete:
                 tally.take(consumer.consume(CONSUME_BATCH, timeout=0.1), state)
-            _commit(consumer)
+            commit(consumer)
         except KafkaException as error:
             state.failure = str(error.args[0])
             state.stop.set()
@@ -250,7 +251,7 @@ class FlightsDemo:
         continues: bool,
         produced: dict[str, Any],
         consumed: dict[str, Any],
-        tallies: list["_Tally"],
+        tallies: list[Tally],
         owners: dict[int, str],
     ) -> dict[str, Any]:
         marks = self._marks(admin)
@@ -284,7 +285,7 @@ class FlightsDemo:
             "ok": not lag and not any(checks.values()),
         }
 
-    def _compare(self, tallies: list["_Tally"]) -> dict[str, int]:
+    def _compare(self, tallies: list[Tally]) -> dict[str, int]:
         """What came back against the file, as multisets: by id, and by what each id carries."""
         found: Counter[int] = Counter()
         changed = 0
@@ -301,120 +302,5 @@ class FlightsDemo:
             "offset_gaps": sum(tally.gaps for tally in tallies),
         }
 
-    def _progress(self, title: str, total: int) -> "_Progress":
-        return _Progress(title, total, shown=not self._quiet and total > 0)
-
-
-class _Tally:
-    """What one consumer got. Only its thread writes here; looked into when all is read, so that reading is measured."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.records = 0
-        self.size = 0
-        self.gaps = 0
-        self.first = 0.0
-        self.last = 0.0
-        self.seen: list[tuple[int, int]] = []
-        self.by_partition: Counter[int] = Counter()
-        self._batches: list[list[Any]] = []
-
-    def take(self, messages: list[Any], state: "_Reading") -> None:
-        """Keep the messages; ends of partitions go to `state`. Raises KafkaException."""
-        records = [message for message in messages if message.error() is None]
-        if len(records) != len(messages):
-            for message in messages:
-                if message.error() is not None:
-                    state.take_notice(message)
-        if records:
-            self._batches.append(records)
-            self.records += len(records)
-            self.last = time.perf_counter()
-            self.first = self.first or self.last
-
-    def look_into(self) -> None:
-        """Ids, checksums, sizes, and whether offsets follow each other."""
-        next_offsets: dict[int, int] = {}
-        for batch in self._batches:
-            for message in batch:
-                key, value = message.key() or b"", message.value()
-                partition, offset = message.partition(), message.offset()
-                self.gaps += next_offsets.get(partition, offset) != offset
-                next_offsets[partition] = offset + 1
-                self.by_partition[partition] += 1
-                self.seen.append((flight_id(value), checksum(key, value, message.timestamp()[1])))
-                self.size += len(key) + len(value)
-            batch.clear()
-
-
-class _Reading:
-    """How far the group has come; the threads share it."""
-
-    def __init__(self, ends: dict[int, int]) -> None:
-        self._ends = ends
-        self._left = set(ends)
-        self.stop = threading.Event()
-        self.failure: str | None = None
-
-    @property
-    def complete(self) -> bool:
-        return not self._left
-
-    def take_notice(self, message: Any) -> None:
-        """The end of a partition, or an error. Raises KafkaException."""
-        from confluent_kafka import KafkaError as ClientKafkaError
-        from confluent_kafka import KafkaException
-
-        error = message.error()
-        if error.code() == ClientKafkaError._PARTITION_EOF:
-            if message.offset() >= self._ends.get(message.partition(), 0):
-                self._left.discard(message.partition())
-        elif not error.retriable():
-            raise KafkaException(error)
-
-
-def _commit(consumer: Any) -> None:
-    """Commit the positions of what was counted, and wait for the answer."""
-    from confluent_kafka import KafkaException
-
-    try:
-        consumer.commit(asynchronous=False)
-    except KafkaException as error:
-        if error.args[0].name() != "_NO_OFFSET":  # nothing read since the assignment
-            raise
-
-
-def _measured(records: int, size: int, seconds: float) -> dict[str, Any]:
-    seconds = max(seconds, 1e-9)
-    return {
-        "records": records,
-        "bytes": size,
-        "seconds": round(seconds, 3),
-        "records_per_second": round(records / seconds),
-        "megabytes_per_second": round(size / seconds / 1e6, 1),
-    }
-
-
-class _Progress:
-    """rich's progress bar, or nothing. The block's value moves it forward."""
-
-    def __init__(self, title: str, total: int, *, shown: bool) -> None:
-        self._title = title
-        self._total = total
-        self._bar: Any = None
-        if shown:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns)
-
-    def __enter__(self) -> Callable[[int], None]:
-        if self._bar is None:
-            return lambda count: None
-        self._bar.start()
-        task = self._bar.add_task(f"{self._title:<10}", total=self._total)
-        return lambda count: self._bar.advance(task, count)
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def _progress(self, title: str, total: int) -> Progress:
+        return Progress(title, total, shown=not self._quiet and total > 0)

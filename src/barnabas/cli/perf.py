@@ -35,7 +35,7 @@ PROGRESS_S: Final = 1.0
 POLL_EVERY: Final = 256
 
 Topic = Annotated[str, Argument("TOPIC", f"Made if it does not exist ({TOPIC}).")]
-Acks = Annotated[str, Option("--acks", choices=tuple(ACKS), help="Who must have a record before it counts.")]
+Acks = Annotated[str, Option("--acks", choices=tuple(ACKS), help="Who must have a record; all also means idempotent.")]
 
 
 @app.command()
@@ -48,7 +48,6 @@ def producer(
     acks: Acks = "all",
     compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
     batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = 256 * 1024,
-    idempotent: Annotated[bool, Option("--idempotent", help="No duplicates through retries.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -63,7 +62,6 @@ def producer(
             acks=ACKS[acks],
             compression=compression,
             batch_bytes=batch_bytes,
-            idempotent=idempotent,
             delivery_timeout_s=timeout,
             on_delivery=tally.take,
         ) as sender:

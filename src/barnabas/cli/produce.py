@@ -36,7 +36,7 @@ def produce(
     partition: Annotated[int | None, Option("--partition", "-p", help="Instead of the key's murmur2 hash.")] = None,
     compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
     acks: Annotated[
-        str, Option("--acks", choices=tuple(ACKS), help="Who must have a record before it counts.")
+        str, Option("--acks", choices=tuple(ACKS), help="Who must have a record; all also means idempotent.")
     ] = "all",
     from_json: Annotated[
         bool, Option("--from-json", help="Each line is an object as `consume --json` prints it.")
@@ -45,7 +45,6 @@ def produce(
     empty_is_null: Annotated[
         bool, Option("--null", "-Z", help="Empty keys and values become null (tombstones).")
     ] = False,
-    idempotent: Annotated[bool, Option("--idempotent", help="No duplicates through retries.")] = False,
     create: Annotated[bool, Option("--create", help="Let the broker create the topic if it does not exist.")] = False,
     batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No summary.")] = False,
@@ -72,7 +71,6 @@ def produce(
             cluster,
             acks=ACKS[acks],
             compression=compression,
-            idempotent=idempotent,
             batch_bytes=batch_bytes,
             delivery_timeout_s=timeout,
             create_topics=create,

@@ -1,8 +1,9 @@
 """A synchronous producer: batches per partition, several requests in flight, retries that keep order, idempotence.
 
 `send` fills a batch and writes full ones to the leader; `poll` takes answers that have come; `flush` waits for all of
-them. Nothing happens between calls: no thread. Batches of a partition stay in order: after a failure nothing new leaves
-until every request in flight is settled, and what failed goes out again first.
+them. Nothing happens between calls: no thread. After a failure nothing new leaves until every request in flight is
+settled, and what failed goes out again first. With idempotence, the default where acks=all, batches of a partition are
+written once and in order whatever fails; without it a retried batch may come after its successors.
 """
 
 import time
@@ -77,7 +78,7 @@ class SimpleProducer:
         acks: int = -1,
         compression: str = "none",
         compression_level: int | None = None,
-        idempotent: bool = False,
+        idempotent: bool | None = None,
         batch_bytes: int = BATCH_BYTES,
         in_flight_max: int = IN_FLIGHT_MAX,
         delivery_timeout_s: float = 30.0,
@@ -96,7 +97,7 @@ class SimpleProducer:
         self._acks = acks
         self._compression = compression
         self._compression_level = compression_level
-        self._idempotent = idempotent
+        self._idempotent = acks == -1 if idempotent is None else idempotent
         self._batch_bytes = batch_bytes
         self._in_flight_max = in_flight_max
         self._delivery_timeout_s = delivery_timeout_s
@@ -120,6 +121,11 @@ class SimpleProducer:
         self._attempts: list[Attempt] = []
         self._producer: tuple[int, int] | None = None
         self._sequences: dict[TopicPartition, int] = {}
+        self._known: set[TopicPartition] = set()
+        """Partitions that have acknowledged a batch of this producer id. A broker takes any sequence for the first one
+        of an id, so a second one must not overtake it: it waits for the answer."""
+        self._introduced: set[TopicPartition] = set()
+        """Partitions whose first batch is in flight."""
         self._number = 0
         self._first_error: Error | None = None
 
@@ -203,6 +209,7 @@ class SimpleProducer:
         response = self.cluster.retrying(once)
         self._producer = (response.producer_id, response.producer_epoch)
         self._sequences.clear()
+        self._known.clear()
         return self._producer
 
     # --- batches out ------------------------------------------------------------------------------------------------
@@ -217,6 +224,7 @@ class SimpleProducer:
         deadline = Deadline(self._delivery_timeout_s * 2 if timeout_s is None else timeout_s)
         for where in [*self._open]:
             self._close_batch(where)
+            self._sticky.next(where.topic, self._counts[where.topic])
         while self._ready or self._failed or any(self._in_flight.values()):
             if deadline.passed:
                 raise OperationTimedOut(f"records wait after {deadline.seconds:g} s", tuple(self._attempts))
@@ -254,6 +262,8 @@ class SimpleProducer:
     def _leaders(self) -> dict[int, list[TopicPartition]]:
         nodes: dict[int, list[TopicPartition]] = {}
         for where in self._ready:
+            if where in self._introduced:
+                continue
             try:
                 node_id = self.cluster.leader(*where, deadline=Deadline(self._request_timeout_s))
             except (KafkaError, ClientError) as error:
@@ -281,6 +291,8 @@ class SimpleProducer:
                 del self._ready[where]
             batches.append(batch)
             size += len(batch.data)
+            if self._idempotent and where not in self._known:
+                self._introduced.add(where)
         try:
             connection = self._connection(node_id)
             with_ids = all(self.cluster.topic_id(b.partition.topic).int for b in batches)
@@ -368,6 +380,7 @@ class SimpleProducer:
 
     def _settle(self, batch: PendingBatch, error: Error | None, base_offset: int, append_time_ms: int) -> None:
         """A batch was answered: report it, or keep it for another try."""
+        self._introduced.discard(batch.partition)
         if isinstance(error, MessageTooLarge) and batch.record_count > 1:
             self._split(batch)
             return
@@ -383,6 +396,7 @@ class SimpleProducer:
             self._careful -= 1
         if error is None:
             self._pause = BACKOFF_FIRST_S
+            self._known.add(batch.partition)
         else:
             self._first_error = self._first_error or error
             if self._idempotent:
