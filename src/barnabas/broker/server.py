@@ -26,7 +26,7 @@ from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.connection_quotas import parse_overrides, resolve_overrides
+from barnabas.config.connection_quotas import parse_overrides
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
@@ -36,6 +36,7 @@ from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import Connection
+from barnabas.network.connection_quotas import resolve_overrides
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica_manager import ReplicaManager

@@ -1,10 +1,8 @@
 """`max.connections.per.ip.overrides`: how many connections single addresses may hold, other than all the rest."""
 
-import socket
-
 from barnabas.errors import UsageError
 
-__all__ = ["parse_overrides", "resolve_overrides"]
+__all__ = ["parse_overrides"]
 
 
 def parse_overrides(text: str) -> dict[str, int]:
@@ -18,15 +16,3 @@ def parse_overrides(text: str) -> dict[str, int]:
             )
         overrides[host.strip()] = int(count)
     return overrides
-
-
-def resolve_overrides(overrides: dict[str, int]) -> dict[str, int]:
-    """By address, as connections show it. Asks the DNS for what is not an address; unknown names raise UsageError."""
-    resolved: dict[str, int] = {}
-    for host, count in overrides.items():
-        try:
-            found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            raise UsageError(f"max.connections.per.ip.overrides: {host} cannot be resolved; give an address") from None
-        resolved.update((str(entry[4][0]), count) for entry in found)
-    return resolved
