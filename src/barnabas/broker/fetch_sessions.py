@@ -13,7 +13,7 @@ from uuid import UUID
 
 from barnabas.clock import Clock
 from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
-from barnabas.protocol.fetch import PartitionData
+from barnabas.protocol.fetch import TOPIC_IDS_FROM, PartitionData
 from barnabas.protocol.messages.fetch import FetchRequest
 
 __all__ = ["FetchPartition", "FetchSession", "FetchSessionCache"]
@@ -78,9 +78,9 @@ class FetchPartition:
             self.high_watermark = -1
 
 
-def wanted_partitions(request: FetchRequest) -> Iterable[FetchPartition]:
+def wanted_partitions(request: FetchRequest, version: int) -> Iterable[FetchPartition]:
     """The partitions that a request names."""
-    by_id = not any(topic.topic for topic in request.topics)
+    by_id = version >= TOPIC_IDS_FROM
     for topic in request.topics:
         key: str | UUID = topic.topic_id if by_id else topic.topic
         for partition in topic.partitions:
@@ -109,10 +109,10 @@ class FetchSession:
         """The epoch that the next request must carry."""
         self.last_used = now
 
-    def update(self, request: FetchRequest) -> None:
+    def update(self, request: FetchRequest, version: int) -> None:
         """Take over what an incremental request adds, changes and forgets."""
         partitions = self.partitions
-        for wanted in wanted_partitions(request):
+        for wanted in wanted_partitions(request, version):
             known = partitions.get((wanted.topic, wanted.partition))
             if known is None:
                 partitions[wanted.topic, wanted.partition] = wanted
@@ -129,7 +129,9 @@ class FetchSession:
 
     def served(self, wanted: FetchPartition) -> None:
         """Who was given records goes to the end of the order, so that the others get their turn."""
-        self.partitions.move_to_end((wanted.topic, wanted.partition))
+        key = (wanted.topic, wanted.partition)
+        if key in self.partitions:  # a later request may have forgotten it while this one waited
+            self.partitions.move_to_end(key)
 
 
 class FetchSessionCache:
@@ -154,7 +156,7 @@ class FetchSessionCache:
         session_id = random.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = random.randrange(1, 2**31)
-        session = FetchSession(session_id, version >= 13, partitions, now)
+        session = FetchSession(session_id, version >= TOPIC_IDS_FROM, partitions, now)
         self._sessions[session_id] = session
         return session
 
@@ -165,9 +167,9 @@ class FetchSessionCache:
             raise FetchSessionIdNotFound(f"no fetch session {request.session_id}")
         if session.epoch != request.session_epoch:
             raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch} came, {session.epoch} was due")
-        if session.uses_topic_ids != (version >= 13):
+        if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
             raise FetchSessionTopicIdError("the session began with the other kind of topic keys")
-        session.update(request)
+        session.update(request, version)
         session.last_used = self._clock.monotonic()
         self._sessions.move_to_end(session.session_id)
         return session

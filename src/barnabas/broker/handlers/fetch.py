@@ -31,11 +31,11 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     if context.api_version < SESSIONS_FROM or request.session_epoch == FINAL_EPOCH:
         if request.session_id:
             broker.fetch_sessions.end(request.session_id)
-        wanted = list(wanted_partitions(request))
+        wanted = list(wanted_partitions(request, context.api_version))
     elif request.session_epoch == INITIAL_EPOCH:
         if request.session_id:
             broker.fetch_sessions.end(request.session_id)
-        wanted = list(wanted_partitions(request))
+        wanted = list(wanted_partitions(request, context.api_version))
         if wanted:
             session = broker.fetch_sessions.begin(request, context.api_version, wanted)
     else:
@@ -64,6 +64,7 @@ class Fetch:
         "_bytes",
         "_context",
         "_full",
+        "_max_bytes",
         "_min_bytes",
         "_read_committed",
         "_reply",
@@ -90,7 +91,8 @@ class Fetch:
         self._wanted = wanted
         self._session = session
         self._full = full
-        self._min_bytes = request.min_bytes
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._results: list[PartitionData] = []
         self._watched: list[Partition] = []
@@ -103,7 +105,7 @@ class Fetch:
         self._bytes = 0
         self._urgent = False
         self._watched.clear()
-        left = min(self._request.max_bytes, self._broker.config.fetch_max_bytes)
+        left = self._max_bytes
         results = []
         for wanted in self._wanted:
             data = self._read_partition(wanted, left)
