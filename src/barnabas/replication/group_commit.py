@@ -34,34 +34,43 @@ class GroupCommit:
             self._loop.call_soon(self._begin_round)
 
     def _begin_round(self) -> None:
+        self._running = False
+        dirty, self._dirty = self._dirty, set()
         round_: Round = []
-        for partition in self._dirty:
+        for partition in dirty:
+            if not partition.is_leader:
+                continue  # resigned or deleted meanwhile: its files are not ours to open any more
             end_offset = partition.log.log_end_offset
-            task = partition.log.prepare_flush(end_offset)
+            try:
+                task = partition.log.prepare_flush(end_offset)
+            except KafkaStorageError as error:
+                self._failed(partition, error)
+                continue
             if task is None:
                 partition.flushed(end_offset)
             else:
                 round_.append((partition, end_offset, task))
-        self._dirty.clear()
-        if not round_:
-            self._running = False
-            return
-        future = self._loop.run_in_executor(self._executor, _sync, round_)
-        future.add_done_callback(lambda _: self._end_round(round_))
+        if round_:
+            self._running = True
+            future = self._loop.run_in_executor(self._executor, _sync, round_)
+            future.add_done_callback(lambda done: self._end_round(round_, done.exception()))
 
-    def _end_round(self, round_: Round) -> None:
+    def _end_round(self, round_: Round, bug: BaseException | None) -> None:
         for partition, end_offset, task in round_:
             try:
+                if bug is not None:
+                    raise KafkaStorageError(f"{partition.topic_partition}: not synced: {bug!r}")
                 task.complete()
             except KafkaStorageError as error:
-                # Who waits for this commit gets REQUEST_TIMED_OUT; the log takes no more writes.
-                self._log.error("%s", error)
-                continue
-            partition.flushed(end_offset)
-        self._running = False
-        if self._dirty:
-            self._running = True
-            self._begin_round()
+                self._failed(partition, error)
+            else:
+                partition.flushed(end_offset)
+        self._begin_round()
+
+    def _failed(self, partition: Partition, error: KafkaStorageError) -> None:
+        """Who waits for this commit is told so. Where the disk is only full the next append tries again."""
+        self._log.error("%s", error)
+        partition.flush_failed(error)
 
 
 def _sync(round_: Round) -> None:

@@ -9,7 +9,13 @@ from typing import Literal, Protocol
 from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import FencedLeaderEpoch, NotEnoughReplicas, NotLeaderOrFollower, UnknownLeaderEpoch
+from barnabas.errors import (
+    FencedLeaderEpoch,
+    KafkaStorageError,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    UnknownLeaderEpoch,
+)
 from barnabas.log.log import Log
 from barnabas.log.log_offsets import AppendInfo, LogRead
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
@@ -30,6 +36,7 @@ class Partition:
     __slots__ = (
         "_flush_behind",
         "append_policy",
+        "flush_error",
         "in_sync_replicas",
         "is_leader",
         "leader_epoch",
@@ -64,6 +71,8 @@ class Partition:
         self.watchers: set[Watcher] = set()
         self.append_policy = policy_of(log.config)
         self._flush_behind = flush_behind
+        self.flush_error: KafkaStorageError | None = None
+        """Why what was appended last cannot be committed (durability=fsync)."""
 
     def set_config(self, config: LogConfig) -> None:
         """Take over the topic's settings."""
@@ -112,8 +121,10 @@ class Partition:
             )
         info = log.append_as_leader(batch, self.leader_epoch, origin=origin)
         if self._flush_behind is not None:
+            self.flush_error = None
             self._flush_behind(self)
-        elif len(self.in_sync_replicas) == 1:
+            return info  # nothing to see for those who wait until the disk has it
+        if len(self.in_sync_replicas) == 1:
             log.update_high_watermark(log.log_end_offset)
         if self.watchers:
             self._wake()
@@ -124,6 +135,11 @@ class Partition:
         if self.is_leader:
             self._maybe_advance_high_watermark(end_offset)
             self._wake()
+
+    def flush_failed(self, error: KafkaStorageError) -> None:
+        """The disk did not take what was appended: whoever waits for its commit is told."""
+        self.flush_error = error
+        self._wake()
 
     def _maybe_advance_high_watermark(self, offset: int) -> None:
         if len(self.in_sync_replicas) == 1 and offset > self.log.high_watermark:

@@ -12,7 +12,7 @@ from barnabas.broker.context import RequestContext
 from barnabas.errors import (
     InvalidRequiredAcks,
     KafkaError,
-    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
@@ -51,7 +51,8 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
         return _respond(context, _refuse_all(request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)")))
     if request.transactional_id is not None:
         error = TransactionalIdAuthorizationFailed("transactions are not served by this broker")
-        return _respond(context, _refuse_all(request, error))
+        refused = _refuse_all(request, error)
+        return _unanswered(context, refused) if request.acks == 0 else _respond(context, refused)
     waiting: list[tuple[Partition, int, int, int]] = []
     topics: Topics = []
     for topic_index, topic in enumerate(request.topics):
@@ -165,7 +166,8 @@ def _respond(context: RequestContext, topics: Sequence[tuple[ProducedTopic, Sequ
 class DelayedProduce:
     """Waits until every partition's batch is committed. Ends when
 
-    A. all are committed, B. a partition is led elsewhere (that one fails), C. the timeout comes (those open fail).
+    A. all are committed, B. a partition is led elsewhere or gone, or its disk fails (that one fails), C. the timeout
+    comes (those open fail).
     """
 
     def __init__(
@@ -177,7 +179,8 @@ class DelayedProduce:
         timeout_ms: int,
     ) -> None:
         self._context = context
-        self._topics = topics
+        # The records are views into the frame; kept ones would keep all of it while we wait.
+        self._topics = [(topic._replace(partitions=[]), results) for topic, results in topics]
         self._waiting = waiting
         self.reply = context.pending_reply()
         self._epochs = {id(partition): partition.leader_epoch for partition, *_ in waiting}
@@ -188,10 +191,12 @@ class DelayedProduce:
         for entry in self._waiting:
             partition, end_offset, topic_index, result_index = entry
             if partition.leader_epoch != self._epochs[id(partition)] or not partition.is_leader:
-                self._fail(
-                    topic_index, result_index, NotEnoughReplicasAfterAppend("the leader changed before the commit")
-                )
-            elif not partition.is_committed(end_offset):
+                self._fail(topic_index, result_index, NotLeaderOrFollower("the leader changed before the commit"))
+            elif partition.is_committed(end_offset):
+                continue
+            elif partition.flush_error is not None:
+                self._fail(topic_index, result_index, partition.flush_error)
+            else:
                 still.append(entry)
         self._waiting = still
         if still:

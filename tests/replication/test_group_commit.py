@@ -1,0 +1,107 @@
+"""durability=fsync: one sync for many appends, and an answer for everybody when a disk fails."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from barnabas.errors import KafkaStorageError
+from barnabas.replication.group_commit import GroupCommit
+
+
+class FakeTask:
+    def __init__(self, log: "FakeLog") -> None:
+        self.log = log
+
+    def run(self) -> None:
+        self.log.synced += 1
+        if self.log.run_raises is not None:
+            raise self.log.run_raises
+
+    def complete(self) -> None:
+        if self.log.complete_fails:
+            raise KafkaStorageError("EIO")
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.log_end_offset = 5
+        self.prepare_fails = self.complete_fails = False
+        self.run_raises: Exception | None = None
+        self.synced = 0
+
+    def prepare_flush(self, up_to: int) -> FakeTask:
+        if self.prepare_fails:
+            raise KafkaStorageError("too many open files")
+        return FakeTask(self)
+
+
+class FakePartition:
+    topic_partition = "t-0"
+
+    def __init__(self) -> None:
+        self.log = FakeLog()
+        self.is_leader = True
+        self.durable = -1
+        self.error: KafkaStorageError | None = None
+
+    def flushed(self, end_offset: int) -> None:
+        self.durable = end_offset
+
+    def flush_failed(self, error: KafkaStorageError) -> None:
+        self.error = error
+
+
+def commits(scenario: Callable[[GroupCommit, FakePartition, FakePartition], None]) -> tuple[FakePartition, ...]:
+    """Two partitions append, `scenario` says what the first one's disk does; then both append once more."""
+    first, second = FakePartition(), FakePartition()
+
+    async def run() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            commit = GroupCommit(asyncio.get_running_loop(), executor, logging.getLogger("test"))
+            scenario(commit, first, second)
+            async with asyncio.timeout(10):
+                while second.durable < 6:
+                    if second.durable == 5:
+                        second.log.log_end_offset = 6
+                        commit(second)
+                    await asyncio.sleep(0)
+
+    asyncio.run(run())
+    return first, second
+
+
+@pytest.mark.parametrize("failure", ["prepare_fails", "complete_fails"])
+def test_a_failing_disk_fails_its_partition_and_no_other(failure: str) -> None:
+    def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
+        setattr(first.log, failure, True)
+        commit(first)  # type: ignore[arg-type]
+        commit(second)  # type: ignore[arg-type]
+
+    first, second = commits(scenario)
+    assert first.durable == -1
+    assert isinstance(first.error, KafkaStorageError)
+    assert second.error is None
+
+
+def test_a_bug_in_the_thread_is_no_commit() -> None:
+    def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
+        first.log.run_raises = RuntimeError("bug")
+        commit(first)  # type: ignore[arg-type]
+        commit._loop.call_later(0.02, commit, second)
+
+    first, _ = commits(scenario)
+    assert first.durable == -1
+    assert first.error is not None
+
+
+def test_a_deleted_partition_is_not_opened_again() -> None:
+    def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
+        commit(first)  # type: ignore[arg-type]
+        first.is_leader = False
+        commit(second)  # type: ignore[arg-type]
+
+    first, _ = commits(scenario)
+    assert first.log.synced == 0
