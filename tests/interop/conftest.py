@@ -123,9 +123,12 @@ def topic(unique: Callable[[str], str], broker: Broker) -> str:
     return name
 
 
-def wait_for(what: str, condition: Callable[[], bool], timeout_s: float = 20.0) -> None:
-    """Ask until it is so; fails with `what` after `timeout_s`."""
+def wait_for(
+    what: str, condition: Callable[[], bool], timeout_s: float = 20.0, tell: Callable[[], str] = lambda: ""
+) -> None:
+    """Ask until it is so; fails with `what` and what `tell` says after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"within {timeout_s:g} s not seen: {what}"
+        if time.monotonic() > deadline:
+            raise AssertionError(f"within {timeout_s:g} s not seen: {what} {tell()}")
         time.sleep(0.02)

@@ -31,6 +31,7 @@ class Alive:
         self.seen: list[dict[str, Any]] = []
         self.member: Member | None = None
         self.reader = driver.new_id()
+        self.trouble = ""
 
     def begin(self) -> None:
         self.write("before")
@@ -53,14 +54,20 @@ class Alive:
             assert len(received) <= len(self.sent), f"{self.driver.name}: the group member {prefix}"
         assert essences(received)[-10:] == essences(self.sent[-10:]), f"{self.driver.name}: the group member {prefix}"
         if self.commits:
-            wait_for(f"{self.driver.name}: offset as committed before, {prefix}", self.is_where_it_committed)
+            wait_for(
+                f"{self.driver.name}: offset as committed before, {prefix}",
+                self.is_where_it_committed,
+                tell=lambda: self.trouble,
+            )
             self.commit()
 
     def is_where_it_committed(self) -> bool:
         try:
             asked = self.driver.call("committed", group=self.group, topic=self.topic, partitions=[0])
-        except ClientError:
-            return False  # an idle connection turns out to be broken when it is next used
+        except ClientError as error:
+            # An idle connection turns out to be broken when it is next used.
+            self.trouble = str(error)
+            return False
         assert asked["offsets"] == [len(self.sent) - 10]
         return True
 
