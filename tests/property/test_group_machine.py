@@ -7,7 +7,7 @@ answered once, and reading the log anew gives the durable state that the coordin
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -50,9 +50,11 @@ class Client:
 
 
 class GroupMachine(RuleBasedStateMachine):
+    delays: ClassVar[dict[str, int]] = {"initial_rebalance_delay_ms": 500}
+
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig(initial_rebalance_delay_ms=500)
+        self.rig = Rig(**self.delays)
         self.clients = {name: Client(name, f"static-{name}" if name in ("c", "d") else None) for name in CLIENTS}
         self.issued: list[Later] = []
         self.committed: dict[int, int] = {}
@@ -306,5 +308,13 @@ class GroupMachine(RuleBasedStateMachine):
         assert self.rig.scheduler.pending() == 0
 
 
+class SettlingGroupMachine(GroupMachine):
+    """Without an initial delay."""
+
+    delays: ClassVar[dict[str, int]] = {"settle_ms": 20}
+
+
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestGroupMachine.settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
+TestSettlingGroupMachine = SettlingGroupMachine.TestCase
+TestSettlingGroupMachine.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)

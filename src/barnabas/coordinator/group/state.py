@@ -128,6 +128,27 @@ class Member:
 class Group:
     """A group. Methods move soft state only; what has to last is written by the shard as GroupMetadata."""
 
+    __slots__ = (
+        "_awaiting_join_count",
+        "_supported",
+        "generation_id",
+        "group_id",
+        "history",
+        "leader_id",
+        "members",
+        "new_member_added",
+        "pending_members",
+        "pending_sync",
+        "previous_state",
+        "protocol_name",
+        "protocol_type",
+        "settling",
+        "state",
+        "state_since_ms",
+        "static_members",
+        "subscribed_topics",
+    )
+
     def __init__(self, group_id: str, now_ms: int, history_events_max: int = 32) -> None:
         self.group_id = group_id
         self.state = S.EMPTY
