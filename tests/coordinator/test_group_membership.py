@@ -314,6 +314,17 @@ class TestSync:
         assert rig.state() == "Stable"
         assert rig.sync(b, 1).value.assignment == b"two", "a lost answer can be asked for again"
 
+    def test_a_second_sync_of_the_same_member_answers_the_first(self) -> None:
+        rig = Rig(initial_rebalance_delay_ms=1)
+        joins = [rig.join_twice(client=name) for name in "ab"]
+        rig.advance(1)
+        a, b = (join.value.member_id for join in joins)
+        lost = rig.sync(b, 1)
+        again = rig.sync(b, 1)
+        assert lost.error == REBALANCE
+        rig.sync(a, 1, {b: b"two"})
+        assert again.value.assignment == b"two"
+
     def test_wrong_senders_are_told_why(self) -> None:
         rig = Rig()
         (a,) = rig.stable("a")

@@ -111,20 +111,24 @@ class GroupMachine(RuleBasedStateMachine):
         elif client.phase == "stable":
             self._heartbeat(client)
 
-    def _send_sync(self, client: Client) -> None:
+    def _assignments(self, client: Client) -> dict[str, bytes]:
+        """What the leader gives to whom; nothing for followers."""
         joined = client.joined
-        assignments: dict[str, bytes] = {}
-        if joined.leader == client.member_id and joined.members:
-            names = sorted(member.member_id for member in joined.members)
-            for index, member_id in enumerate(names):
-                assignments[member_id] = bytes(p for p in PARTITIONS if p % len(names) == index)
+        if joined.leader != joined.member_id:
+            return {}
+        names = sorted(member.member_id for member in joined.members)
+        return {
+            member_id: bytes(p for p in PARTITIONS if p % len(names) == index) for index, member_id in enumerate(names)
+        }
+
+    def _send_sync(self, client: Client) -> None:
         client.waiting = self.issue(
             self.rig.sync(
                 client.member_id,
                 client.generation,
-                assignments,
+                self._assignments(client),
                 instance=client.instance,
-                protocol_name=joined.protocol_name,
+                protocol_name=client.joined.protocol_name,
             )
         )
         client.phase = "syncing"
@@ -148,6 +152,40 @@ class GroupMachine(RuleBasedStateMachine):
         if client.member_id:
             self.rig.leave(client.member_id)
         client.reset()
+
+    @rule(name=st.sampled_from(CLIENTS))
+    def sync_comes_twice_or_late(self, name: str) -> None:
+        """A request that the network kept: nobody reads its answer, and an old generation's must be refused."""
+        client = self.clients[name]
+        if client.joined is None:
+            return
+        generation = client.joined.generation_id
+        current = self.rig.group() is not None and self.rig.generation == generation
+        later = self.issue(
+            self.rig.sync(
+                client.joined.member_id,
+                generation,
+                self._assignments(client),
+                instance=client.instance,
+                protocol_name=client.joined.protocol_name,
+            )
+        )
+        assert current or later.error != 0
+
+    @rule(name=st.sampled_from(CLIENTS))
+    def join_comes_twice(self, name: str) -> None:
+        client = self.clients[name]
+        if client.phase == "joining" and client.member_id:
+            self.issue(
+                self.rig.join(
+                    client.member_id,
+                    client=client.name,
+                    instance=client.instance,
+                    session_ms=SESSION_S * 1000,
+                    rebalance_ms=REBALANCE_S * 1000,
+                    protocols={"range": SUBSCRIPTION + client.extra, "sticky": SUBSCRIPTION},
+                )
+            )
 
     @rule(name=st.sampled_from(CLIENTS))
     def crash(self, name: str) -> None:
