@@ -15,13 +15,19 @@ from barnabas.broker import server
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.controller import TopicWish
 from barnabas.errors import KafkaError, UnknownTopicOrPartition, error_for
+from barnabas.log.log import Log
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from barnabas.records.batch import iter_batches
+from barnabas.records.reader import read_records
+from barnabas.records.record import Record
 from barnabas.testing.faults import Faults
 
 __all__ = ["Broker"]
 
 T = TypeVar("T")
+
+_READ_BYTES = 1 << 20
 
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
@@ -234,3 +240,33 @@ class Broker:
             with contextlib.suppress(UnknownTopicOrPartition):
                 lags[topic, partition] = self.end_offsets(topic)[partition] - offset
         return lags
+
+    def records(self, topic: str, partition: int | None = None) -> list[Record]:
+        """What stands in the topic, decoded: of one partition, or of all, one after the other. Control records and what
+        is above the high watermark are left out. Raises UnknownTopicOrPartition."""
+        broker = self._running()
+
+        def read() -> list[Record]:
+            image = broker.image.topics.get(topic)
+            if image is None:
+                raise UnknownTopicOrPartition(f"topic {topic} does not exist")
+            found: list[Record] = []
+            for index in range(len(image.partitions)) if partition is None else (partition,):
+                found += _records_of(broker.replica_manager.leader_of(topic, index).log)
+            return found
+
+        return self._on_loop(read)
+
+
+def _records_of(log: Log) -> list[Record]:
+    found: list[Record] = []
+    offset = log.log_start_offset
+    while offset < log.high_watermark:
+        file_slice = log.read(offset, _READ_BYTES, upper_bound=log.high_watermark, min_one_message=True).file_slice
+        if file_slice is None:
+            break
+        for header, batch in iter_batches(file_slice.read()):
+            if not header.is_control:
+                found += [record for record in read_records(batch) if record.offset >= offset]
+            offset = header.next_offset
+    return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.broker.context import RequestContext
 from barnabas.errors import (
     InvalidRequiredAcks,
+    InvalidTxnState,
     KafkaError,
     NotLeaderOrFollower,
     RequestTimedOut,
@@ -29,6 +30,7 @@ from barnabas.protocol.produce import (
     read_produce_request,
     read_single_partition,
 )
+from barnabas.records.batch import TRANSACTIONAL_FLAG
 from barnabas.records.validation import record_errors_of, validate_produce
 from barnabas.replication.partition import Partition
 
@@ -100,6 +102,8 @@ def _append_single(
             broker.clock.wall_ms(),
             zstd_allowed=context.api_version >= _ZSTD_FROM,
         )
+        if batch.header.attributes & TRANSACTIONAL_FLAG:
+            raise _no_transaction()
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:
         return _respond(context, [(topic, [_failed(index, error)])])
@@ -134,9 +138,16 @@ def _append(
     batch = validate_produce(
         records, partition.append_policy, broker.clock.wall_ms(), zstd_allowed=version >= _ZSTD_FROM
     )
+    if batch.header.attributes & TRANSACTIONAL_FLAG:
+        raise _no_transaction()
     info = partition.append_as_leader(batch, acks)
     result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
     return result, info.last_offset + 1
+
+
+def _no_transaction() -> KafkaError:
+    """What Kafka says too: a batch without a begun transaction would hold the last stable offset for ever."""
+    return InvalidTxnState("the batch claims to belong to a transaction, but none is under way")
 
 
 def _failed(index: int, error: KafkaError) -> PartitionResult:
@@ -184,7 +195,7 @@ class DelayedProduce:
         self._waiting = waiting
         self.reply = context.pending_reply()
         self._epochs = {id(partition): partition.leader_epoch for partition, *_ in waiting}
-        broker.purgatory.park(self, {entry[0] for entry in waiting}, max(0, timeout_ms) / 1000)
+        broker.purgatory.park(self, self.reply, {entry[0] for entry in waiting}, max(0, timeout_ms) / 1000)
 
     def try_complete(self) -> bool:
         still = []
