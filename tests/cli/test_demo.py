@@ -1,4 +1,7 @@
 import json
+import signal
+import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +11,7 @@ from barnabas.cli.child_broker import ChildBroker
 from barnabas.cli.flights import checksum, flight_id, read_flights
 from barnabas.cli.output import CommandFailed
 from barnabas.client.admin import Admin
+from barnabas.client.deadline import Deadline
 from barnabas.errors import UsageError
 from cli.conftest import run_barnabas
 
@@ -65,6 +69,29 @@ def test_a_child_ends_with_its_block(tmp_path: Path) -> None:
             assert len(admin.describe_cluster().brokers) == 1
     with ChildBroker(tmp_path, address):
         pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_no_broker_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from barnabas.cli.child_broker import ChildBroker\n"
+        "with ChildBroker(Path(sys.argv[1]), '127.0.0.1:0') as child: print(child.address, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None
+        host, port = process.stdout.readline().strip().split(":")
+        process.send_signal(number)
+        process.wait(10)
+    deadline = Deadline(10)
+    while not deadline.passed:
+        try:
+            socket.create_connection((host, int(port)), 1).close()
+        except ConnectionRefusedError:
+            return
+        deadline.pause(0.02)
+    pytest.fail("the broker is still there")
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

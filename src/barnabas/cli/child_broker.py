@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Any, Final, NoReturn
 
 from barnabas.cli.output import CommandFailed
 from barnabas.client.connection import Connection, split_address
@@ -22,6 +23,8 @@ __all__ = ["ChildBroker"]
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 15.0
 POLL_S: Final = 0.005
+PR_SET_PDEATHSIG: Final = 1
+"""Of Linux; elsewhere a killed parent leaves its broker behind."""
 
 
 class ChildBroker:
@@ -41,9 +44,12 @@ class ChildBroker:
         self._settings = dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
+        self._sigterm: Any = None
 
     def __enter__(self) -> "ChildBroker":
+        """Raises UsageError for a busy port, CommandFailed with the broker's last words if it does not come up."""
         self._check_port()
+        self._end_on_sigterm()
         began = time.perf_counter()
         try:
             self._start(began)
@@ -52,6 +58,11 @@ class ChildBroker:
             raise
         self.ready_s = time.perf_counter() - began
         return self
+
+    def _end_on_sigterm(self) -> None:
+        """SIGTERM ends this process as an exception does, so that the block's end stops the broker."""
+        if threading.current_thread() is threading.main_thread():
+            self._sigterm = signal.signal(signal.SIGTERM, _exit_on_signal)
 
     def _check_port(self) -> None:
         with socket.socket(socket.AF_INET6 if ":" in self._host else socket.AF_INET) as probe:
@@ -87,6 +98,7 @@ class ChildBroker:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=_end_with_parent,
                 env=os.environ | {"BARNABAS_LOG_LEVEL": os.environ.get("BARNABAS_LOG_LEVEL", "warning")},
             )
             while not ready.exists():
@@ -104,6 +116,9 @@ class ChildBroker:
         return lines[-1].removeprefix("barnabas: ") if lines else "the broker ended without a word"
 
     def __exit__(self, *_: object) -> None:
+        before, self._sigterm = self._sigterm, None
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
         process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGTERM)
@@ -115,3 +130,15 @@ class ChildBroker:
         if self._output is not None:
             with contextlib.suppress(OSError):
                 self._output.close()
+
+
+def _exit_on_signal(number: int, _: object) -> NoReturn:
+    sys.exit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """In the child, before it becomes the broker: SIGTERM when the parent dies, even if that is killed."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

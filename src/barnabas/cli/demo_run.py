@@ -137,7 +137,7 @@ class FlightsDemo:
                 failures.append(str(error))
                 return
             delivered += 1
-            size += len(message)
+            size += len(message.key() or b"") + len(message)
 
         began = time.perf_counter()
         with self._progress("producing", len(numbers)) as advance:

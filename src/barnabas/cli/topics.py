@@ -1,6 +1,6 @@
 """`barnabas topics`: list, create, describe, delete, grow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from barnabas.cli.app import App, Argument, Option
@@ -132,7 +132,8 @@ def describe(
     """Show partitions, leaders, offsets, sizes and changed settings (of all topics if none is named)."""
     with connect_admin(bootstrap, timeout) as admin:
         views = _existing(admin, topics) if topics else admin.list_topics()
-        described = [_description(admin, view) for view in views]
+        marks, sizes = _marks(admin, views), _sizes(admin)
+        described = [_description(admin, view, marks, sizes) for view in views]
     if json:
         print_json(described)
         return
@@ -149,18 +150,26 @@ def _existing(admin: Admin, names: Sequence[str]) -> list[TopicView]:
     return views
 
 
-def _description(admin: Admin, view: TopicView) -> dict[str, Any]:
-    partitions = [TopicPartition(view.name, number) for number in view.partitions]
-    marks = admin.watermarks([tp for tp in partitions if view.partitions[tp.partition].leader >= 0])
-    sizes = _sizes(admin, view)
+def _marks(admin: Admin, views: Sequence[TopicView]) -> dict[TopicPartition, tuple[int, int]]:
+    """(start, end) of every partition with a leader."""
+    led = [(view.name, p) for view in views for p in view.partitions.values() if p.leader >= 0]
+    return admin.watermarks([TopicPartition(name, p.partition) for name, p in led])
+
+
+def _description(
+    admin: Admin,
+    view: TopicView,
+    marks: Mapping[TopicPartition, tuple[int, int]],
+    sizes: Mapping[TopicPartition, int],
+) -> dict[str, Any]:
     changed = {
         config.name: config.value
         for config in admin.describe_configs("topic", view.name)
         if config.source == "DYNAMIC_TOPIC_CONFIG"
     }
     rows = []
-    for tp in partitions:
-        p = view.partitions[tp.partition]
+    for p in view.partitions.values():
+        tp = TopicPartition(view.name, p.partition)
         start, end = marks.get(tp, (None, None))
         rows.append(
             {
@@ -171,23 +180,23 @@ def _description(admin: Admin, view: TopicView) -> dict[str, Any]:
                 "isr": list(p.in_sync_replicas),
                 "log_start_offset": start,
                 "end_offset": end,
-                "size_bytes": sizes.get(p.partition),
+                "size_bytes": sizes.get(tp),
             }
         )
     return {**_summary(view), "configs": changed, "partitions_detail": rows}
 
 
-def _sizes(admin: Admin, view: TopicView) -> dict[int, int]:
+def _sizes(admin: Admin) -> dict[TopicPartition, int]:
     """The largest replica of each partition; empty where the brokers do not tell."""
     try:
         directories = admin.describe_log_dirs()
     except KafkaError:
         return {}
-    sizes: dict[int, int] = {}
+    sizes: dict[TopicPartition, int] = {}
     for directory in directories:
         for replica in directory.replicas:
-            if replica.topic == view.name:
-                sizes[replica.partition] = max(replica.size_bytes, sizes.get(replica.partition, 0))
+            tp = TopicPartition(replica.topic, replica.partition)
+            sizes[tp] = max(replica.size_bytes, sizes.get(tp, 0))
     return sizes
 
 
