@@ -5,12 +5,16 @@ of that turn are answered.
 """
 
 import asyncio
-from collections.abc import Iterable
+import logging
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from barnabas.network.connection import PendingReply
 from barnabas.replication.partition import Partition
 
 __all__ = ["DelayedOperation", "Purgatory"]
+
+_log = logging.getLogger("barnabas.broker")
 
 
 class Completion(Protocol):
@@ -24,18 +28,24 @@ class Completion(Protocol):
 
 
 class DelayedOperation:
-    """A parked operation, registered with its partitions until it is answered, expired or cancelled."""
+    """A parked operation, registered with its partitions until it is answered, expired or cancelled.
 
-    __slots__ = ("_completion", "_loop", "_partitions", "_purgatory", "_scheduled", "_timer", "done")
+    It is cancelled when the connection ends that waits for its reply. If it raises, the connection is ended.
+    """
+
+    __slots__ = ("_completion", "_loop", "_partitions", "_purgatory", "_reply", "_scheduled", "_timer", "done")
 
     def __init__(
         self,
         purgatory: "Purgatory",
         completion: Completion,
+        reply: PendingReply,
         partitions: Iterable[Partition],
         timeout_s: float,
     ) -> None:
         self._purgatory = purgatory
+        self._reply = reply
+        reply.on_abandoned = self.cancel
         self._loop = purgatory.loop
         self._completion = completion
         self._partitions = tuple(partitions)
@@ -53,13 +63,22 @@ class DelayedOperation:
 
     def _look(self) -> None:
         self._scheduled = False
-        if not self.done and self._completion.try_complete():
+        if not self.done and self._guarded(self._completion.try_complete):
             self.cancel()
 
     def _expired(self) -> None:
         if not self.done:
             self.cancel()
-            self._completion.expire()
+            self._guarded(self._completion.expire)
+
+    def _guarded(self, step: Callable[[], bool | None]) -> bool | None:
+        try:
+            return step()
+        except Exception as error:
+            # A bug of ours: the client must not wait for an answer that will never come.
+            _log.exception("a parked request failed")
+            self._reply.fail(f"{type(error).__name__}: {error}")
+            return True
 
     def cancel(self) -> None:
         """Forget the operation without an answer."""
@@ -81,5 +100,7 @@ class Purgatory:
         self.loop = loop
         self.size = 0
 
-    def park(self, completion: Completion, partitions: Iterable[Partition], timeout_s: float) -> DelayedOperation:
-        return DelayedOperation(self, completion, partitions, timeout_s)
+    def park(
+        self, completion: Completion, reply: PendingReply, partitions: Iterable[Partition], timeout_s: float
+    ) -> DelayedOperation:
+        return DelayedOperation(self, completion, reply, partitions, timeout_s)

@@ -48,18 +48,31 @@ _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, 
 class PendingReply:
     """A reply that comes later. Whoever holds it calls `resolve` once."""
 
-    __slots__ = ("_connection", "parts", "request_bytes")
+    __slots__ = ("_connection", "on_abandoned", "parts", "request_bytes")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.parts: Parts | None = None
         self.request_bytes = 0
         """What HeldRequests counts for it."""
+        self.on_abandoned: Callable[[], None] | None = None
+        """Called if the connection ends before the answer: nobody needs it any more."""
 
     def resolve(self, parts: Parts) -> None:
         assert self.parts is None, "a request is answered once"
         self.parts = parts
+        self.on_abandoned = None
         self._connection.replies_ready()
+
+    def abandon(self) -> None:
+        """The connection is gone."""
+        callback, self.on_abandoned = self.on_abandoned, None
+        if callback is not None:
+            callback()
+
+    def fail(self, reason: str) -> None:
+        """There will be no answer, by a fault of ours: end the connection, so that the client does not wait for it."""
+        self._connection.close(reason)
 
 
 class HeldRequests:
@@ -350,6 +363,7 @@ class Connection:
                     return
                 budget -= sent
                 self._out_bytes -= sent
+                self.last_active = self._loop.time()
         except BlockingIOError:
             self._want_write()
             return
@@ -362,7 +376,6 @@ class Connection:
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)
-            self.last_active = self._loop.time()
         self.maybe_resume()
 
     def _send_slice(self, head: FileSlice) -> int:
@@ -451,8 +464,8 @@ class Connection:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is owed to the peer."""
-        return not self._pending and not self._out
+        """Whether nothing goes on: no request waits for its answer, or the peer does not take its answers."""
+        return bool(self._out) or not self._pending
 
     def close(self, reason: str) -> None:
         """End the connection; parked requests are answered into the void."""
@@ -468,9 +481,11 @@ class Connection:
         self._pending.clear()
         if self._held is not None:
             self._held.forget(self)
-            for reply in pending:
-                if type(reply) is PendingReply:
+        for reply in pending:
+            if type(reply) is PendingReply:
+                if self._held is not None:
                     self._held.release(reply)
+                reply.abandon()
         self._out.clear()
         self._out_bytes = 0
         self._unhandled = []

@@ -10,7 +10,13 @@ from uuid import UUID
 
 from barnabas.broker.context import RequestContext
 from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, wanted_partitions
-from barnabas.errors import KafkaError, KafkaStorageError, UnknownTopicId
+from barnabas.errors import (
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    KafkaStorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.codec import decode
 from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, TOPIC_IDS_FROM, PartitionData, encode_fetch_response
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
 
 _SIZE_CORRELATION: Final = Struct(">ii")
 _READ_COMMITTED: Final = 1
+_UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 
 def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
@@ -44,7 +51,10 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
         except KafkaError as error:
             return _frame(context, [], error_code=error.code)
         wanted = list(session.partitions.values())
-        full = False
+        full = not wanted
+        if full:  # nothing is left to remember
+            broker.fetch_sessions.end(session.session_id)
+            session = None
     fetch = Fetch(broker, context, request, wanted, session, full)
     fetch.read()
     if fetch.is_satisfied() or request.max_wait_ms <= 0 or not wanted:
@@ -56,7 +66,10 @@ class Fetch:
     """One request on its way. It ends when
 
     A. some partition has an error or a diverging epoch (so also when it is led elsewhere or gone), B. `min_bytes` are
-    there, C. `max_wait_ms` have passed.
+    there, or what there is does not end with its segment, C. `max_wait_ms` have passed.
+
+    Partitions that nobody knows do not end it while there are others to wait for: a consumer that has not heard of a
+    deletion yet would ask in a tight loop.
     """
 
     __slots__ = (
@@ -71,6 +84,8 @@ class Fetch:
         "_request",
         "_results",
         "_session",
+        "_session_epoch",
+        "_unknown",
         "_urgent",
         "_wanted",
         "_watched",
@@ -90,6 +105,7 @@ class Fetch:
         self._request = request
         self._wanted = wanted
         self._session = session
+        self._session_epoch = session.epoch if session is not None else 0
         self._full = full
         self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
         self._min_bytes = min(request.min_bytes, self._max_bytes)
@@ -98,6 +114,8 @@ class Fetch:
         self._watched: list[Partition] = []
         self._bytes = 0
         self._urgent = False
+        self._unknown = -1
+        """How many of the partitions nobody knew at the first look."""
         self._reply: PendingReply | None = None
 
     def read(self) -> None:
@@ -106,6 +124,7 @@ class Fetch:
         self._urgent = False
         self._watched.clear()
         left = self._max_bytes
+        unknown = 0
         results = []
         for wanted in self._wanted:
             data = self._read_partition(wanted, left)
@@ -114,9 +133,15 @@ class Fetch:
                 size = data.records.size
                 self._bytes += size
                 left = max(0, left - size)
+            elif data.error_code in _UNKNOWN:
+                unknown += 1
             elif data.error_code or data.diverging_epoch is not None:
                 self._urgent = True
         self._results = results
+        if self._unknown < 0:
+            self._unknown = unknown
+        if unknown and (unknown != self._unknown or unknown == len(results)):
+            self._urgent = True
 
     def _read_partition(self, wanted: FetchPartition, left: int) -> PartitionData:
         try:
@@ -143,6 +168,8 @@ class Fetch:
             return PartitionData(wanted.partition, KafkaStorageError.code)
         self._watched.append(partition)
         records = read.file_slice
+        if records is not None and wanted.fetch_offset < log.active_segment.base_offset < log.high_watermark:
+            self._urgent = True  # one answer is of one segment: there is more, whatever min_bytes says
         aborted = None
         if self._read_committed:
             aborted = partition.aborted_transactions(wanted.fetch_offset) if records is not None else ()
@@ -166,7 +193,7 @@ class Fetch:
     def park(self) -> PendingReply:
         """Wait for more. Later responses of the connection wait behind this one."""
         self._reply = self._context.pending_reply()
-        self._broker.purgatory.park(self, set(self._watched), self._request.max_wait_ms / 1000)
+        self._broker.purgatory.park(self, self._reply, set(self._watched), self._request.max_wait_ms / 1000)
         return self._reply
 
     def try_complete(self) -> bool:
@@ -190,6 +217,9 @@ class Fetch:
     def response(self) -> Parts:
         """The frame; in a session the partitions without news are left out."""
         session = self._session
+        if session is not None and session.epoch != self._session_epoch:
+            # The session went on while this request waited, so what it would tell is not what the consumer asks for.
+            return _frame(self._context, [], error_code=InvalidFetchSessionEpoch.code, session_id=session.session_id)
         topics: dict[str | UUID, list[PartitionData]] = {}
         for wanted, data in zip(self._wanted, self._results, strict=True):
             if not self._full and not wanted.is_news(data):
