@@ -30,6 +30,11 @@ APIS = [
     "describe_cluster", "describe_producers", "describe_transactions", "list_transactions", "describe_topic_partitions",
     "list_config_resources",
 ]  # fmt: skip
+EXTENSIONS = {
+    # Why a group rebalanced, as JSON: Kafka has no place for it. Only our own clients are sent it.
+    ("describe_groups", "DescribedGroup"): ("rebalances", "string", range(5, 7), 10_000),
+}
+"""Tagged fields of our own, by API and struct: name, kind, versions, tag. Other clients skip tags unknown to them."""
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]
 
 HEADER = (
@@ -203,6 +208,14 @@ def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool
         root = collector.add(cls, version)
         flexible[version] = cls.__flexible__
         key = getattr(cls, "__api_key__", -1)
+    for (api, struct_name), (field_name, field_kind, versions, tag) in EXTENSIONS.items():
+        if api == name and struct_name in collector.structs:
+            struct = collector.structs[struct_name]
+            present = list(versions)
+            struct.attributes[field_name] = Attribute(
+                field_name, field_kind, False, False, present, present, tag, None, list(present)
+            )
+            struct.order.append(field_name)
     return collector, root, flexible, key
 
 

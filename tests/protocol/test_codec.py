@@ -13,6 +13,8 @@ from barnabas.protocol.codec import MalformedMessage, decode, encode  # noqa: E4
 from barnabas.protocol.messages.index import REQUESTS  # noqa: E402
 from barnabas.protocol.schema import Field, Message  # noqa: E402
 
+OWN_TAGS_FROM = 10_000
+"""Tagged fields of our own, which kio does not know."""
 _RANGES = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
@@ -48,7 +50,7 @@ def _value(field: Field, version: int, rng: random.Random, depth: int = 0):
 
 
 def random_message(cls: type[Message], version: int, rng: random.Random, depth: int = 0) -> Message:
-    present = [f for f in cls.SCHEMA if f.first <= version <= f.last]
+    present = [f for f in cls.SCHEMA if f.first <= version <= f.last and f.tag < OWN_TAGS_FROM]
     return cls(**{f.name: _value(f, version, rng, depth) for f in present})
 
 

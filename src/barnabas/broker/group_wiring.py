@@ -70,6 +70,7 @@ class GroupWiring:
                 max_session_timeout_ms=config.group_max_session_timeout_ms,
                 initial_rebalance_delay_ms=config.group_initial_rebalance_delay_ms,
                 max_size=config.group_max_size,
+                member_metadata_max_bytes=config.message_max_bytes,
                 offset_metadata_max_bytes=config.offset_metadata_max_bytes,
                 offsets_retention_ms=config.offsets_retention_minutes * 60_000,
                 offset_commit_timeout_ms=config.offsets_commit_timeout_ms,

@@ -1,6 +1,10 @@
-"""DescribeGroups v0-v6. An unknown group is dead; from v6 on that is GROUP_ID_NOT_FOUND with a message (KIP-1043)."""
+"""DescribeGroups v0-v6. An unknown group is dead; from v6 on that is GROUP_ID_NOT_FOUND with a message (KIP-1043).
+
+Our own clients are told the group's last rebalances with their reasons, in a tagged field that Kafka does not have.
+"""
 
 import asyncio
+import json
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
@@ -20,11 +24,15 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 def handle(
     broker: "Broker", request: DescribeGroupsRequest, context: RequestContext
 ) -> "DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]":
+    ours = context.connection.client_software.startswith("barnabas ")
+
     def start(reply: "Callable[[DescribeGroupsResponse], None]") -> None:
         def finish(groups: list[DescribedGroup]) -> None:
             for group in groups:
                 asked = request.include_authorized_operations and group.error_code == 0
                 group.authorized_operations = GROUP_OPERATIONS if asked else NOT_ASKED
+                if ours and group.error_code == 0:
+                    group.rebalances = json.dumps([event.as_dict() for event in broker.groups.history(group.group_id)])
             reply(DescribeGroupsResponse(groups=groups))
 
         broker.groups.describe_groups(request.groups, api_version=context.api_version, reply=finish)

@@ -58,7 +58,7 @@ class DescribedGroupMember(Message):
 
 
 class DescribedGroup(Message):
-    __slots__ = ("error_code", "error_message", "group_id", "group_state", "protocol_type", "protocol_data", "members", "authorized_operations",)
+    __slots__ = ("error_code", "error_message", "group_id", "group_state", "protocol_type", "protocol_data", "members", "authorized_operations", "rebalances",)
     SCHEMA = (
         Field("error_code", "int16", 0, 6, 0),
         Field("error_message", "string", 6, 6, None, nullable_from=6),
@@ -68,6 +68,7 @@ class DescribedGroup(Message):
         Field("protocol_data", "string", 0, 6, ''),
         Field("members", DescribedGroupMember, 0, 6, (), array=True),
         Field("authorized_operations", "int32", 3, 6, -2147483648),
+        Field("rebalances", "string", 5, 6, None, nullable_from=5, tag=10000),
     )
 
     def __init__(
@@ -81,6 +82,7 @@ class DescribedGroup(Message):
         protocol_data: str = '',
         members: Sequence[DescribedGroupMember] = (),
         authorized_operations: int = -2147483648,
+        rebalances: str | None = None,
     ) -> None:
         self.error_code = error_code
         self.error_message = error_message
@@ -90,6 +92,7 @@ class DescribedGroup(Message):
         self.protocol_data = protocol_data
         self.members = members
         self.authorized_operations = authorized_operations
+        self.rebalances = rebalances
 
 
 class DescribeGroupsResponse(Response):
