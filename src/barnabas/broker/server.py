@@ -34,6 +34,7 @@ from barnabas.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartiti
 from barnabas.log.flush import FlushTask
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
+from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import Connection
 from barnabas.network.connection_quotas import resolve_overrides
@@ -240,6 +241,9 @@ class Broker:
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
             self._take_limits()
+        for kept in self.metadata_cache.values():
+            for name in change.topics:
+                kept.pop(name, None)
         before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
         if change.brokers_configured:
@@ -266,7 +270,7 @@ class Broker:
     def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
         """Create the missing topics that may come into being by being asked for; returns why others do not."""
         if not (allowed and self.config.auto_create_topics_enable):
-            return {name: UnknownTopicOrPartition() for name in names}
+            return {name: _why_unknown(name) for name in names}
         try:
             results = self.controller.auto_create_topics(names)
         except KafkaError as error:
@@ -293,6 +297,15 @@ class Broker:
             problem = problem_with(setting, host)
             if problem is not None:
                 self.log.warning("%s", problem)
+
+
+def _why_unknown(name: str) -> KafkaError:
+    """A topic that is not there: for now, or for ever because no topic can have the name."""
+    try:
+        validate_topic_name(name)
+    except KafkaError as error:
+        return error
+    return UnknownTopicOrPartition(f"topic {name} does not exist")
 
 
 def _run_all(tasks: Iterable[FlushTask]) -> None:
