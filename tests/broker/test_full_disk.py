@@ -1,0 +1,223 @@
+"""A full disk: produce fails with KAFKA_STORAGE_ERROR, nothing acknowledged is lost, reads go on, and so does all else
+once there is room again. The same from outside, on a file system of a few megabytes."""
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.errors import KafkaStorageError
+from barnabas.log.disk import Disk
+from barnabas.testing import Broker
+from broker.requests import batch, fetch, produce, values
+from broker.wire import Wire
+
+
+class Room:
+    """The disk takes so many more bytes; a write that goes beyond is cut short first, as the kernel does it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = 1 << 40
+        monkeypatch.setattr(Disk, "pwritev", staticmethod(self._pwritev))
+        monkeypatch.setattr(Disk, "pwrite", staticmethod(self._pwrite))
+
+    def _pwritev(self, fd: int, buffers: Any, position: int, *flags: int) -> int:
+        return self._pwrite(fd, b"".join(buffers), position)
+
+    def _pwrite(self, fd: int, data: Any, position: int) -> int:
+        if self.left <= 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        taken = bytes(data)[: self.left]
+        self.left -= len(taken)
+        return os.pwrite(fd, taken, position)
+
+
+@pytest.fixture
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    return Room(monkeypatch)
+
+
+def code(answer: Any) -> int:
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+@pytest.mark.parametrize("left", [0, 1, 20, 21, 61, 500])
+def test_nothing_of_a_write_that_failed_is_ever_seen(room: Room, left: int) -> None:
+    with Broker() as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        assert code(wire.ask(produce(broker, {0: batch(b"kept")}), 12)) == 0
+        room.left = left
+        big = batch(os.urandom(1000))
+        for _ in range(3):
+            assert code(wire.ask(produce(broker, {0: big}), 12)) == KafkaStorageError.code
+            room.left = 0
+        seen = wire.ask(fetch(broker, {0: 0}), 12).responses[0].partitions[0]
+        assert (values(seen.records), seen.high_watermark) == ([b"kept"], 1)
+        room.left = 1 << 40
+        answer = wire.ask(produce(broker, {0: batch(b"again")}), 12)
+        assert code(answer) == 0
+        assert answer.responses[0].partition_responses[0].base_offset == 1
+        broker.restart()
+        assert [record.value for record in broker.records("t")] == [b"kept", b"again"]
+
+
+def test_an_idempotent_producer_may_try_again(room: Room) -> None:
+    with Broker() as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+
+        def send(sequence: int) -> int:
+            records = batch(b"x", producer_id=3, producer_epoch=0, base_sequence=sequence)
+            return code(wire.ask(produce(broker, {0: records}), 12))
+
+        assert send(0) == 0
+        room.left = 0
+        assert send(1) == KafkaStorageError.code
+        room.left = 1 << 40
+        assert [send(1), send(2), send(1)] == [0, 0, 0]
+        assert broker.end_offsets("t") == [3]
+
+
+# --- from outside ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def small_file_system(path: Path, size: str) -> Iterator[None]:
+    path.mkdir()
+    try:
+        mounted = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)], capture_output=True, check=False
+        )
+    except FileNotFoundError:
+        pytest.skip("there is no mount command")
+    if mounted.returncode:
+        pytest.skip("mounting needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(path)], check=False)
+
+
+class Served:
+    """`barnabas serve` in a process of its own."""
+
+    def __init__(self, tmp_path: Path, data: Path, *settings: str, limit_bytes: int | None = None) -> None:
+        ready = tmp_path / "ready"
+        ready.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
+        command += ["--ready-file", str(ready), *(word for setting in settings for word in ("--set", setting))]
+        self.errors = tmp_path / "stderr"
+
+        def limit() -> None:
+            if limit_bytes is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+
+        with self.errors.open("wb") as stderr:
+            self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, preexec_fn=limit)
+        deadline = time.monotonic() + 20
+        while not ready.exists():
+            assert self.process.poll() is None, self.errors.read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        host, _, port = ready.read_text().strip().rpartition(":")
+        self.address = (host, int(port))
+
+    def stop(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(20)
+
+
+def fill(wire: Wire) -> int:
+    """Produce until the disk takes no more; returns how many batches were acknowledged."""
+    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+    wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 12)
+    for count in range(1000):
+        result = code(wire.ask(produce(None, {0: batch(b"%06d" % count + bytes(60_000))}), 12))  # type: ignore[arg-type]
+        if result:
+            assert result == KafkaStorageError.code
+            return count
+    raise AssertionError("the disk never became full")
+
+
+def read_back(wire: Wire) -> list[int]:
+    found: list[int] = []
+    while True:
+        answer = wire.ask(fetch(None, {0: len(found)}, max_bytes=1 << 20), 12)  # type: ignore[arg-type]
+        got = [int((value or b"")[:6]) for value in values(answer.responses[0].partitions[0].records)]
+        if not got:
+            return found
+        found += got
+
+
+def test_a_full_file_system_and_room_again(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "disk", "8m"):
+        ballast = tmp_path / "disk" / "ballast"
+        ballast.write_bytes(bytes(3 << 20))
+        served = Served(tmp_path, tmp_path / "disk" / "data", "log.segment.bytes=1048576")
+        try:
+            with Wire(served.address) as wire:
+                acknowledged = fill(wire)
+                assert acknowledged > 20
+                assert read_back(wire) == list(range(acknowledged))
+                ballast.unlink()
+                more = code(wire.ask(produce(None, {0: batch(b"%06d" % acknowledged)}), 12))  # type: ignore[arg-type]
+                assert more == 0
+                assert read_back(wire) == list(range(acknowledged + 1))
+        finally:
+            assert served.stop() == 0, served.errors.read_text()
+        again = Served(tmp_path, tmp_path / "disk" / "data", "log.segment.bytes=1048576")
+        with Wire(again.address) as wire:
+            assert read_back(wire) == list(range(acknowledged + 1))
+        assert again.stop() == 0
+        assert "Traceback" not in again.errors.read_text()
+
+
+def test_a_disk_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
+    data = tmp_path / "disk" / "data"
+    with small_file_system(tmp_path / "disk", "6m"):
+        ballast = tmp_path / "disk" / "ballast"
+        ballast.write_bytes(bytes(1 << 20))
+        served = Served(tmp_path, data, "log.segment.bytes=1048576")
+        with Wire(served.address) as wire:
+            acknowledged = fill(wire)
+        with contextlib.suppress(OSError), ballast.open("ab") as rest:
+            rest.write(bytes(8 << 20))
+        served.stop()
+        assert "Traceback" not in served.errors.read_text()
+        refused = subprocess.run(
+            [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"],
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert refused.returncode != 0
+        (line,) = refused.stderr.splitlines()
+        assert "No space left on device" in line
+        assert str(data) in line
+        ballast.unlink()
+        again = Served(tmp_path, data, "log.segment.bytes=1048576")
+        with Wire(again.address) as wire:
+            assert read_back(wire) == list(range(acknowledged))
+        again.stop()
+
+
+def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
+    served = Served(tmp_path, tmp_path / "data", limit_bytes=1 << 20)
+    try:
+        with Wire(served.address) as wire:
+            acknowledged = fill(wire)
+            assert acknowledged > 10
+            assert read_back(wire) == list(range(acknowledged))
+    finally:
+        assert served.stop() == 0, served.errors.read_text()
+    assert "Traceback" not in served.errors.read_text()
