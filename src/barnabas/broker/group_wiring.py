@@ -86,7 +86,8 @@ class GroupWiring:
 
     def _led(self, partition: Partition) -> None:
         if partition.topic_partition.topic == OFFSETS_TOPIC:
-            partition.watchers.add(_CommitWatcher(self._loop, self.coordinator, partition))
+            if not any(isinstance(watcher, _CommitWatcher) for watcher in partition.watchers):
+                partition.watchers.add(_CommitWatcher(self._loop, self.coordinator, partition))
             self.coordinator.on_elected(partition.topic_partition.partition, partition.leader_epoch)
 
     def _resigned(self, topic_partition: TopicPartition) -> None:

@@ -11,10 +11,11 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
@@ -30,7 +31,7 @@ from barnabas.config.connection_quotas import parse_overrides
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
-from barnabas.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
+from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
 from barnabas.log.flush import FlushTask
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
@@ -47,7 +48,12 @@ __all__ = ["Broker", "run"]
 
 _DELETION_INTERVAL_MS: Final = 1_000
 _FLUSH_INTERVAL_MS: Final = 10_000
+_REFUSED_INTERVAL_MS: Final = 10_000
 _REPORT_INTERVAL_S: Final = 1.0
+
+
+class StartInterrupted(BarnabasError):
+    """The broker was told to stop before it was ready."""
 
 
 class Broker:
@@ -71,13 +77,18 @@ class Broker:
         """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
         self._scheduler = Scheduler(loop, self._executor, self.log)
         self._acceptor: Acceptor | None = None
+        self._committer: ThreadPoolExecutor | None = None
+        """durability=fsync: nobody who waits for a commit waits for a file's deletion too."""
         self._reported_at = clock.monotonic()
+        self._flushing = False
+        self.interrupted = False
+        """Set from a signal handler: a start that still recovers logs ends with StartInterrupted."""
         self.stopped = False
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Ready when it returns: a produce would succeed. Raises UsageError."""
+        """Ready when it returns: a produce would succeed. Raises UsageError, StartInterrupted."""
         config = self.config
         with contextlib.ExitStack() as undo:
             listeners = [
@@ -107,7 +118,10 @@ class Broker:
             self.controller = Controller(self.registry, self.config, self.clock)
             self.controller.start(self._advertised_endpoints())
             undo.callback(self.controller.stop)
-            flush_behind = GroupCommit(self.loop, self._executor, self.log) if config.durability == "fsync" else None
+            flush_behind = None
+            if config.durability == "fsync":
+                self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-commit")
+                flush_behind = GroupCommit(self.loop, self._committer, self.log)
             self.replica_manager = ReplicaManager(
                 self.node_id, self.log_manager, self._log_config_of, self.log, flush_behind=flush_behind
             )
@@ -131,19 +145,25 @@ class Broker:
             threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
 
     def stop(self) -> None:
-        """Close connections and logs; everything acknowledged is on its way to the disk or there."""
+        """Close connections and logs; everything acknowledged is on its way to the disk or there.
+
+        Every step is taken, whatever became of those before it; then KafkaStorageError is raised if a log could not be
+        closed: its next start recovers it.
+        """
         if self.stopped:
             return
         self.stopped = True
-        self._scheduler.stop()
-        if self._acceptor is not None:
-            self._acceptor.close()
-        self.groups.shutdown()
-        self._readers.shutdown(wait=True)
-        self._executor.shutdown(wait=True)
-        self.log_manager.shutdown()
-        self.controller.stop()
-        self.registry.close()
+        with contextlib.ExitStack() as steps:  # the last one first
+            steps.callback(self.registry.close)
+            steps.callback(self.controller.stop)
+            steps.callback(self.log_manager.shutdown)
+            for executor in (self._executor, self._committer, self._readers):
+                if executor is not None:
+                    steps.callback(executor.shutdown, wait=True)
+            steps.callback(self.groups.shutdown)
+            if self._acceptor is not None:
+                steps.callback(self._acceptor.close)
+            steps.callback(self._scheduler.stop)
 
     def _limits(self) -> ConnectionLimits:
         config = self.config
@@ -170,6 +190,8 @@ class Broker:
 
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
         """Long recoveries show where they are; short ones keep still."""
+        if self.interrupted:
+            raise StartInterrupted(f"stopped before the broker was ready: {done} of {total} logs were recovered")
         now = self.clock.monotonic()
         if now - self._reported_at > _REPORT_INTERVAL_S:
             self._reported_at = now
@@ -201,6 +223,7 @@ class Broker:
         )
         flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_INTERVAL_MS)
         every(flush_ms, "log flush", self._flush_logs, first_ms=min(flush_ms, first_ms))
+        every(_REFUSED_INTERVAL_MS, "refused logs", self.replica_manager.open_refused)
         every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
         every(
             config.producer_id_expiration_check_interval_ms,
@@ -218,12 +241,19 @@ class Broker:
 
     def _flush_logs(self) -> None:
         """Rolled segments, and logs whose flush.ms is over, become durable behind the requests' backs."""
+        if self._flushing:
+            return  # a slow disk: what came meanwhile is in the next round
         tasks = self.log_manager.collect_flushes(self.clock.wall_ms())
         if tasks:
+            self._flushing = True
             done = self.loop.run_in_executor(self._executor, _run_all, tasks)
-            done.add_done_callback(lambda _: self._flushed(tasks))
+            done.add_done_callback(lambda done: self._flushed(tasks, done.exception()))
 
-    def _flushed(self, tasks: list[FlushTask]) -> None:
+    def _flushed(self, tasks: list[FlushTask], bug: BaseException | None) -> None:
+        self._flushing = False
+        if bug is not None:
+            self.log.error("flushing failed", exc_info=bug)
+            return
         for task in tasks:
             try:
                 task.complete()
@@ -244,6 +274,10 @@ class Broker:
         for kept in self.metadata_cache.values():
             for name in change.topics:
                 kept.pop(name, None)
+        for name in change.topics:
+            if name not in change.image.topics:
+                for kept in self.metadata_cache.values():
+                    kept.pop(name, None)
         before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
         if change.brokers_configured:
@@ -328,25 +362,63 @@ async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) ->
     loop = asyncio.get_running_loop()
     broker = Broker(config, loop)
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    broker.start()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        broker.interrupted = True
+        loop.call_soon_threadsafe(stop.set)
+
+    with _signals_to(on_signal):
+        try:
+            broker.start()
+        except StartInterrupted as error:
+            broker.log.info("%s", error)
+            return 0
+        try:
+            settle_collector()
+            if not broker.interrupted:
+                _tell_ready(broker, ready_file, began)
+            await stop.wait()
+        finally:
+            if ready_file is not None:
+                _remove(ready_file)
+            closed = _stopped(broker)
+    return 0 if closed else 1
+
+
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """SIGTERM, SIGINT, and SIGHUP unless nohup has it ignored. Not by way of the event loop, which does not run while
+    the logs are recovered."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
     try:
-        settle_collector()
-        address = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints)
-        print(  # noqa: T201  the ready line is the command's output
-            f"barnabas broker {broker.node_id} is ready on {address} "
-            f"({(time.perf_counter() - began) * 1000:.0f} ms, data in {', '.join(config.data_dirs)})",
-            flush=True,
-        )
-        if ready_file is not None:
-            _write_ready_file(ready_file, broker.endpoints)
-        await stop.wait()
+        yield
     finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before if handler_before is not None else signal.SIG_DFL)
+
+
+def _tell_ready(broker: Broker, ready_file: Path | None, began: float) -> None:
+    address = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints)
+    print(  # noqa: T201  the ready line is the command's output
+        f"barnabas broker {broker.node_id} is ready on {address} "
+        f"({(time.perf_counter() - began) * 1000:.0f} ms, data in {', '.join(broker.config.data_dirs)})",
+        flush=True,
+    )
+    if ready_file is not None:
+        _write_ready_file(ready_file, broker.endpoints)
+
+
+def _stopped(broker: Broker) -> bool:
+    """Whether all logs could be closed."""
+    try:
         broker.stop()
-        if ready_file is not None:
-            _remove(ready_file)
-    return 0
+    except KafkaStorageError as error:
+        broker.log.error("not all logs could be closed, the next start recovers them: %s", error)
+        return False
+    return True
 
 
 def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:

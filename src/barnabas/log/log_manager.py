@@ -138,6 +138,9 @@ class LogManager:
                 log.close(flush=flush)
             except KafkaStorageError as error:
                 failure = error
+            except Exception as error:  # a bug in one log must not leave the others open
+                _log.exception("closing %s failed", log.topic_partition)
+                failure = KafkaStorageError(f"{log.topic_partition}: {error!r}")
         try:
             if failure is None:
                 self.checkpoint_recovery_points()
@@ -246,14 +249,22 @@ class LogManager:
     def collect_flushes(self, now_ms: int) -> list[FlushTask]:
         """What should become durable now: rolled segments, and logs whose flush.ms is over.
 
-        Run the tasks in any thread, then `complete` them here. Raises KafkaStorageError.
+        Run the tasks in any thread, then `complete` them here. What fails for one log is reported and does not keep the
+        others from it.
         """
         tasks = []
         for log in self._logs.values():
             flush_ms = log.config.flush_ms
             due = flush_ms != LONG_MAX and now_ms - log.last_flush_ms >= flush_ms
             up_to = log.log_end_offset if due else log.active_segment.base_offset
-            if up_to > log.recovery_point and (task := log.prepare_flush(up_to)) is not None:
+            if up_to <= log.recovery_point:
+                continue
+            try:
+                task = log.prepare_flush(up_to)
+            except KafkaStorageError as error:
+                _log.error("flush: %s", error)
+                continue
+            if task is not None:
                 tasks.append(task)
         return tasks
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from uuid import UUID
 
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import KafkaError, NotLeaderOrFollower, UnknownTopicOrPartition
+from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, UnknownTopicOrPartition
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.replication.partition import Partition
@@ -34,16 +34,19 @@ class ReplicaManager:
         self._flush_behind = flush_behind
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[UUID, str] = {}
+        self._refused: set[str] = set()
+        """Topics of which the disk refused a log."""
         self.image: MetadataImage | None = None
         self.on_leadership: list[Callable[[Partition], None]] = []
-        """Told of each partition that this broker has begun to lead."""
+        """Told of each partition that this broker has begun to lead, or leads in another epoch than before."""
         self.on_resignation: list[Callable[[TopicPartition], None]] = []
         """Told of each partition that it led and does so no longer."""
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int) -> Partition:
-        """The partition, led here. Raises UnknownTopicOrPartition or NotLeaderOrFollower."""
+        """The partition, led here. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or KafkaStorageError where we
+        should lead but the disk refused the log."""
         found = self._partitions.get((topic, partition))
         if found is not None and found.is_leader:
             return found
@@ -53,6 +56,8 @@ class ReplicaManager:
         known = self.image.topics.get(topic) if self.image is not None else None
         if known is None or not 0 <= partition < len(known.partitions):
             return UnknownTopicOrPartition(f"{topic}-{partition} does not exist")
+        if topic in self._refused and (topic, partition) not in self._partitions:
+            return KafkaStorageError(f"the log of {topic}-{partition} could not be opened")
         return NotLeaderOrFollower(f"broker {self._broker_id} does not lead {topic}-{partition}")
 
     def get(self, topic: str, partition: int) -> Partition | None:
@@ -68,7 +73,10 @@ class ReplicaManager:
     # --- following the metadata -------------------------------------------------------------------------------------
 
     def apply(self, image: MetadataImage, changed: Iterable[str] | None = None) -> None:
-        """Bring partitions and logs in line with an image; `changed` names the topics that differ, None means all."""
+        """Bring partitions and logs in line with an image; `changed` names the topics that differ, None means all.
+
+        A log that the disk refuses is reported and does not keep the others from it: see `open_refused`.
+        """
         previous = self.image
         self.image = image
         names = set(changed) if changed is not None else set(image.topics) | set(previous.topics if previous else ())
@@ -90,7 +98,10 @@ class ReplicaManager:
                 for callback in self.on_resignation:
                     callback(partition.topic_partition)
             partition.retire()
-            self._log_manager.delete(partition.topic_partition)
+            try:
+                self._log_manager.delete(partition.topic_partition)
+            except KafkaStorageError as error:  # it goes when the topic is made again
+                self._log.error("%s", error)
 
     def _take(self, topic: TopicImage) -> None:
         self._names[topic.topic_id] = topic.name
@@ -101,8 +112,13 @@ class ReplicaManager:
             partition = self._partitions.get((topic.name, index))
             if partition is None:
                 config = config or self._log_config_of(topic.name)
-                partition = self._open(TopicPartition(topic.name, index), topic.topic_id, config)
-            led = partition.is_leader
+                try:
+                    partition = self._open(TopicPartition(topic.name, index), topic.topic_id, config)
+                except KafkaStorageError as error:
+                    self._log.error("%s", error)
+                    self._refused.add(topic.name)
+                    continue
+            led, epoch = partition.is_leader, partition.leader_epoch
             partition.become(
                 broker_id=self._broker_id,
                 leader_id=assigned.leader,
@@ -111,12 +127,20 @@ class ReplicaManager:
                 replicas=assigned.replicas,
                 in_sync_replicas=assigned.isr,
             )
-            if partition.is_leader and not led:
+            if partition.is_leader and (not led or partition.leader_epoch != epoch):
                 for callback in self.on_leadership:
                     callback(partition)
             elif led and not partition.is_leader:
                 for resigned in self.on_resignation:
                     resigned(partition.topic_partition)
+
+    def open_refused(self) -> None:
+        """Try again to open the logs that the disk refused. To be called from time to time."""
+        refused, self._refused = self._refused, set()
+        for name in refused:
+            topic = self.image.topics.get(name) if self.image is not None else None
+            if topic is not None:
+                self._take(topic)
 
     def _open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition:
         log = self._log_manager.get(topic_partition)

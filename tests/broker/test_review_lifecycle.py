@@ -1,0 +1,181 @@
+"""Start, stop and metadata changes when something fails on the way."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker import server
+from barnabas.config.broker import BrokerConfig
+from barnabas.errors import KafkaStorageError
+from barnabas.log.log import Log
+from barnabas.log.log_manager import LogManager
+from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+from barnabas.testing import Broker
+from broker.wire import Wire, on_loop
+
+BATCH = build_batch([Record(0, 1_700_000_000_000, None, b"x", ())])
+
+
+def produce(wire: Wire, topic: str, partition: int = 0) -> int:
+    data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=BATCH)])]
+    answer = wire.ask(ProduceRequest(transactional_id=None, acks=-1, timeout_ms=1000, topic_data=data), 8)
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+# --- the disk refuses ---------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_made_is_made_later(broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = LogManager.create
+
+    def full(self, topic_partition, topic_id, config):  # type: ignore[no-untyped-def]
+        if topic_partition.partition == 1:
+            raise KafkaStorageError("no space left on device")
+        return create(self, topic_partition, topic_id, config)
+
+    monkeypatch.setattr(LogManager, "create", full)
+    broker.create_topic("t", 3)
+    broker.create_topic("u", 1)
+    assert [produce(wire, "t", index) for index in range(3)] == [0, KafkaStorageError.code, 0]
+    assert produce(wire, "u") == 0
+    monkeypatch.undo()
+    on_loop(broker, broker._broker.replica_manager.open_refused)
+    assert produce(wire, "t", 1) == 0
+
+
+def test_a_log_that_cannot_be_removed_is_not_the_next_topics(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("t", 2)
+    assert produce(wire, "t") == 0
+
+    def refuse(self, topic_partition):  # type: ignore[no-untyped-def]
+        raise KafkaStorageError("read-only file system")
+
+    monkeypatch.setattr(LogManager, "delete", refuse)
+    broker.delete_topic("t")
+    monkeypatch.undo()
+    assert produce(wire, "t") == 3
+    broker.create_topic("t", 2)
+    assert broker.end_offsets("t") == [0, 0]
+    assert produce(wire, "t") == 0
+
+
+# --- leadership and metadata --------------------------------------------------------------------------------------------
+
+
+def test_groups_go_on_in_a_new_epoch_of_the_same_leader(broker: Broker, wire: Wire) -> None:
+    broker.create_topic("t")
+    offset = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
+    commit = OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[OffsetCommitRequestTopic(name="t", partitions=[offset])],
+    )
+
+    def code() -> int:
+        return int(wire.ask(commit, 8).topics[0].partitions[0].error_code)
+
+    inner = broker._broker
+    on_loop(broker, inner.create_offsets_topic)
+    broker.wait_for(lambda: code() == 0)
+
+    def bump() -> None:
+        manager = inner.replica_manager
+        topic = manager.image.topics["__consumer_offsets"]
+        newer = [p._replace(leader_epoch=p.leader_epoch + 1) for p in topic.partitions]
+        manager._take(topic._replace(partitions=tuple(newer)))
+
+    for _ in range(3):
+        on_loop(broker, bump)
+    broker.wait_for(lambda: code() == 0, what="a commit in the new epoch")
+    assert broker.committed("g") == {("t", 0): 5}
+    assert all(len(p.watchers) == 1 for p in inner.replica_manager.all() if p.topic_partition.topic[0] == "_")
+
+
+def test_what_metadata_keeps_goes_with_the_topic(broker: Broker, wire: Wire) -> None:
+    for index in range(20):
+        broker.create_topic(f"gone-{index}")
+        wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=f"gone-{index}")]), 8)
+        broker.delete_topic(f"gone-{index}")
+    assert not [name for kept in broker._broker.metadata_cache.values() for name in kept if name.startswith("gone")]
+
+
+# --- stop ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(data_dir=tmp_path).start()
+    broker.create_topic("bad")
+    broker.create_topic("good")
+    with Wire(broker) as wire:
+        assert (produce(wire, "bad"), produce(wire, "good")) == (0, 0)
+    close = Log.close
+
+    def broken(self, *, flush=True):  # type: ignore[no-untyped-def]
+        if self.topic_partition.topic == "bad":
+            raise RuntimeError("bug")
+        close(self, flush=flush)
+
+    monkeypatch.setattr(Log, "close", broken)
+    with pytest.raises(KafkaStorageError):
+        broker.stop()
+    monkeypatch.undo()
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+    broker.start()  # neither the directory's lock nor the registry is held
+    assert (broker.end_offsets("bad"), broker.end_offsets("good")) == ([1], [1])
+    broker.close()
+
+
+def test_a_start_ends_where_it_is_told_to_stop(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("t", 3)
+    loop = asyncio.new_event_loop()
+    settings = {"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    interrupted = server.Broker(BrokerConfig.of(settings), loop)
+    interrupted.interrupted = True
+    with pytest.raises(server.StartInterrupted):
+        interrupted.start()
+    loop.close()
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.end_offsets("t") == [0, 0, 0]
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGTERM,), (signal.SIGINT, signal.SIGINT), (signal.SIGHUP,)])
+def test_signals_end_the_process_cleanly(tmp_path: Path, numbers: tuple[int, ...]) -> None:
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(tmp_path / "data")]
+    command += ["--listen", "127.0.0.1:0", "--ready-file", str(ready)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 30
+        while not ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        host, _, port = ready.read_text().strip().rpartition(":")
+        with Wire((host, int(port))) as wire:
+            wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=True), 8)
+            assert produce(wire, "t") == 0
+            for number in numbers:
+                os.kill(process.pid, number)
+            assert wire.is_closed()
+        _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, "Traceback" in errors) == (0, False), errors
+    assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+    assert not ready.exists()
