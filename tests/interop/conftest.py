@@ -72,6 +72,8 @@ class Drivers:
 
     def stop(self) -> None:
         for driver in self._running.values():
+            driver.begin_stop()
+        for driver in self._running.values():
             driver.stop()
 
 

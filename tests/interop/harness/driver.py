@@ -83,9 +83,13 @@ class Driver:
         self._opened += 1
         return f"c{self._opened}"
 
-    def stop(self) -> None:
+    def begin_stop(self) -> None:
+        """Tell the program that no more commands come, upon which it ends."""
         with contextlib.suppress(BrokenPipeError):
             self._input.close()
+
+    def stop(self) -> None:
+        self.begin_stop()
         try:
             self._process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:

@@ -204,7 +204,8 @@ class Client:
 
     def committed(self, group: str, topic: str, partitions: list[int]) -> Json:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, each) for each in partitions])
-        found = self._admin.list_consumer_group_offsets([asked])[group].result(WAIT_S).topic_partitions
+        asking = self._admin.list_consumer_group_offsets([asked], request_timeout=WAIT_S / 4)
+        found = asking[group].result(WAIT_S).topic_partitions
         by_partition = {each.partition: each.offset for each in found}
         return {"offsets": [max(by_partition[each], -1) for each in partitions]}
 
