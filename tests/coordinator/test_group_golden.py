@@ -34,7 +34,7 @@ class HandlerConnection:
     def send(self, api: ApiKey, version: int, fields: dict[str, Any]) -> None:
         request_class = message_classes(api)[0]
         request, _ = decode(request_class, version, encode(request_class(**fields), version))
-        connection = SimpleNamespace(peer_host="127.0.0.1")
+        connection = SimpleNamespace(client_software="", peer_host="127.0.0.1")
         context = SimpleNamespace(api_key=api, api_version=version, client_id=self._client_id, connection=connection)
         self._last = (api, version)
         handler = import_module(f"barnabas.broker.handlers.{api.name.lower()}")
@@ -88,6 +88,10 @@ def world() -> Iterator[HandlerWorld]:
     world.loop.close()
 
 
+OUR_OWN_FIELD = ", rebalances=None"
+"""Kafka's answers were recorded without it, and other clients than ours are not sent it."""
+
+
 def test_every_answer_is_kafkas(world: HandlerWorld) -> None:
     player = Player(world)
     for story in STORIES:
@@ -96,7 +100,8 @@ def test_every_answer_is_kafkas(world: HandlerWorld) -> None:
     assert [label for label, _ in player.notes] == [label for label, _ in recorded]
     different = {
         label: f"\n  Kafka: {kafka}\n  ours:  {ours}"
-        for (label, ours), (_, kafka) in zip(player.notes, recorded, strict=True)
+        for (label, answer), (_, kafka) in zip(player.notes, recorded, strict=True)
+        for ours in (answer.replace(OUR_OWN_FIELD, ""),)
         if ours != kafka
     }
     unexpected = "".join(f"\n{label}{text}" for label, text in different.items() if label not in DIFFERENT_ON_PURPOSE)

@@ -45,7 +45,7 @@ class World:
     def ask(self, api: ApiKey, version: int, *, client: str = "app", **fields: Any) -> Any:
         request_class, response_class = message_classes(api)
         request, _ = decode(request_class, version, encode(request_class(**fields), version))
-        connection = SimpleNamespace(peer_host="10.1.2.3", local_host="127.0.0.1", local_port=9092)
+        connection = SimpleNamespace(client_software="", peer_host="10.1.2.3", local_host="127.0.0.1", local_port=9092)
         context = SimpleNamespace(api_key=api, api_version=version, client_id=client, connection=connection)
         answer = import_module(f"barnabas.broker.handlers.{api.name.lower()}").handle(self, request, context)
         if isinstance(answer, asyncio.Future):
@@ -360,7 +360,7 @@ def test_offset_delete(world: World) -> None:
 def test_answers_that_wait_are_futures(world: World) -> None:
     stable(world)
     context = SimpleNamespace(
-        api_key=11, api_version=9, client_id="b", connection=SimpleNamespace(peer_host="10.0.0.1")
+        api_key=11, api_version=9, client_id="b", connection=SimpleNamespace(client_software="", peer_host="10.0.0.1")
     )
     handler = import_module("barnabas.broker.handlers.join_group")
     request_class = message_classes(ApiKey.JOIN_GROUP)[0]
