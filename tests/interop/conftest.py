@@ -21,6 +21,10 @@ SESSION = f"{time.time_ns() // 1_000_000:x}"
 _numbers = itertools.count(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "timeout(seconds): kept by pytest-timeout where that is installed")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:

@@ -105,6 +105,19 @@ def test_an_unknown_request_closes_the_connection(connection: wire.Connection, k
     assert connection.wait_closed() == b""
 
 
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_produce_is_advertised_but_not_served(
+    connection: wire.Connection, version: int, topic: str, broker: Broker
+) -> None:
+    """Advertised from version 0 for librdkafka's sake, which decides by it what compression a broker knows."""
+    assert wire.api_versions(connection)[PRODUCE][0] == 0
+    # The body that these versions had: without a transactional id.
+    connection.send(frame(header(PRODUCE, version, 1) + wire.produce_body(topic, 0, wire.simple_batch(b"x"))[2:]))
+    assert connection.wait_closed() == b""
+    with wire.Connection(broker.address) as other:
+        assert wire.end_offset(other, topic, 0) == (0, 0)
+
+
 @pytest.mark.parametrize("version", [5, 99, -1])
 def test_api_versions_of_the_future_are_answered_in_the_oldest_form(connection: wire.Connection, version: int) -> None:
     known = wire.api_versions(connection)

@@ -1,0 +1,74 @@
+"""The limits of a broker against its clients, each set low: size of a request, connections, idleness."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from .conftest import wait_for
+from .harness import wire
+from .harness.broker import Broker, LocalBroker, local_broker
+from .harness.wire import int32
+
+REQUEST_BYTES, CONNECTIONS, IDLE_MS = 100_000, 20, 1500
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, broker: Broker) -> Iterator[LocalBroker]:
+    settings = {
+        "socket.request.max.bytes": str(REQUEST_BYTES),
+        "max.connections.per.ip": str(CONNECTIONS),
+        "connections.max.idle.ms": str(IDLE_MS),
+    }
+    strict = local_broker(tmp_path_factory.mktemp("strict"), settings)
+    strict.start()
+    yield strict
+    strict.stop()
+
+
+def test_a_request_above_the_limit_closes_the_connection(strict: LocalBroker) -> None:
+    with wire.Connection(strict.address) as connection:
+        connection.send(int32(REQUEST_BYTES + 1))
+        assert connection.wait_closed() == b""
+
+
+def test_a_request_at_the_limit_is_read(strict: LocalBroker) -> None:
+    request = wire.header(wire.API_VERSIONS, 0, 3)
+    with wire.Connection(strict.address) as connection:
+        connection.send(wire.frame(request + bytes(REQUEST_BYTES - len(request))))
+        assert connection.response()[0] == 3
+
+
+def test_connections_above_the_limit_are_closed_and_the_others_served(strict: LocalBroker) -> None:
+    with contextlib.ExitStack() as stack:
+        inside = [stack.enter_context(wire.Connection(strict.address)) for _ in range(CONNECTIONS)]
+        for each in inside:
+            wire.api_versions(each)
+        with wire.Connection(strict.address) as outside:
+            outside.wait_closed()
+        for each in inside:
+            wire.api_versions(each)
+    # When they have gone, there is room again.
+    wait_for("room for a connection", lambda: answers(strict))
+
+
+def answers(broker: LocalBroker) -> bool:
+    try:
+        with wire.Connection(broker.address) as connection:
+            return bool(wire.api_versions(connection))
+    except wire.Closed:
+        return False
+
+
+def test_an_idle_connection_is_closed_and_a_busy_one_is_not(strict: LocalBroker) -> None:
+    with wire.Connection(strict.address) as idle, wire.Connection(strict.address) as busy:
+        wire.api_versions(idle)
+        start = time.monotonic()
+        while time.monotonic() - start < 2.5 * IDLE_MS / 1000:
+            wire.api_versions(busy)
+            time.sleep(0.1)
+        assert idle.wait_closed(timeout_s=5) == b""
+        wire.api_versions(busy)
