@@ -87,8 +87,7 @@ class Dispatcher:
                 return self.handle(context, frame, position)
             handler = self._handlers[api_key]
         request_class = message_classes(api_key)[0]
-        body = bytes(frame[position:])
-        request, _ = decode(request_class, context.api_version, body)
+        request, _ = decode(request_class, context.api_version, frame[position:])
         return self._reply(context, handler(self._broker, request, context))
 
     def _load(self, api_key: int) -> bool:

@@ -5,6 +5,11 @@ version writes a small function as Python source and compiles it (about a millis
 schema costs several times more on every message. Everything the peer can send wrong ends in MalformedMessage; nothing
 is allocated from a length that the remaining bytes do not back. Source: the protocol guide; KIP-482 for flexible
 versions.
+
+A request of 100 MB can hold 50 million empty structs, which would be gigabytes of objects and a minute in which nobody
+else is served. So a request has at most REQUEST_ELEMENTS_MAX elements in all its arrays together, tagged fields
+included; it is refused before they are made. That bounds the decoding of one request by half a second and 40 MB beside
+twice its own bytes. Responses, which our client decodes, have no such bound.
 """
 
 import struct
@@ -13,11 +18,13 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from barnabas.errors import BarnabasError
-from barnabas.protocol.schema import NEVER, Field, Message
+from barnabas.protocol.schema import NEVER, Field, Message, Request
 
 __all__ = [
     "ARRAY_ELEMENTS_MAX",
+    "REQUEST_ELEMENTS_MAX",
     "MalformedMessage",
+    "TooManyElements",
     "decode",
     "encode",
     "encode_into",
@@ -28,6 +35,8 @@ __all__ = [
 
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """As Kafka 4.4: no array of a request has more elements."""
+REQUEST_ELEMENTS_MAX: Final = 200_000
+"""Of all arrays of a request together: a full Fetch of 100,000 partitions in as many topics has that many."""
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -54,12 +63,34 @@ class MalformedMessage(BarnabasError):
     """The peer sent bytes that are not the message they claim to be. The connection ends; nothing else does."""
 
 
-def decode(cls: type[M], version: int, data: bytes, position: int = 0) -> tuple[M, int]:
-    """The message that starts at `position`, and the position behind it. Raises MalformedMessage."""
+class TooManyElements(MalformedMessage):
+    """A request that would take too long: see the module's docstring."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the arrays have more than {REQUEST_ELEMENTS_MAX} elements together")
+
+
+class _Counted(bytes):
+    """The bytes of a request that are enough for too many elements, and how many it may still have."""
+
+    left = REQUEST_ELEMENTS_MAX
+
+
+def decode(cls: type[M], version: int, data: bytes | memoryview, position: int = 0) -> tuple[M, int]:
+    """The message that starts at `position`, and the position behind it. Raises MalformedMessage.
+
+    A view is copied once, whatever of it the message keeps.
+    """
+    if len(data) > REQUEST_ELEMENTS_MAX and issubclass(cls, Request):  # an element has a byte at least
+        data = _Counted(data)
+    elif type(data) is memoryview:
+        data = bytes(data)
     try:
         message, end = _reader(cls, version)(data, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
+    except TooManyElements:
+        raise
     except MalformedMessage as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
     return message, end
@@ -131,6 +162,10 @@ def _check_count(data: bytes, position: int, count: int, element_size_min: int) 
         raise MalformedMessage(f"an array claims {count} elements, {ARRAY_ELEMENTS_MAX} is the most")
     if count * element_size_min > len(data) - position:
         raise MalformedMessage(f"an array claims {count} elements, {len(data) - position} bytes are left")
+    if type(data) is _Counted and count > 0:
+        data.left -= count
+        if data.left < 0:
+            raise TooManyElements
     return count
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas.protocol.codec import MalformedMessage, read_uvarint, uvarint
+from barnabas.protocol.codec import REQUEST_ELEMENTS_MAX, MalformedMessage, TooManyElements, read_uvarint, uvarint
 
 __all__ = [
     "PartitionResult",
@@ -162,6 +162,7 @@ def _read_legacy(frame: memoryview, p: int) -> ProduceRequest:
     transactional_id, p = _legacy_text(frame, p)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(frame, p)
     p += 10
+    left = _counted(REQUEST_ELEMENTS_MAX, topic_count)
     topics = []
     for _ in range(topic_count):
         name, p = _legacy_text(frame, p)
@@ -169,6 +170,7 @@ def _read_legacy(frame: memoryview, p: int) -> ProduceRequest:
             raise MalformedMessage("ProduceRequest: a topic's name is null")
         (count,) = _INT32.unpack_from(frame, p)
         p += 4
+        left = _counted(left, count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count):
             index, size = _INDEX_SIZE.unpack_from(frame, p)
@@ -180,6 +182,13 @@ def _read_legacy(frame: memoryview, p: int) -> ProduceRequest:
             p += size
         topics.append(ProducedTopic(name, None, partitions))
     return ProduceRequest(transactional_id, acks, timeout_ms, topics)
+
+
+def _counted(left: int, count: int) -> int:
+    """How many elements the request may have beyond these. Raises TooManyElements."""
+    if count > left:
+        raise TooManyElements
+    return left - count if count > 0 else left
 
 
 _INT16: Final = struct.Struct(">h")
@@ -203,6 +212,7 @@ def _read_flexible(frame: memoryview, p: int, version: int) -> ProduceRequest:
         p += size - 1
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, p)
     topic_count, p = read_uvarint(buffer, p + 6)
+    left = _counted(REQUEST_ELEMENTS_MAX, topic_count - 1)
     topics = []
     for _ in range(topic_count - 1):
         name, topic_id = "", None
@@ -214,6 +224,7 @@ def _read_flexible(frame: memoryview, p: int, version: int) -> ProduceRequest:
             name = str(_slice(frame, p, size - 1), "utf-8")
             p += size - 1
         count, p = read_uvarint(buffer, p)
+        left = _counted(left, count - 1)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(count - 1):
             (index,) = _INT32.unpack_from(frame, p)
@@ -223,7 +234,11 @@ def _read_flexible(frame: memoryview, p: int, version: int) -> ProduceRequest:
             else:
                 partitions.append((index, _slice(frame, p, size - 1)))
                 p += size - 1
+            if buffer[p]:
+                left = _counted(left, read_uvarint(buffer, p)[0])
             p = skip_tags(buffer, p)
+        if buffer[p]:
+            left = _counted(left, read_uvarint(buffer, p)[0])
         p = skip_tags(buffer, p)
         topics.append(ProducedTopic(name, topic_id, partitions))
     skip_tags(buffer, p)
@@ -235,6 +250,8 @@ def skip_tags(buffer: bytes, p: int) -> int:
     if buffer[p] == 0:
         return p + 1
     count, p = read_uvarint(buffer, p)
+    if count > REQUEST_ELEMENTS_MAX:
+        raise TooManyElements
     for _ in range(count):
         _, p = read_uvarint(buffer, p)
         size, p = read_uvarint(buffer, p)
