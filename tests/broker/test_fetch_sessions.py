@@ -1,0 +1,67 @@
+"""The cache of fetch sessions: slots, eviction, epochs."""
+
+import pytest
+
+from barnabas.broker.fetch_sessions import FetchSessionCache, wanted_partitions
+from barnabas.errors import FetchSessionIdNotFound, InvalidFetchSessionEpoch
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return int(self.now * 1000)
+
+
+def request(session_id: int = 0, epoch: int = 0, *partitions: int) -> FetchRequest:
+    topics = [FetchTopic(topic="t", partitions=[FetchPartition(partition=index) for index in partitions])]
+    return FetchRequest(session_id=session_id, session_epoch=epoch, topics=topics)
+
+
+def begin(cache: FetchSessionCache, *partitions: int) -> int:
+    session = cache.begin(request(0, 0, *partitions), 12, list(wanted_partitions(request(0, 0, *partitions), 12)))
+    return session.session_id if session is not None else 0
+
+
+def test_a_full_cache_keeps_what_is_used_and_evicts_what_is_idle() -> None:
+    clock = Clock()
+    cache = FetchSessionCache(2, clock)
+    first, second = begin(cache, 0), begin(cache, 1)
+    assert first
+    assert second
+    assert begin(cache, 2) == 0, "both are young: the newcomer goes without"
+    clock.now += 100
+    cache.resume(request(first, 1), 12)
+    clock.now += 30
+    third = begin(cache, 2)
+    assert third, "the second has been idle for more than two minutes"
+    assert len(cache) == 2
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.resume(request(second, 1), 12)
+    cache.resume(request(first, 2), 12)
+
+
+def test_no_slots_no_sessions() -> None:
+    assert begin(FetchSessionCache(0, Clock()), 0) == 0
+
+
+def test_epochs_go_round_without_0() -> None:
+    cache = FetchSessionCache(1, Clock())
+    session = cache._sessions[begin(cache, 0)]
+    session.epoch = 2**31 - 1
+    cache.resume(request(session.session_id, 2**31 - 1), 12)
+    assert session.epoch == 1
+    with pytest.raises(InvalidFetchSessionEpoch):
+        cache.resume(request(session.session_id, 0), 12)
+
+
+def test_who_was_served_goes_to_the_end_of_the_order() -> None:
+    cache = FetchSessionCache(1, Clock())
+    session = cache._sessions[begin(cache, 0, 1, 2)]
+    session.served(session.partitions["t", 0])
+    assert [partition for _, partition in session.partitions] == [1, 2, 0]

@@ -1,0 +1,120 @@
+"""Parked operations: woken once for many changes, expired, cancelled, and nothing left behind."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from barnabas.broker.purgatory import Purgatory
+
+
+class Completion:
+    def __init__(self) -> None:
+        self.looks = 0
+        self.ready = False
+        self.expired = 0
+        self.bug: Exception | None = None
+
+    def try_complete(self) -> bool:
+        self.looks += 1
+        if self.bug is not None:
+            raise self.bug
+        return self.ready
+
+    def expire(self) -> None:
+        self.expired += 1
+
+
+class Reply:
+    def __init__(self) -> None:
+        self.on_abandoned: Any = None
+        self.failed: str | None = None
+
+    def fail(self, reason: str) -> None:
+        self.failed = reason
+
+
+def partitions(count: int) -> list[Any]:
+    return [SimpleNamespace(watchers=set()) for _ in range(count)]
+
+
+def wake(*watched: Any) -> None:
+    for partition in watched:
+        for watcher in tuple(partition.watchers):
+            watcher.partition_changed()
+
+
+async def turn() -> None:
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def test_many_changes_in_one_turn_are_one_look() -> None:
+    async def main() -> None:
+        purgatory, completion, watched = Purgatory(asyncio.get_running_loop()), Completion(), partitions(3)
+        purgatory.park(completion, Reply(), watched, 10)  # type: ignore[arg-type]
+        wake(*watched, *watched)
+        assert completion.looks == 0, "never within the change itself"
+        await turn()
+        assert completion.looks == 1
+        completion.ready = True
+        wake(watched[1])
+        await turn()
+        assert (completion.looks, completion.expired, purgatory.size) == (2, 0, 0)
+        assert not any(partition.watchers for partition in watched)
+        wake(*watched)
+        await turn()
+        assert completion.looks == 2
+
+    asyncio.run(main())
+
+
+def test_the_deadline_answers_once() -> None:
+    async def main() -> None:
+        purgatory, completion, watched = Purgatory(asyncio.get_running_loop()), Completion(), partitions(1)
+        purgatory.park(completion, Reply(), watched, 0.001)  # type: ignore[arg-type]
+        await asyncio.sleep(0.02)
+        wake(*watched)
+        await turn()
+        assert (completion.looks, completion.expired, purgatory.size) == (0, 1, 0)
+
+    asyncio.run(main())
+
+
+def test_whoever_gives_up_is_forgotten_even_if_a_look_is_due() -> None:
+    async def main() -> None:
+        purgatory, completion, watched, reply = (
+            Purgatory(asyncio.get_running_loop()),
+            Completion(),
+            partitions(1),
+            Reply(),
+        )
+        purgatory.park(completion, reply, watched, 0.001)  # type: ignore[arg-type]
+        wake(*watched)
+        reply.on_abandoned()
+        reply.on_abandoned()
+        await asyncio.sleep(0.005)
+        assert (completion.looks, completion.expired, purgatory.size) == (0, 0, 0)
+        assert not watched[0].watchers
+
+    asyncio.run(main())
+
+
+def test_a_bug_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        purgatory, completion, watched, reply = (
+            Purgatory(asyncio.get_running_loop()),
+            Completion(),
+            partitions(1),
+            Reply(),
+        )
+        completion.bug = ZeroDivisionError("a bug")
+        purgatory.park(completion, reply, watched, 10)  # type: ignore[arg-type]
+        wake(*watched)
+        await turn()
+        assert reply.failed == "ZeroDivisionError: a bug"
+        assert purgatory.size == 0
+
+    asyncio.run(main())
+    assert "a parked request failed" in caplog.text
