@@ -23,7 +23,6 @@ from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead
 from barnabas.log.producer_replay import note_batch, read_end_marker, rebuild_producers
 from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateManager
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
-from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, BatchHeader, Buffer
 from barnabas.records.validation import ValidatedBatch, validate_replicated
@@ -328,10 +327,16 @@ class Log:
         return None
 
     def _assign_epoch(self, epoch: int, start_offset: int) -> None:
-        try:
+        with self._storage_errors():
             self.leader_epochs.assign(epoch, start_offset)
+
+    @contextlib.contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        """What the file system refuses becomes what a client may be told."""
+        try:
+            yield
         except OSError as error:
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror or error}") from error
 
     def _check_writable(self) -> None:
         if self.offline_reason is not None:
@@ -462,8 +467,6 @@ class Log:
             return LogRead(segment.slice(position, size), size)
         except OSError as error:
             raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
-        except CorruptIndex as error:  # changed by someone else while the log was open; the next start builds it again
-            raise KafkaStorageError(f"{self.topic_partition}: {error}") from error
 
     def _locate(self, offset: int) -> tuple[LogSegment, tuple[int, int] | None]:
         """The segment and place of the batch; the following segments hold it if compaction removed the end of one."""
@@ -506,7 +509,9 @@ class Log:
         found: list[AbortedTransaction] = []
         slot = max(bisect_right(self._bases, fetch_offset) - 1, 0)
         for segment in self._segments[slot:]:
-            if (index := segment.transaction_index_if_any()) is not None:
+            with self._storage_errors():
+                index = segment.transaction_index_if_any()
+            if index is not None:
                 aborted, complete = index.collect(fetch_offset, upper_bound)
                 found += aborted
                 if complete:
@@ -515,11 +520,13 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at or after `timestamp` (ms). Reads the batch that holds it."""
-        return search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
+        with self._storage_errors():
+            return search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
 
     def max_timestamp(self) -> TimestampOffset | None:
         """The record with the largest timestamp, the first of them if there are several; None for an empty log."""
-        return search.max_timestamp(self._segments, self.offsets.log_start_offset)
+        with self._storage_errors():
+            return search.max_timestamp(self._segments, self.offsets.log_start_offset)
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch at or below `epoch`, where it ended); (-1, -1) if the log cannot say."""
@@ -538,7 +545,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         self._truncations += 1
-        try:
+        with self._storage_errors():
             keep = bisect_right(self._bases, offset)
             dropped = self._segments[keep:]
             del self._segments[keep:], self._bases[keep:]
@@ -546,8 +553,6 @@ class Log:
             self._drop_segments(dropped)
             end = min([offset, *(h.base_offset for _, _, h in self._batch_at(active, offset))])
             active.truncate_to(offset)
-        except OSError as error:
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
         active.configure(self._config)
         self._high_watermark_place = None
         if end < self.offsets.log_start_offset:
@@ -570,11 +575,9 @@ class Log:
         segment = LogSegment(
             self.directory, offset, self._config, disk=self._disk, pool=self._pool, created_ms=self._clock.wall_ms()
         )
-        try:
+        with self._storage_errors():
             self._drop_segments(self._segments)
             segment.create(self._config.segment_bytes if self._config.preallocate else 0)
-        except OSError as error:
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
         self.new_files = True
         self._segments, self._bases, self._active = [segment], [offset], segment
         self._high_watermark_place = None
@@ -623,10 +626,8 @@ class Log:
         del self._segments[:count], self._bases[:count]
         self.advance_log_start(self._bases[0])
         self._high_watermark_place = None
-        try:
+        with self._storage_errors():
             self._drop_segments(old)
-        except OSError as error:
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
         return count
 
     def _drop_segments(self, segments: list[LogSegment]) -> None:
@@ -661,14 +662,13 @@ class Log:
     def close(self, *, flush: bool = True) -> None:
         """Complete the files and let go of them. Raises KafkaStorageError. Slices in flight stay readable."""
         try:
-            if self._active.size or self._config.preallocate:
-                self._active.seal()
-            if self.offsets.log_end_offset > self.offsets.log_start_offset:
-                self.take_snapshot(sync=flush)
-            if flush:
-                self.flush()
-        except OSError as error:
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+            with self._storage_errors():
+                if self._active.size or self._config.preallocate:
+                    self._active.seal()
+                if self.offsets.log_end_offset > self.offsets.log_start_offset:
+                    self.take_snapshot(sync=flush)
+                if flush:
+                    self.flush()
         finally:
             self.release()
 

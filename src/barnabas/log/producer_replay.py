@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from barnabas.errors import CorruptMessage
 from barnabas.log.producer_state import EndMarker, ProducerStateManager
 from barnabas.log.segment import LogSegment
+from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.records.batch import BatchHeader, Buffer
 from barnabas.records.reader import read_records
@@ -62,9 +63,21 @@ def rebuild_producers(log: "Log", newest_snapshot: int | None = None) -> None:
     """Load the newest snapshot, at `newest_snapshot` at most, and replay what the log has behind it."""
     producers, end = log.producers, log.log_end_offset
     producers.load(log.log_start_offset, end if newest_snapshot is None else min(end, newest_snapshot))
-    if producers.producers and _is_recent(log):
-        producers.refill_batches(_headers_before(log.segments, producers.end_offset))
-    start = producers.end_offset
+    try:
+        if producers.producers and _is_recent(log):
+            producers.refill_batches(_headers_before(log.segments, producers.end_offset))
+        _replay(log, producers.end_offset, end)
+    except (
+        CorruptMessage,
+        CorruptIndex,
+    ) as error:  # in a part that did not have to be verified; its readers will hear of it
+        _log.warning("%s: producers may be incomplete: %s", log.topic_partition, error)
+    producers.end_offset = end
+    producers.remove_expired(log.clock.wall_ms())
+    log.offsets.restore_last_stable(producers.first_unstable_offset(log.high_watermark))
+
+
+def _replay(log: "Log", start: int, end: int) -> None:
     for segment, position, header in log.headers_from(start) if start < end else ():
         if header.producer_id < 0 or header.base_offset < start:
             continue
@@ -74,10 +87,7 @@ def rebuild_producers(log: "Log", newest_snapshot: int | None = None) -> None:
                 marker = read_end_marker(segment.read(position, header.size_bytes))
             except CorruptMessage as error:  # an emptied control batch, or a control record of another kind
                 _log.info("%s: offset %d: %s", log.topic_partition, header.base_offset, error)
-        note_batch(producers, header, header.base_offset, marker, segment)
-    producers.end_offset = end
-    producers.remove_expired(log.clock.wall_ms())
-    log.offsets.restore_last_stable(producers.first_unstable_offset(log.high_watermark))
+        note_batch(log.producers, header, header.base_offset, marker, segment)
 
 
 def _is_recent(log: "Log") -> bool:

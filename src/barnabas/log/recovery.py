@@ -324,12 +324,13 @@ class _Loader:
             self._clear_indexes(segment)
             return self._index_from(segment, 0, expected)
         last_offset, position = segment.offset_index.lookup_position(segment.size - TAIL_BYTES)
-        if not position:
+        if position == 0:
             self._clear_indexes(segment)
             return self._index_from(segment, 0, expected)
-        _, header = next(segment.headers(position), (0, None))
-        if header is None or header.last_offset != last_offset:  # the index does not fit the file
+        found = next(segment.headers(position), None) if position > 0 else None
+        if found is None or found[1].last_offset != last_offset:  # the index does not fit the file
             return self._verify_whole(segment, expected)
+        header = found[1]
         self._cut_indexes(segment, position)
         return self._index_from(segment, position, header.base_offset)
 
@@ -373,6 +374,9 @@ class _Loader:
         """Build the indexes of a segment again; its batches are not judged here."""
         self._clear_indexes(segment)
         for position, header in segment.headers(0):
+            if not segment.can_hold_offset(header.last_offset):
+                _log.warning("%s: impossible offset %d at byte %d", segment, header.last_offset, position)
+                break
             segment.note_batch(position, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
         with contextlib.suppress(OSError):
             segment.offset_index.write_tail()

@@ -15,6 +15,7 @@ from barnabas.errors import CorruptMessage
 from barnabas.log.batch_scan import scan_headers
 from barnabas.log.disk import Disk, HeldSlice, OpenFile, ResourcePool
 from barnabas.log.offset_index import OffsetIndex
+from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.time_index import TimeIndex
 from barnabas.log.transaction_index import TransactionIndex
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHeader
@@ -65,6 +66,7 @@ class LogSegment:
         "_disk",
         "_file",
         "_first_timestamp",
+        "_has_transaction_index",
         "_pool",
         "_ring_last_offsets",
         "_ring_positions",
@@ -97,6 +99,7 @@ class LogSegment:
         self.offset_index = OffsetIndex(self.path(".index"), base_offset, disk, pool)
         self.time_index = TimeIndex(self.path(".timeindex"), base_offset, disk, pool)
         self._transaction_index: TransactionIndex | None = None
+        self._has_transaction_index: bool | None = None  # not looked yet
         self._disk = disk
         self._pool = pool
         self._file: OpenFile | None = None
@@ -320,6 +323,8 @@ class LogSegment:
 
     def _scan_for(self, offset: int, position: int) -> tuple[int, int] | None:
         fd, end, header_size = self.open_file().fd, self.size, _LOCATED.size
+        if not 0 <= position <= end:
+            raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {end}")
         unpack = _LOCATED.unpack_from
         block = b""
         at = 0
@@ -341,6 +346,8 @@ class LogSegment:
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch from `position` on."""
+        if not 0 <= position <= self.size:
+            raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {self.size}")
         return scan_headers(self._disk, self.open_file().fd, position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
@@ -395,6 +402,8 @@ class LogSegment:
 
     def transaction_index_if_any(self) -> TransactionIndex | None:
         """None when no transaction of this segment was aborted."""
-        if self._transaction_index is None and not os.path.exists(self.path(".txnindex")):
-            return None
-        return self.transaction_index
+        if self._transaction_index is not None:
+            return self._transaction_index
+        if self._has_transaction_index is None:
+            self._has_transaction_index = os.path.exists(self.path(".txnindex"))
+        return self.transaction_index if self._has_transaction_index else None

@@ -13,6 +13,7 @@ import os
 from struct import Struct
 from typing import Final
 
+from barnabas.errors import KafkaStorageError
 from barnabas.log.disk import Disk, ResourcePool
 
 __all__ = ["TAIL_ENTRIES", "CorruptIndex", "SparseIndex"]
@@ -20,8 +21,8 @@ __all__ = ["TAIL_ENTRIES", "CorruptIndex", "SparseIndex"]
 TAIL_ENTRIES: Final = 128
 
 
-class CorruptIndex(Exception):
-    """An index file contradicts itself or its segment; it can be rebuilt from the segment."""
+class CorruptIndex(KafkaStorageError):
+    """An index file contradicts itself or its segment. The next start builds it again from the segment."""
 
 
 class SparseIndex:

@@ -10,14 +10,16 @@ import os
 from struct import Struct
 from typing import Final, NamedTuple
 
+from barnabas.errors import KafkaStorageError
+
 __all__ = ["AbortedTransaction", "CorruptTransactionIndex", "TransactionIndex"]
 
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0
 
 
-class CorruptTransactionIndex(Exception):
-    """A transaction index holds something else than entries in order."""
+class CorruptTransactionIndex(KafkaStorageError):
+    """A transaction index holds something else than entries in order. The next start builds it again."""
 
 
 class AbortedTransaction(NamedTuple):
