@@ -143,6 +143,8 @@ def _remember_single(frame: memoryview, position: int, key: tuple[int, bytes], v
     # Tagged fields at the end would have other lengths than the three empty sections that were taken for granted.
     plain = version < FLEXIBLE_FROM or bytes(frame[-3:]) == b"\0\0\0"
     plain = plain and request.transactional_id is None and request.acks in (1, -1)
+    # A name of 127 bytes and more has a longer length before it than was taken for granted.
+    plain = plain and (not FLEXIBLE_FROM <= version < TOPIC_IDS_FROM or frame[position + 8] < 0x80)
     if plain and len(topics) == 1 and len(topics[0].partitions) == 1 and topics[0].partitions[0][1] is not None:
         kept = topics[0]._replace(partitions=[(topics[0].partitions[0][0], None)])
         single = SinglePartition(request._replace(topics=[kept]), version)

@@ -36,6 +36,7 @@ class Partition:
     __slots__ = (
         "_flush_behind",
         "append_policy",
+        "epoch_start_offset",
         "flush_error",
         "in_sync_replicas",
         "is_leader",
@@ -65,6 +66,8 @@ class Partition:
         self.is_leader = False
         self.leader_id = -1
         self.leader_epoch = -1
+        self.epoch_start_offset = 0
+        """Where the log ended when we began to lead. Below it nobody knows yet what is committed."""
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.in_sync_replicas: tuple[int, ...] = ()
@@ -96,6 +99,8 @@ class Partition:
         self.replicas = tuple(replicas)
         self.in_sync_replicas = tuple(in_sync_replicas)
         self.leader_id = leader_id
+        if leader_epoch != self.leader_epoch:
+            self.epoch_start_offset = self.log.log_end_offset
         self.leader_epoch = leader_epoch
         self.is_leader = leader_id == broker_id
         if self.is_leader:
@@ -188,11 +193,16 @@ class Partition:
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """(largest epoch at or below `epoch`, the offset where it ended); (-1, -1) if the log cannot say.
 
-        The log learns of an epoch by its first record; the current one ends at the log's end even before that.
+        The log learns of an epoch by its first record. The current one ends at the log's end even before that; one
+        that never had a record ended where the one before it did.
         """
+        log = self.log
         if epoch == self.leader_epoch:
-            return epoch, self.log.log_end_offset
-        return self.log.offset_for_leader_epoch(epoch)
+            return epoch, log.log_end_offset
+        latest = log.leader_epochs.latest
+        if latest < epoch < self.leader_epoch:
+            return latest if latest >= 0 else epoch, log.log_end_offset
+        return log.offset_for_leader_epoch(epoch)
 
     def aborted_transactions(self, fetch_offset: int) -> list[tuple[int, int]]:
         """(producer id, first offset) of the aborted transactions that a read_committed reader may meet from here."""

@@ -6,7 +6,14 @@ Nothing is tiered here: the earliest local offset is the log's start, the places
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
-from barnabas.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from barnabas.errors import (
+    InvalidRequest,
+    KafkaError,
+    KafkaStorageError,
+    LeaderNotAvailable,
+    OffsetNotAvailable,
+    UnsupportedVersion,
+)
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -17,6 +24,7 @@ from barnabas.protocol.messages.list_offsets import (
 
 if TYPE_CHECKING:
     from barnabas.broker.server import Broker
+    from barnabas.replication.partition import Partition
 
 LATEST = -1
 EARLIEST = -2
@@ -24,6 +32,7 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
 EARLIEST_PENDING_UPLOAD = -6
+_NOT_AVAILABLE_FROM = 5
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
@@ -41,7 +50,10 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
                 if seen[topic.name, wanted.partition_index] > 1:
                     raise InvalidRequest("the partition stands more than once in the request")
                 partitions.append(_find(broker, topic.name, wanted, request.isolation_level == 1, context.api_version))
-            except KafkaError as error:
+            except (KafkaError, OSError, EOFError) as error:
+                if not isinstance(error, KafkaError):
+                    broker.log.error("%s-%d: reading for a time failed: %s", topic.name, wanted.partition_index, error)
+                    error = KafkaStorageError()
                 partitions.append(
                     ListOffsetsPartitionResponse(
                         partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
@@ -62,6 +74,7 @@ def _find(
     if spec < EARLIEST and version < _FIRST_VERSION.get(spec, 1 << 15):
         raise UnsupportedVersion(f"timestamp {spec} has no meaning in ListOffsets v{version}")
     if spec == LATEST:
+        _check_committed(partition, version)
         offset = partition.upper_bound(read_committed=read_committed)
         epoch = partition.leader_epoch
     elif spec in (EARLIEST, EARLIEST_LOCAL):
@@ -73,6 +86,16 @@ def _find(
         found = log.max_timestamp() if spec == MAX_TIMESTAMP else log.offset_for_timestamp(spec)
         if found is not None and found[1] < partition.upper_bound(read_committed=read_committed):
             timestamp, offset, epoch = found
+        else:
+            _check_committed(partition, version)
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index, timestamp=timestamp, offset=offset, leader_epoch=epoch
     )
+
+
+def _check_committed(partition: "Partition", version: int) -> None:
+    """A new leader does not say where a log ends before it knows what is committed: the answer would go back."""
+    if partition.log.high_watermark < partition.epoch_start_offset:
+        raise (OffsetNotAvailable if version >= _NOT_AVAILABLE_FROM else LeaderNotAvailable)(
+            f"the high watermark of {partition.topic_partition} has not reached the start of its leader's epoch"
+        )

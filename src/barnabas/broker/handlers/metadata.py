@@ -6,7 +6,14 @@ Where we differ: an auto-created topic is there, with its leader, in the answer 
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
-from barnabas.errors import InvalidTopic, KafkaError, LeaderNotAvailable, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from barnabas.network.connection import Parts
 from barnabas.protocol.codec import decode, encode_struct, uvarint
 from barnabas.protocol.messages.metadata import (
@@ -19,9 +26,12 @@ from barnabas.protocol.messages.metadata import (
 )
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from barnabas.broker.server import Broker
     from barnabas.metadata.image import TopicImage
 
+LOOKUP_BY_ID_FROM = 12
 NOT_ASKED = -(2**31)
 TOPIC_OPERATIONS = 0b1101_1111_1000
 """READ to ALTER_CONFIGS but CLUSTER_ACTION: the bits of KIP-430 for a topic, all allowed without an authorizer."""
@@ -66,29 +76,42 @@ def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: 
     image = broker.image
     if request.topics is None or (version == 0 and not request.topics):
         return [_kept(kept, topic, version, flexible, operations) for topic in image.topics.values()]
-    parts = []
-    auto_create = version < 4 or request.allow_auto_topic_creation
-    missing = [topic.name for topic in request.topics if topic.name and topic.name not in image.topics]
-    failed: dict[str, KafkaError] = {}
+    # Each topic once, however often it was asked for: the answer must not be larger than the cluster.
+    ids = dict.fromkeys(wanted.topic_id for wanted in request.topics if wanted.topic_id != ZERO_UUID)
+    names = dict.fromkeys(wanted.name for wanted in request.topics)
+    if version < LOOKUP_BY_ID_FROM and (ids or None in names):
+        refused = [(name or "", ZERO_UUID, InvalidRequest()) for name in names]
+        return [_unknown(*topic, version, flexible) for topic in refused]
+    if ids:  # names beside them are not looked at, as in Kafka
+        return [
+            _kept(kept, topic, version, flexible, operations)
+            if (topic := image.topic_by_id(topic_id)) is not None
+            else _unknown(None, topic_id, UnknownTopicId(), version, flexible)
+            for topic_id in ids
+        ]
+    missing = [name for name in names if name and name not in image.topics]
+    failed: dict[str | None, KafkaError] = {}
     if missing:
-        failed = broker.auto_create_topics(missing, allowed=auto_create)
+        auto_create = version < 4 or request.allow_auto_topic_creation
+        failed.update(broker.auto_create_topics(missing, allowed=auto_create))
         image = broker.image
-    for wanted in request.topics:
-        if wanted.name:
-            topic = image.topics.get(wanted.name)
-            error = failed.get(wanted.name, UnknownTopicOrPartition())
-        else:
-            topic = image.topic_by_id(wanted.topic_id)
-            error = UnknownTopicId() if wanted.topic_id != ZERO_UUID else InvalidTopic()
-        if topic is not None:
-            parts.append(_kept(kept, topic, version, flexible, operations))
-            continue
-        name = wanted.name if wanted.name is not None or version >= 12 else ""
-        unknown = MetadataResponseTopic(
-            error_code=error.code, name=name, topic_id=wanted.topic_id, topic_authorized_operations=NOT_ASKED
-        )
-        parts.append(encode_struct(unknown, version, flexible=flexible))
-    return parts
+    return [
+        _kept(kept, topic, version, flexible, operations)
+        if name and (topic := image.topics.get(name)) is not None
+        else _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible)
+        for name in names
+    ]
+
+
+def _why_not(name: str | None) -> KafkaError:
+    return UnknownTopicOrPartition() if name else InvalidTopic()
+
+
+def _unknown(name: str | None, topic_id: "UUID", error: KafkaError, version: int, flexible: bool) -> bytes:
+    topic = MetadataResponseTopic(
+        error_code=error.code, name=name, topic_id=topic_id, topic_authorized_operations=NOT_ASKED
+    )
+    return encode_struct(topic, version, flexible=flexible)
 
 
 def _kept(
