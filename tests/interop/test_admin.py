@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ administrators = pytest.mark.parametrize("client", clients_without("admin"), ids
 everyone = pytest.mark.parametrize("client", CLIENTS, ids=str)
 
 
-def refusal(driver: Driver, op: str, **arguments: object) -> int | None:
+def refusal(driver: Driver, op: str, **arguments: Any) -> int | None:
     with pytest.raises(ClientError) as refused:
         driver.call(op, **arguments)
     return refused.value.code

@@ -308,7 +308,7 @@ class Batch(NamedTuple):
 
     @property
     def crc_is_right(self) -> bool:
-        return struct.unpack_from(">I", self.raw, 17)[0] == crc32c(self.raw[21:])
+        return bool(struct.unpack_from(">I", self.raw, 17)[0] == crc32c(self.raw[21:]))
 
 
 def split_batches(data: bytes) -> list[Batch]:
