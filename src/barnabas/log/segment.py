@@ -31,7 +31,7 @@ _SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 _RING: Final = 128
 """How many of the last batches a segment remembers: reads at the tail find them without looking at the file."""
 
-_LOCATE_BLOCK: Final = 8192
+_LOCATE_BLOCK: Final = 4096
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
 _LOCATED: Final = Struct(">qi11xi")
 """base_offset, batch_length, last_offset_delta: all that finding an offset needs of a header."""
@@ -326,17 +326,18 @@ class LogSegment:
         if not 0 <= position <= end:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {end}")
         unpack = _LOCATED.unpack_from
-        block = b""
-        at = 0
+        block, at, wanted = b"", 0, _LOCATE_BLOCK
         while end - position >= header_size:
             if at + header_size > len(block):
-                block, at = self._disk.pread(fd, min(_LOCATE_BLOCK, end - position), position), 0
+                block, at = self._disk.pread(fd, min(wanted, end - position), position), 0
             base_offset, batch_length, last_offset_delta = unpack(block, at)
             if batch_length < _BATCH_LENGTH_MIN:
                 raise CorruptMessage(f"{self.path('.log')}: impossible batch length {batch_length} at byte {position}")
             if base_offset + last_offset_delta >= offset:
                 return position, batch_length + BATCH_LENGTH_OVERHEAD
             position += batch_length + BATCH_LENGTH_OVERHEAD
+            if batch_length > _LOCATE_BLOCK:
+                wanted = header_size  # the next header is all that is worth reading
             at += batch_length + BATCH_LENGTH_OVERHEAD
         return None
 
