@@ -4,7 +4,6 @@ The log's thread prepares (index entries reach their files, descriptors are coll
 log's thread completes (the recovery point moves, unless records were cut off meanwhile).
 """
 
-import errno
 import os
 from typing import TYPE_CHECKING
 
@@ -61,15 +60,14 @@ class FlushTask:
     def complete(self) -> None:
         """Advance the recovery point. Raises KafkaStorageError if the sync failed.
 
-        After EIO the kernel may have dropped the pages that it could not write: the log takes no more writes until a
+        The kernel may have dropped the pages that it could not write, and a further sync would succeed without them,
+        on a full disk (file systems that allocate late) as on a broken one: the log takes no more writes until a
         restart has read what is really there.
         """
         log = self._log
         if self.error is not None:
             log.new_files = log.new_files or self._directory is not None
-            reason = f"fsync in {log.directory}: {self.error.strerror}"
-            if self.error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                log.offline_reason = reason
+            log.offline_reason = reason = f"fsync in {log.directory}: {self.error.strerror}"
             raise KafkaStorageError(f"{log.topic_partition}: {reason}") from self.error
         if log.truncations == self._truncations:
             log.recovery_point = max(log.recovery_point, self.up_to)

@@ -68,7 +68,7 @@ class GroupCommit:
         self._begin_round()
 
     def _failed(self, partition: Partition, error: KafkaStorageError) -> None:
-        """Who waits for this commit is told so. Where the disk is only full the next append tries again."""
+        """Who waits for this commit is told so."""
         self._log.error("%s", error)
         partition.flush_failed(error)
 
