@@ -36,7 +36,7 @@ def produce(wire: Wire, topic: str, partition: int = 0) -> int:
     return int(answer.responses[0].partition_responses[0].error_code)
 
 
-# --- the disk refuses ---------------------------------------------------------------------------------------------------
+# --- the disk refuses ------------------------------------------------------------------------------------------------
 
 
 def test_a_log_that_cannot_be_made_is_made_later(broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_a_log_that_cannot_be_removed_is_not_the_next_topics(
     assert produce(wire, "t") == 0
 
 
-# --- leadership and metadata --------------------------------------------------------------------------------------------
+# --- leadership and metadata -----------------------------------------------------------------------------------------
 
 
 def test_groups_go_on_in_a_new_epoch_of_the_same_leader(broker: Broker, wire: Wire) -> None:
@@ -116,7 +116,7 @@ def test_what_metadata_keeps_goes_with_the_topic(broker: Broker, wire: Wire) -> 
     assert not [name for kept in broker._broker.metadata_cache.values() for name in kept if name.startswith("gone")]
 
 
-# --- stop ---------------------------------------------------------------------------------------------------------------
+# --- stop ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
