@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from bench import peers
 
 CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 HOST = "127.0.0.1"
-SAME_AS_KAFKA = "--set num.partitions=4"  # as in the properties that Apache Kafka runs with
+SAME_AS_KAFKA = ("num.partitions=4",)  # as in the properties that Apache Kafka runs with
 KNOWN = ("kafka", "kfake", "barnabas")
 
 
@@ -147,10 +148,11 @@ class BrokerProcess:
         raise BrokerFailed(f"{self.name}: port {self.port} did not open in {limit_s:.0f} s; {self._last_output()}")
 
 
-def make_broker(spec: str, root: Path) -> BrokerProcess:
+def make_broker(spec: str, root: Path, settings: Sequence[str] = SAME_AS_KAFKA) -> BrokerProcess:
     """A broker from ``kafka``, ``kfake``, ``barnabas`` or ``NAME=COMMAND`` with ``{port}`` or ``{address}`` in it.
 
-    The command runs in an empty directory of its own and must stay in the foreground. Raises ``PeerUnavailable``.
+    The command runs in an empty directory of its own and must stay in the foreground. ``settings`` (``name=value``) are
+    for Barnabas, Apache Kafka's are in its script. Raises ``PeerUnavailable``.
     """
     name, _, command = spec.partition("=")
     port = free_port()
@@ -161,7 +163,8 @@ def make_broker(spec: str, root: Path) -> BrokerProcess:
     if name == "kfake":
         return BrokerProcess(name, f"{peers.kfake()} {{port}}", port, root / name, durable=False)
     if name == "barnabas":
-        command = f"{shlex.quote(sys.executable)} -m barnabas serve --data-dir data --listen {{address}} {SAME_AS_KAFKA}"
+        command = f"{shlex.quote(sys.executable)} -m barnabas serve --data-dir data --listen {{address}}"
+        command += "".join(f" --set {setting}" for setting in settings)
         return BrokerProcess(name, command, port, root / name)
     raise peers.PeerUnavailable(f"broker {name!r} is not known: use {', '.join(KNOWN)} or NAME=COMMAND with {{port}}")
 

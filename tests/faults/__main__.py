@@ -14,6 +14,8 @@ from bench.brokers import BrokerFailed, BrokerProcess, make_broker
 from bench.peers import PeerUnavailable
 from confluent_kafka import KafkaException
 
+SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0")
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make test-faults", description=__doc__)
@@ -27,7 +29,7 @@ def main() -> int:
     broker: BrokerProcess | None = None
     failed = 1
     try:
-        broker = make_broker(options.broker, root)
+        broker = make_broker(options.broker, root, SETTINGS)
         print(f"{broker.name}: {options.rounds} rounds, seed {options.seed}", flush=True)
         failed = crash.run(
             broker, options.seed, options.first_round, options.rounds, lambda line: print(line, flush=True)

@@ -39,6 +39,7 @@ class RoundReport:
     torn: bool
     restart_s: float = 0.0
     acknowledged: int = 0
+    commits: int = 0
     failures: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -46,7 +47,8 @@ class RoundReport:
         state = "ok" if not self.failures else f"FAILED ({len(self.failures)})"
         return (
             f"round {self.number}: killed {self.kills}x after {self.killed_after_s:.2f} s{torn}, "
-            f"first ack again {self.restart_s:.2f} s after the start, {self.acknowledged} acknowledged: {state}"
+            f"first ack again {self.restart_s:.2f} s after the start, {self.acknowledged} acknowledged, "
+            f"group {self.commits:+}: {state}"
         )
 
 
@@ -75,7 +77,7 @@ class CrashTest:
         report = RoundReport(number, rng.uniform(0.02, 1.0), 2 if rng.random() < 0.25 else 1, rng.random() < 0.25)
         self._promises.acknowledged.clear()
         self._renew_writers(number, rng)
-        reader = GroupReader(self._broker.address, TOPIC, GROUP, PARTITIONS)
+        reader = GroupReader(self._broker.address, TOPIC, GROUP)
         reader.start()
         for writer in self._writers.values():
             writer.start(RECORDS_PER_WRITER)
@@ -88,7 +90,9 @@ class CrashTest:
         self._promises.errors.clear()
         report.acknowledged = sum(len(records) for records in self._promises.acknowledged.values())
         report.failures += self._check_new_records()
+        reader.wait_for_commit(READ_TIMEOUT_S)
         reader.stop()
+        report.commits = sum(reader.committed.values()) - sum(self._commits.values())
         report.failures += reader.errors
         report.failures += self._check_group(reader)
         return report

@@ -121,10 +121,10 @@ class Writer:
 class GroupReader:
     """One member of a consumer group that commits now and then and remembers which commits were acknowledged."""
 
-    def __init__(self, address: str, topic: str, group: str, partitions: int) -> None:
+    def __init__(self, address: str, topic: str, group: str) -> None:
         self._topic = topic
-        self._partitions = range(partitions)
         self._stop = threading.Event()
+        self._progress = threading.Event()
         self._consumer = Consumer(
             {
                 "bootstrap.servers": address,
@@ -147,6 +147,11 @@ class GroupReader:
     def start(self) -> None:
         self._consumer.subscribe([self._topic])
         self._thread.start()
+
+    def wait_for_commit(self, timeout_s: float) -> None:
+        """Returns once a commit was acknowledged; none in time is an error of the group."""
+        if not self._progress.wait(timeout_s):
+            self.errors.append(f"the group acknowledged no commit in {timeout_s:.0f} s")
 
     def stop(self) -> None:
         """Ends the member; what it had not committed is for the next one."""
@@ -183,3 +188,4 @@ class GroupReader:
         for entry in answered or ():
             if entry.error is None:
                 self.committed[entry.partition] = entry.offset
+                self._progress.set()
