@@ -202,7 +202,7 @@ class CrashTest:
             while position < end:
                 if time.monotonic() > deadline:
                     raise BrokerFailed(f"partition {partition} could not be read from {position} to {end}")
-                for message in consumer.consume(1_000, 1.0):
+                for message in consumer.consume(1_000, 0.05):
                     if message.error() is not None:
                         raise BrokerFailed(f"partition {partition} at {position}: {message.error()}")
                     value, position = message.value(), (message.offset() or 0) + 1
