@@ -8,6 +8,7 @@ import pytest
 from barnabas.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge
 from barnabas.log.log import UnexpectedAppendOffset
 from barnabas.log.log_offsets import LogOffsets
+from barnabas.log.recovery import Verification
 from barnabas.records.batch import crc_of, read_header
 from barnabas.records.record import Record
 
@@ -93,6 +94,16 @@ class TestFollower:
         log.append_as_follower(self.batches(rig, 0, 10))
         result = log.read(5, 1000, upper_bound=12, min_one_message=True)
         assert read_header(result.file_slice.read()).base_offset == 10
+
+    @pytest.mark.parametrize("preallocate", [True, False])
+    def test_a_leader_that_begins_far_up_leaves_an_empty_segment(self, rig, preallocate: bool) -> None:
+        log = rig.log(preallocate=preallocate, segment_bytes=5000)
+        log.append_as_follower(self.batches(rig, 2**31))
+        for verification in Verification:
+            log = rig.reopen(log, verification)
+            assert [segment.base_offset for segment in log.segments] == [0, 2**31]
+            assert log.log_end_offset == 2**31 + 2
+            assert log.read(0, 1, upper_bound=2**31 + 2, min_one_message=True).size > 0
 
     def test_going_back_is_refused(self, rig) -> None:
         log = rig.log()

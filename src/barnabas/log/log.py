@@ -6,8 +6,7 @@ as a value that any thread may run: see `flush.FlushTask` and `deletion.Deletion
 
 import contextlib
 import uuid
-from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, Literal
 
 from barnabas.clock import Clock
@@ -23,6 +22,7 @@ from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead
 from barnabas.log.producer_replay import note_batch, read_end_marker, rebuild_producers
 from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateManager
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
+from barnabas.log.segments import LogSegments
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, BatchHeader, Buffer
 from barnabas.records.validation import ValidatedBatch, validate_replicated
@@ -56,7 +56,6 @@ class Log:
 
     __slots__ = (
         "_active",
-        "_bases",
         "_clock",
         "_config",
         "_deletions",
@@ -98,7 +97,6 @@ class Log:
         deletions: DeletionQueue,
         topic_id: uuid.UUID | None = None,
     ) -> None:
-        assert segments, "a log has at least its active segment"
         offsets.check()
         self.directory = directory
         self.topic_partition = topic_partition
@@ -110,8 +108,7 @@ class Log:
         self.last_flush_ms = clock.wall_ms()
         self.new_files = False
         self.offline_reason: str | None = None
-        self._segments = segments
-        self._bases = [segment.base_offset for segment in segments]
+        self._segments = LogSegments(segments)
         self._active = segments[-1]
         self._clock = clock
         self._disk = disk
@@ -138,8 +135,7 @@ class Log:
         self._config = config
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
-        for segment in self._segments[-1:]:
-            segment.configure(config)
+        self._active.configure(config)
 
     @property
     def log_start_offset(self) -> int:
@@ -178,7 +174,7 @@ class Log:
     @property
     def size_bytes(self) -> int:
         """Of all segments' batches; indexes are not counted, as in Kafka."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.size_bytes
 
     @property
     def clock(self) -> Clock:
@@ -398,8 +394,7 @@ class Log:
         if active.base_offset == base_offset:
             return active
         try:
-            if active.size:
-                active.seal()
+            active.seal()
             segment = LogSegment(
                 self.directory,
                 base_offset,
@@ -413,11 +408,8 @@ class Log:
             message = f"{self.topic_partition} in {self.directory}: no new segment: {error.strerror}"
             raise KafkaStorageError(message) from error
         self.new_files = True
-        self._segments.append(segment)
-        self._bases.append(base_offset)
+        self._segments.add(segment)
         self._active = segment
-        if not active.size:
-            self._drop_segments([active])
         self.take_snapshot()
         return segment
 
@@ -425,7 +417,7 @@ class Log:
         """Write the producers' state at the log's end. A failure only makes the next restart walk further."""
         self._snapshot_debt = 0
         with contextlib.suppress(OSError):
-            self.producers.take_snapshot(self.offsets.log_end_offset, self._bases, sync=sync)
+            self.producers.take_snapshot(self.offsets.log_end_offset, self._segments.base_offsets, sync=sync)
 
     def _snapshot_if_due(self) -> None:
         if self._snapshot_debt > _SNAPSHOT_DEBT_MAX + _PRODUCER_DEBT * len(self.producers.producers):
@@ -452,7 +444,7 @@ class Log:
             if fetch_offset >= segment.base_offset:
                 found = segment.locate(fetch_offset)
             else:
-                segment, found = self._locate(fetch_offset)
+                segment, found = self._segments.locate(fetch_offset)
             if found is None:
                 return EMPTY_READ
             position, first_size = found
@@ -468,55 +460,27 @@ class Log:
         except OSError as error:
             raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
 
-    def _locate(self, offset: int) -> tuple[LogSegment, tuple[int, int] | None]:
-        """The segment and place of the batch; the following segments hold it if compaction removed the end of one."""
-        slot = max(bisect_right(self._bases, offset) - 1, 0)
-        for segment in self._segments[slot:]:
-            if (found := segment.locate(offset)) is not None:
-                return segment, found
-        return self._active, None
-
     def _end_position(self, segment: LogSegment, upper_bound: int) -> int:
         """Where the batch that contains `upper_bound` begins, at most the segment's end."""
         if upper_bound == self.offsets.high_watermark:
             place = self._high_watermark_place
             if place is None:
-                place = self._high_watermark_place = self._place_of(upper_bound)
+                place = self._high_watermark_place = self._segments.place_of(upper_bound)
             end_segment, position = place
         else:
-            end_segment, position = self._place_of(upper_bound)
+            end_segment, position = self._segments.place_of(upper_bound)
         if end_segment is segment:
             return position
         return segment.size if segment.base_offset < end_segment.base_offset else 0
 
-    def _place_of(self, offset: int) -> tuple[LogSegment, int]:
-        segment, found = self._locate(offset)
-        return segment, found[0] if found else segment.size
-
     def headers_from(self, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
         """(segment, position, header) of the batches from the one that contains `offset` on."""
-        segment, found = self._locate(offset)
-        if found is None:
-            return
-        position = found[0]
-        for current in self._segments[self._segments.index(segment) :]:
-            for at, header in current.headers(position):
-                yield current, at, header
-            position = 0
+        return self._segments.headers_from(offset)
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records or their marker in [fetch_offset, upper_bound)."""
-        found: list[AbortedTransaction] = []
-        slot = max(bisect_right(self._bases, fetch_offset) - 1, 0)
-        for segment in self._segments[slot:]:
-            with self._storage_errors():
-                index = segment.transaction_index_if_any()
-            if index is not None:
-                aborted, complete = index.collect(fetch_offset, upper_bound)
-                found += aborted
-                if complete:
-                    break
-        return found
+        with self._storage_errors():
+            return self._segments.aborted_transactions(fetch_offset, upper_bound)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at or after `timestamp` (ms). Reads the batch that holds it."""
@@ -541,17 +505,19 @@ class Log:
         """
         if offset >= self.offsets.log_end_offset:
             return False
-        if offset < self._bases[0]:
+        if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
         self._truncations += 1
         with self._storage_errors():
-            keep = bisect_right(self._bases, offset)
-            dropped = self._segments[keep:]
-            del self._segments[keep:], self._bases[keep:]
-            self._active = active = self._segments[-1]
+            dropped = self._segments.remove_above(offset)
+            self._active = active = self._segments.active
             self._drop_segments(dropped)
-            end = min([offset, *(h.base_offset for _, _, h in self._batch_at(active, offset))])
+            found = active.locate(offset)
+            end = offset
+            for _, header in active.headers(found[0]) if found is not None else ():
+                end = min(offset, header.base_offset)
+                break
             active.truncate_to(offset)
         active.configure(self._config)
         self._high_watermark_place = None
@@ -563,12 +529,6 @@ class Log:
         rebuild_producers(self)
         return True
 
-    def _batch_at(self, segment: LogSegment, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
-        found = segment.locate(offset)
-        if found is not None:
-            position, header = next(segment.headers(found[0]))
-            yield segment, position, header
-
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records; the next one gets `offset`. Raises KafkaStorageError."""
         self._truncations += 1
@@ -579,7 +539,8 @@ class Log:
             self._drop_segments(self._segments)
             segment.create(self._config.segment_bytes if self._config.preallocate else 0)
         self.new_files = True
-        self._segments, self._bases, self._active = [segment], [offset], segment
+        self._segments.replace_all(segment)
+        self._active = segment
         self._high_watermark_place = None
         self.offsets.restart(offset)
         self.recovery_point = offset
@@ -622,15 +583,14 @@ class Log:
                 count -= 1
                 if not count:
                     raise
-        old = self._segments[:count]
-        del self._segments[:count], self._bases[:count]
-        self.advance_log_start(self._bases[0])
+        old = self._segments.remove_first(count)
+        self.advance_log_start(self._segments[0].base_offset)
         self._high_watermark_place = None
         with self._storage_errors():
             self._drop_segments(old)
         return count
 
-    def _drop_segments(self, segments: list[LogSegment]) -> None:
+    def _drop_segments(self, segments: Sequence[LogSegment]) -> None:
         """Take the files out of the log now, remove them after file.delete.delay.ms."""
         due_ms = self._clock.wall_ms() + self._config.file_delete_delay_ms
         for segment in segments:
