@@ -7,7 +7,8 @@
 
 INTEROP := tests/interop
 INTEROP_BUILD := build/interop
-INTEROP_PYTHON ?= $(if $(wildcard .venv/bin/python),.venv/bin/python,$(shell command -v python3))
+INTEROP_PYTHON ?= $(if $(BIN),$(BIN)/python,python3)
+INTEROP_VENV := $(if $(VENV),$(VENV)/.installed-dev)
 INTEROP_ARGS ?=
 KAFKA_OLD := 2.4.1
 KAFKA_NEW := 4.3.1
@@ -15,14 +16,14 @@ JAVAC_FLAGS := -nowarn -Xlint:none -encoding UTF-8
 
 .PHONY: test-interop test-interop-kafka interop-clients
 
-test-interop: interop-clients
+test-interop: interop-clients  ## Real clients of eight makes against Barnabas
 	$(INTEROP_PYTHON) -m pytest $(INTEROP) -q -ra $(INTEROP_ARGS)
 
-test-interop-kafka: interop-clients
+test-interop-kafka: interop-clients  ## The same tests against Apache Kafka, which proves the tests
 	BARNABAS_TEST_PEER=kafka $(INTEROP_PYTHON) -m pytest $(INTEROP) -q -ra $(INTEROP_ARGS)
 
 # Each client is built if its tools are here; a failed build is told and skipped, so that the others are still tested.
-interop-clients:
+interop-clients: $(INTEROP_VENV)  ## Install or build the clients
 	@$(MAKE) --no-print-directory -k $(INTEROP_BUILD)/python.done \
 	  $(if $(shell command -v kcat),,$(INTEROP_BUILD)/kcat.done) \
 	  $(if $(and $(shell command -v mvn),$(shell command -v javac)),$(INTEROP_BUILD)/java-$(KAFKA_OLD).done $(INTEROP_BUILD)/java-$(KAFKA_NEW).done) \
@@ -30,14 +31,14 @@ interop-clients:
 	  $(if $(shell command -v npm),$(INTEROP_BUILD)/node.done) \
 	  || echo "interop: not every client could be built; the tests say which they skip"
 
-$(INTEROP_BUILD)/python.done: $(INTEROP)/clients/python/requirements.txt
+$(INTEROP_BUILD)/python.done: $(INTEROP)/clients/python/requirements.txt $(INTEROP_VENV)
 	@mkdir -p $(@D)
 	$(INTEROP_PYTHON) -m pip install --quiet -r $<
 	@touch $@
 
 $(INTEROP_BUILD)/kcat.done:
 	@mkdir -p $(@D)
-	test "$$(id -u)" = 0 && apt-get install -y -qq kcat >/dev/null && touch $@
+	test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq kcat >/dev/null && touch $@
 
 $(INTEROP_BUILD)/kafka-%/.jars: $(INTEROP)/clients/java/pom-%.xml
 	@mkdir -p $(@D)
