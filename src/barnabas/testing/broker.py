@@ -14,7 +14,8 @@ from typing import Any, TypeVar
 from barnabas.broker import server
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.controller import TopicWish
-from barnabas.errors import KafkaError, UnknownTopicOrPartition, error_for
+from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
+from barnabas.errors import CoordinatorLoadInProgress, KafkaError, UnknownTopicOrPartition, error_for
 from barnabas.log.log import Log
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
@@ -32,8 +33,10 @@ _READ_BYTES = 1 << 20
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
     "log.segment.delete.delay.ms": 0,
+    "offsets.topic.num.partitions": 5,
 }
-"""What differs from a broker of `barnabas serve`: nothing a test would have to wait for."""
+"""What differs from a broker of `barnabas serve`: nothing a test would have to wait for, and a topic of committed
+offsets that is made in a few milliseconds. `settings` win."""
 
 
 class Broker:
@@ -82,7 +85,12 @@ class Broker:
             raise
         self._broker = broker
         self._port = broker.endpoints[0].port
+        self.faults.install()
         return self
+
+    @property
+    def is_running(self) -> bool:
+        return self._broker is not None
 
     def stop(self) -> None:
         """Shut down cleanly. The port and the data are kept for `start`; `close` forgets them."""
@@ -219,19 +227,32 @@ class Broker:
         self.wait_for(stable, timeout_s, f"group {group_id} with {members} stable members")
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
-        """The group's committed offsets by (topic, partition). Raises what a client would get as an error."""
+        """The group's committed offsets by (topic, partition); none for a group that is not there. Raises what a client
+        would get as an error."""
+        if OFFSETS_TOPIC not in self._running().image.topics:
+            return {}  # made when the first group asks for its coordinator
+        answers: list[OffsetFetchResponseGroup] = []
+
+        def answered() -> bool:
+            answers[:] = self._fetch_offsets(group_id)
+            return answers[0].error_code != CoordinatorLoadInProgress.code
+
+        self.wait_for(answered, what=f"the committed offsets of group {group_id}")
+        if answers[0].error_code:
+            raise error_for(answers[0].error_code)
+        return {
+            (topic.name, partition.partition_index): partition.committed_offset
+            for topic in answers[0].topics
+            for partition in topic.partitions
+        }
+
+    def _fetch_offsets(self, group_id: str) -> list[OffsetFetchResponseGroup]:
         broker = self._running()
         found: list[OffsetFetchResponseGroup] = []
         wanted = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
         self._on_loop(lambda: broker.groups.fetch_offsets(wanted, require_stable=False, reply=found.extend))
-        self.wait_for(lambda: found, what=f"the committed offsets of group {group_id}")
-        if found[0].error_code:
-            raise error_for(found[0].error_code)
-        return {
-            (topic.name, partition.partition_index): partition.committed_offset
-            for topic in found[0].topics
-            for partition in topic.partitions
-        }
+        self.wait_for(lambda: found, what=f"an answer about group {group_id}")
+        return found
 
     def lag(self, group_id: str) -> dict[tuple[str, int], int]:
         """Records between the committed offset and the end, for each partition with a committed offset."""

@@ -19,7 +19,7 @@ from barnabas.protocol.schema import Field, Message, Request, Response
 
 __all__ = ["Fault", "Faults", "error_response"]
 
-_NAMES = ("name", "topic", "topic_name", "topic_id", "group_id", "resource_name", "resource_type")
+_NAMES = ("name", "topic", "topic_name", "topic_id", "group_id", "key", "resource_name", "resource_type")
 _INDEXES = ("partition_index", "partition", "index")
 
 
@@ -77,12 +77,17 @@ class Faults:
         """Forget all rules."""
         with self._lock:
             self._rules = []
-            self._dispatcher().intercept = None
+        self.install()
+
+    def install(self) -> None:
+        """Let a dispatcher that is new (the broker was restarted) obey the rules that there are."""
+        with self._lock:
+            self._dispatcher().intercept = self._intercept if self._rules else None
 
     def _add(self, fault: Fault) -> Fault:
         with self._lock:
             self._rules = [*self._rules, fault]
-            self._dispatcher().intercept = self._intercept
+        self.install()
         return fault
 
     def _intercept(
@@ -116,15 +121,24 @@ def _apply(
     if rule.error is not None:
         request_class, response_class = message_classes(context.api_key)
         request, _ = decode(request_class, context.api_version, bytes(frame[position:]))
+        if getattr(request, "acks", None) == 0:
+            # Nobody reads an answer to this one: as in Kafka the connection is the only messenger.
+            connection.close(f"a fault asked for {rule.error.__name__}")
+            return NO_REPLY
         return (frame_of(context, error_response(request, response_class, rule.error.code)),)
     reply = context.pending_reply()
     kept = memoryview(bytes(frame))
 
     def handle_late() -> None:
-        if not connection.closed:
+        if connection.closed:
+            return
+        try:
             answer = dispatcher.handle(context, kept, position)
-            if answer is not reply:
-                reply.resolve(answer)  # type: ignore[arg-type]
+        except Exception as error:
+            reply.fail(f"{type(error).__name__}: {error}")
+            return
+        if answer is not reply:
+            reply.resolve(answer)  # type: ignore[arg-type]
 
     dispatcher.loop.call_later(rule.delay_s, handle_late)
     return reply
@@ -147,12 +161,19 @@ def _mirror(asked: Message | int | str | None, answer_class: type[Any], code: in
         values |= {name: asked for name in _NAMES if name in fields and fields[name].kind == "string"}
     elif isinstance(asked, Message):
         values |= _copied(asked, fields)
-        arrays = [f for f in answer_class.SCHEMA if f.array and not isinstance(f.kind, str)]
+        arrays = [f for f in answer_class.SCHEMA if f.array and _tells_errors(f.kind)]
         sources = [f for f in asked.SCHEMA if f.array and getattr(asked, f.name)]
         for target, source in zip(arrays, sources, strict=False):
             elements: Sequence[Any] = getattr(asked, source.name)
             values[target.name] = [_mirror(element, target.kind, code) for element in elements]
     return answer_class(**values)
+
+
+def _tells_errors(kind: str | type[Message]) -> bool:
+    """Whether a struct has room for an error, itself or further in; brokers and the like have none."""
+    if isinstance(kind, str):
+        return False
+    return any(f.name == "error_code" or _tells_errors(f.kind) for f in kind.SCHEMA)
 
 
 def _copied(asked: Message, fields: dict[str, Field]) -> dict[str, Any]:

@@ -23,7 +23,10 @@ def barnabas_broker() -> "Iterator[Broker]":
 
 @pytest.fixture
 def kafka(barnabas_broker: "Broker") -> "Iterator[Broker]":
-    """The session's broker without topics, groups or faults of other tests."""
+    """The session's broker without topics, groups or faults of other tests. A test may stop it."""
+    if not barnabas_broker.is_running:
+        barnabas_broker.start()
     barnabas_broker.reset()
     yield barnabas_broker
-    barnabas_broker.faults.clear()
+    if barnabas_broker.is_running:
+        barnabas_broker.faults.clear()

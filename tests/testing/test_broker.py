@@ -1,0 +1,281 @@
+"""The test kit's broker: its life, its helpers, from any thread."""
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.errors import (
+    InvalidConfig,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+    UsageError,
+)
+from barnabas.records.builder import build_control_batch
+from barnabas.testing import Broker
+from broker.requests import batch, fetch, produce
+from broker.wire import Wire, on_loop
+
+confluent = pytest.importorskip("confluent_kafka")
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+def send(broker: Broker, topic: str, *values: bytes, **message: Any) -> None:
+    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, **message)
+    assert producer.flush(10) == 0
+
+
+def consumer(broker: Broker, group: str, **settings: Any) -> Any:
+    return confluent.Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            **settings,
+        }
+    )
+
+
+def read(client: Any, count: int) -> list[bytes]:
+    found: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline:
+        message = client.poll(0.1)
+        if message is not None and message.error() is None:
+            found.append(message.value())
+    return found
+
+
+# --- life -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_real_client_produces_and_consumes(broker: Broker) -> None:
+    send(broker, "t", b"a", b"b", key=b"k")
+    client = consumer(broker, "g")
+    client.subscribe(["t"])
+    assert read(client, 2) == [b"a", b"b"]
+    client.close()
+
+
+def test_ready_means_that_a_produce_succeeds_at_once() -> None:
+    for _ in range(3):
+        with Broker() as broker, Wire(broker) as wire:
+            broker.create_topic("t")
+            assert wire.ask(produce(broker, {0: batch(b"x")}), 12).responses[0].partition_responses[0].error_code == 0
+
+
+def test_a_restart_keeps_port_and_data(broker: Broker) -> None:
+    before = broker.bootstrap_servers
+    client = consumer(broker, "g")
+    send(broker, "t", b"a")
+    client.subscribe(["t"])
+    assert read(client, 1) == [b"a"]
+    client.commit(asynchronous=False)
+    broker.restart()
+    assert broker.bootstrap_servers == before
+    send(broker, "t", b"b")
+    assert read(client, 1) == [b"b"], "the client carries on"
+    client.close()
+    assert broker.committed("g") == {("t", 0): 1}
+
+
+def test_data_of_a_given_directory_stays(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("t", partitions=2, config={"retention.ms": "1000000"})
+        send(broker, "t", b"a", partition=1)
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.topics() == ["t"]
+        assert broker.end_offsets("t") == [0, 1]
+        assert [record.value for record in broker.records("t")] == [b"a"]
+    assert (tmp_path / "t-1").is_dir()
+
+
+def test_a_directory_of_its_own_goes_with_the_broker() -> None:
+    with Broker() as broker:
+        directory = broker.data_dir
+        assert directory.is_dir()
+        broker.stop()
+        assert directory.is_dir(), "start() would find it"
+    assert not directory.exists()
+
+
+def test_two_brokers_know_nothing_of_each_other() -> None:
+    with Broker() as one, Broker() as two:
+        assert one.bootstrap_servers != two.bootstrap_servers
+        one.create_topic("t")
+        send(two, "u", b"x")
+        assert (one.topics(), two.topics()) == (["t"], ["u"])
+
+
+def test_settings_are_kafkas() -> None:
+    with Broker(settings={"num.partitions": 4, "auto.create.topics.enable": True}) as broker:
+        send(broker, "t", b"x", key=b"k")
+        assert len(broker.end_offsets("t")) == 4
+    with pytest.raises(UsageError, match=r"num\.partition is not a setting"):
+        Broker(settings={"num.partition": 4}).start()
+
+
+def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
+    blocker = tmp_path / "data"
+    blocker.write_text("a file")
+    broker = Broker(data_dir=blocker)
+    with pytest.raises(UsageError):
+        broker.start()
+    assert not broker.is_running
+    blocker.unlink()
+    with broker:
+        broker.create_topic("t")
+
+
+def test_stopping_while_clients_wait_does_not_take_their_time(broker: Broker) -> None:
+    broker.create_topic("t")
+    with Wire(broker) as wire:
+        wire.send(fetch(broker, {0: 0}, max_wait_ms=60_000), 12)
+        broker.wait_for(lambda: on_loop(broker, lambda: broker._running().purgatory.size), what="the parked fetch")
+        began = time.monotonic()
+        broker.stop()
+        assert time.monotonic() - began < 5
+        assert wire.is_closed()
+    broker.stop()
+    assert not broker.is_running
+
+
+def test_methods_may_be_called_from_any_thread(broker: Broker) -> None:
+    def work(number: int) -> int:
+        broker.create_topic(f"t{number}")
+        with Wire(broker) as wire:
+            wire.ask(produce(broker, {0: batch(b"x")}, topic=f"t{number}"), 12)
+        return sum(broker.end_offsets(f"t{number}")) + len(broker.records(f"t{number}"))
+
+    with ThreadPoolExecutor(8) as threads:
+        assert list(threads.map(work, range(24))) == [2] * 24
+    assert len(broker.topics()) == 24
+    assert threading.active_count() < 40
+
+
+# --- helpers --------------------------------------------------------------------------------------------------------
+
+
+def test_topics_that_cannot_be_made(broker: Broker) -> None:
+    broker.create_topic("t")
+    with pytest.raises(TopicAlreadyExists):
+        broker.create_topic("t")
+    with pytest.raises(InvalidTopic):
+        broker.create_topic("no good")
+    with pytest.raises(InvalidConfig):
+        broker.create_topic("u", config={"retention.ms": "soon"})
+    with pytest.raises(UnknownTopicOrPartition):
+        broker.delete_topic("gone")
+    for helper in (broker.end_offsets, broker.records):
+        with pytest.raises(UnknownTopicOrPartition):
+            helper("gone")
+
+
+def test_records_are_decoded(broker: Broker) -> None:
+    broker.create_topic("t", partitions=2)
+    send(broker, "t", b"a", b"b", key=b"k", headers=[("h", b"1")], partition=0, timestamp=1_700_000_000_000)
+    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd"})
+    for number in range(1000):
+        producer.produce("t", b"%d" % number, partition=1)
+    assert producer.flush(10) == 0
+    first, second = broker.records("t", 0)
+    assert (first.offset, first.timestamp, first.key, first.value) == (0, 1_700_000_000_000, b"k", b"a")
+    assert tuple(first.headers) == (("h", b"1"),)
+    assert second.offset == 1
+    assert [record.value for record in broker.records("t", 1)] == [b"%d" % number for number in range(1000)]
+    assert len(broker.records("t")) == 1002
+
+
+def test_records_leave_control_records_out(broker: Broker) -> None:
+    broker.create_topic("t")
+
+    def append() -> None:
+        log = broker._running().replica_manager.leader_of("t", 0).log
+        log.append_as_follower(
+            build_control_batch(committed=True, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp=1)
+        )
+        log.update_high_watermark(log.log_end_offset)
+
+    on_loop(broker, append)
+    assert broker.end_offsets("t") == [1]
+    assert broker.records("t") == []
+
+
+def test_groups_committed_offsets_and_lag(broker: Broker) -> None:
+    broker.create_topic("t", partitions=2)
+    send(broker, "t", b"a", b"b", b"c", partition=0)
+    clients = [consumer(broker, "g") for _ in range(2)]
+    for client in clients:
+        client.subscribe(["t"])
+    stop = threading.Event()
+
+    def poll(client: Any) -> None:
+        while not stop.is_set():
+            client.poll(0.05)
+
+    threads = [threading.Thread(target=poll, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    try:
+        broker.wait_for_group("g", members=2)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        for client in clients:
+            client.close()
+    committer = consumer(broker, "g")
+    committer.commit(offsets=[confluent.TopicPartition("t", 0, 1)], asynchronous=False)
+    committer.close()
+    assert broker.committed("g") == {("t", 0): 1}
+    assert broker.lag("g") == {("t", 0): 2}
+    assert broker.committed("nobody") == {}
+    with pytest.raises(TimeoutError, match="group g with 3 stable members"):
+        broker.wait_for_group("g", members=3, timeout_s=0.05)
+
+
+# --- reset ----------------------------------------------------------------------------------------------------------
+
+
+def test_reset_is_as_new(broker: Broker) -> None:
+    send(broker, "t", b"a")
+    client = consumer(broker, "g")
+    client.subscribe(["t"])
+    assert read(client, 1) == [b"a"]
+    client.commit(asynchronous=False)
+    broker.faults.error("PRODUCE", InvalidTopic, times=None)
+    broker.reset()
+    assert broker.topics() == []
+    assert broker.committed("g") == {}
+    send(broker, "t", b"b")
+    assert [record.value for record in broker.records("t")] == [b"b"]
+    client.close()
+
+
+def test_reset_is_quick(broker: Broker) -> None:
+    """20 ms is the promise; the smallest of some tries, since this machine does other things too."""
+    took = []
+    for _ in range(5):
+        for number in range(5):
+            broker.create_topic(f"t{number}", partitions=2)
+        with Wire(broker) as wire:
+            from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+            wire.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+        began = time.perf_counter()
+        broker.reset()
+        took.append(time.perf_counter() - began)
+    assert min(took) < 0.02
