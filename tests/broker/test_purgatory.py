@@ -1,7 +1,6 @@
 """Parked operations: woken once for many changes, expired, cancelled, and nothing left behind."""
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +15,9 @@ class Completion:
         self.expired = 0
         self.bug: Exception | None = None
 
-    def try_complete(self) -> bool:
+    def try_complete(self, changed: Any) -> bool:
         self.looks += 1
+        self.changed = list(changed)
         if self.bug is not None:
             raise self.bug
         return self.ready
@@ -35,14 +35,19 @@ class Reply:
         self.failed = reason
 
 
+class Watched:
+    def __init__(self) -> None:
+        self.watchers: set[Any] = set()
+
+
 def partitions(count: int) -> list[Any]:
-    return [SimpleNamespace(watchers=set()) for _ in range(count)]
+    return [Watched() for _ in range(count)]
 
 
 def wake(*watched: Any) -> None:
     for partition in watched:
         for watcher in tuple(partition.watchers):
-            watcher.partition_changed()
+            watcher.partition_changed(partition)
 
 
 async def turn() -> None:
@@ -62,6 +67,7 @@ def test_many_changes_in_one_turn_are_one_look() -> None:
         wake(watched[1])
         await turn()
         assert (completion.looks, completion.expired, purgatory.size) == (2, 0, 0)
+        assert completion.changed == [watched[1]]
         assert not any(partition.watchers for partition in watched)
         wake(*watched)
         await turn()

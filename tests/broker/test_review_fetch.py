@@ -131,6 +131,26 @@ def test_min_bytes_waits_in_the_newest_segment(broker: Broker, wire: Wire) -> No
     assert len(wire.receive().responses[0].partitions[0].records) > 400
 
 
+def test_of_many_partitions_only_what_changed_is_read(broker: Broker, wire: Wire) -> None:
+    broker.create_topic("t", 50)
+    wire.send(fetch(*[("t", index, 0) for index in range(50)], min_bytes=1000), 11)
+    parked(broker, 1)
+    partition = broker._broker.replica_manager.get("t", 0)
+    waiting = next(iter(partition.watchers))._completion
+    looks = []
+    read_partition = type(waiting)._read_partition
+    with Wire(broker) as producer, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            type(waiting), "_read_partition", lambda self, *given: looks.append(1) or read_partition(self, *given)
+        )
+        for _ in range(5):
+            produce(producer, "t")
+        assert len(looks) <= 5
+        produce(producer, "t", 1000)
+        answer = wire.receive()
+    assert sum(len(p.records or b"") for topic in answer.responses for p in topic.partitions) > 1500
+
+
 def test_who_leaves_is_not_waited_for(broker: Broker) -> None:
     broker.create_topic("t")
     for _ in range(5):

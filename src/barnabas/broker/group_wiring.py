@@ -40,7 +40,7 @@ class _CommitWatcher:
         self._partition = partition
         self._scheduled = False
 
-    def partition_changed(self) -> None:
+    def partition_changed(self, partition: Partition) -> None:
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._tell)

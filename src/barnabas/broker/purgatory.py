@@ -6,7 +6,7 @@ of that turn are answered.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol
 
 from barnabas.network.connection import PendingReply
@@ -20,8 +20,9 @@ _log = logging.getLogger("barnabas.broker")
 class Completion(Protocol):
     """What is asked of a parked operation."""
 
-    def try_complete(self) -> bool:
-        """Answer if what was waited for is there; True when answered."""
+    def try_complete(self, changed: Collection[Partition]) -> bool:
+        """Answer if what was waited for is there; True when answered. Only these partitions changed since the last
+        look."""
 
     def expire(self) -> None:
         """The deadline has come: answer with what there is."""
@@ -33,7 +34,7 @@ class DelayedOperation:
     It is cancelled when the connection ends that waits for its reply. If it raises, the connection is ended.
     """
 
-    __slots__ = ("_completion", "_loop", "_partitions", "_purgatory", "_reply", "_scheduled", "_timer", "done")
+    __slots__ = ("_changed", "_completion", "_loop", "_partitions", "_purgatory", "_reply", "_timer", "done")
 
     def __init__(
         self,
@@ -49,21 +50,23 @@ class DelayedOperation:
         self._loop = purgatory.loop
         self._completion = completion
         self._partitions = tuple(partitions)
-        self._scheduled = False
+        self._changed: set[Partition] = set()
         self.done = False
         for partition in self._partitions:
             partition.watchers.add(self)
         self._timer = self._loop.call_later(timeout_s, self._expired)
         purgatory.size += 1
 
-    def partition_changed(self) -> None:
-        if not self._scheduled and not self.done:
-            self._scheduled = True
+    def partition_changed(self, partition: Partition) -> None:
+        if self.done:
+            return
+        if not self._changed:
             self._loop.call_soon(self._look)
+        self._changed.add(partition)
 
     def _look(self) -> None:
-        self._scheduled = False
-        if not self.done and self._guarded(self._completion.try_complete):
+        changed, self._changed = self._changed, set()
+        if not self.done and self._guarded(lambda: self._completion.try_complete(changed)):
             self.cancel()
 
     def _expired(self) -> None:

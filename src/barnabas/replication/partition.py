@@ -27,7 +27,7 @@ __all__ = ["Partition", "Watcher"]
 class Watcher(Protocol):
     """A parked operation that may end when the partition's marks move or its leader changes."""
 
-    def partition_changed(self) -> None: ...
+    def partition_changed(self, partition: "Partition") -> None: ...
 
 
 class Partition:
@@ -223,7 +223,7 @@ class Partition:
 
     def _wake(self) -> None:
         for watcher in tuple(self.watchers):
-            watcher.partition_changed()
+            watcher.partition_changed(self)
 
 
 def policy_of(config: LogConfig) -> AppendPolicy:

@@ -4,6 +4,7 @@ Consumers see records below the high watermark, or the last stable offset under 
 records gives at least one whole batch, whatever the limits, so that a large batch can always be read.
 """
 
+from collections.abc import Collection, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -111,7 +112,8 @@ class Fetch:
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._results: list[PartitionData] = []
-        self._watched: list[Partition] = []
+        self._watched: dict[Partition, list[int]] = {}
+        """While it waits: the places of each partition in what is wanted."""
         self._bytes = 0
         self._urgent = False
         self._unknown = -1
@@ -122,7 +124,6 @@ class Fetch:
         """Read all partitions anew."""
         self._bytes = 0
         self._urgent = False
-        self._watched.clear()
         left = self._max_bytes
         unknown = 0
         results = []
@@ -166,7 +167,6 @@ class Fetch:
         except OSError as error:
             self._broker.log.error("reading %s-%d failed: %s", wanted.topic, wanted.partition, error)
             return PartitionData(wanted.partition, KafkaStorageError.code)
-        self._watched.append(partition)
         records = read.file_slice
         if records is not None and wanted.fetch_offset < log.active_segment.base_offset < log.high_watermark:
             self._urgent = True  # one answer is of one segment: there is more, whatever min_bytes says
@@ -192,18 +192,38 @@ class Fetch:
 
     def park(self) -> PendingReply:
         """Wait for more. Later responses of the connection wait behind this one."""
+        for place, (wanted, data) in enumerate(zip(self._wanted, self._results, strict=True)):
+            if not data.error_code:
+                self._watched.setdefault(self._partition_of(wanted), []).append(place)
         self._reply = self._context.pending_reply()
-        self._broker.purgatory.park(self, self._reply, set(self._watched), self._request.max_wait_ms / 1000)
+        self._broker.purgatory.park(self, self._reply, self._watched, self._request.max_wait_ms / 1000)
         return self._reply
 
-    def try_complete(self) -> bool:
+    def try_complete(self, changed: Collection[Partition]) -> bool:
         if self._context.connection.closed:
             return True
+        if len(changed) < len(self._watched) and not self._might_be_satisfied(changed):
+            return False
         self.read()
         if not self.is_satisfied():
             return False
         self._answer()
         return True
+
+    def _might_be_satisfied(self, changed: Iterable[Partition]) -> bool:
+        """Looks only at what changed: a consumer of a thousand partitions that waits for many bytes must not read all
+        of them for each record that comes."""
+        for partition in changed:
+            for place in self._watched[partition]:
+                before, now = self._results[place], self._read_partition(self._wanted[place], self._max_bytes)
+                self._results[place] = now
+                if now.error_code or now.diverging_epoch is not None:
+                    return True
+                if before.records is not None:
+                    self._bytes -= before.records.size
+                if now.records is not None:
+                    self._bytes += now.records.size
+        return self.is_satisfied()
 
     def expire(self) -> None:
         if not self._context.connection.closed:

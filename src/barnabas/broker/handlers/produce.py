@@ -4,7 +4,7 @@ acks=0 gets no answer, and an error then closes the connection, as in Kafka. ack
 when every in-sync replica has it. Under durability=fsync both wait for the disk.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -197,7 +197,7 @@ class DelayedProduce:
         self._epochs = {id(partition): partition.leader_epoch for partition, *_ in waiting}
         broker.purgatory.park(self, self.reply, {entry[0] for entry in waiting}, max(0, timeout_ms) / 1000)
 
-    def try_complete(self) -> bool:
+    def try_complete(self, changed: Collection[Partition]) -> bool:
         still = []
         for entry in self._waiting:
             partition, end_offset, topic_index, result_index = entry
