@@ -65,3 +65,19 @@ def test_who_was_served_goes_to_the_end_of_the_order() -> None:
     session = cache._sessions[begin(cache, 0, 1, 2)]
     session.served(session.partitions["t", 0])
     assert [partition for _, partition in session.partitions] == [1, 2, 0]
+
+
+def test_sessions_hold_so_many_partitions_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.broker.fetch_sessions._PARTITIONS_MAX", 10)
+    clock = Clock()
+    cache = FetchSessionCache(100, clock)
+    first = begin(cache, *range(6))
+    assert begin(cache, *range(5)) == 0
+    second = begin(cache, *range(4))
+    assert second
+    with pytest.raises(FetchSessionIdNotFound):
+        cache.resume(request(second, 1, 7), 12)
+    assert len(cache) == 1, "what grew too large is gone; its consumer begins anew, or goes on without"
+    assert begin(cache, *range(4))
+    cache.end(first)
+    assert begin(cache, *range(6))

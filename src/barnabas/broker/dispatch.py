@@ -152,8 +152,13 @@ class Dispatcher:
         if context.connection.closed or future.cancelled():
             return
         error = future.exception()
+        if error is None:
+            try:
+                answer = frame_of(context, future.result())
+            except Exception as encoding_error:
+                error = encoding_error
         if error is not None:
             self._broker.log.error("%s failed", ApiKey(context.api_key).name, exc_info=error)
             context.connection.close(f"{type(error).__name__}: {error}")
             return
-        pending.resolve((frame_of(context, future.result()),))
+        pending.resolve((answer,))

@@ -1,7 +1,7 @@
 """Incremental fetch sessions: the broker remembers what a consumer asks for, so both sides send only what changes.
 
-Bounded by max.incremental.fetch.session.cache.slots; a full cache evicts the session idle for longest, if that is over
-two minutes.
+Bounded by max.incremental.fetch.session.cache.slots and by the partitions that all sessions have together; a full
+cache evicts the session idle for longest, if that is over two minutes.
 Source: KIP-227; KIP-516 for topic ids.
 """
 
@@ -21,6 +21,8 @@ __all__ = ["FetchPartition", "FetchSession", "FetchSessionCache"]
 FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 _EVICTION_IDLE_S: Final = 120.0
+_PARTITIONS_MAX: Final = 1_000_000
+"""About 200 MB. Who asks for more goes on without a session."""
 _EPOCH_MAX: Final = 2**31 - 1
 
 Key = tuple[str | UUID, int]
@@ -141,6 +143,7 @@ class FetchSessionCache:
         self._slots = slots
         self._clock = clock
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
+        self._partition_count = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -148,16 +151,17 @@ class FetchSessionCache:
     def begin(self, request: FetchRequest, version: int, partitions: list[FetchPartition]) -> FetchSession | None:
         """A new session for a full request; None when there is no room: the consumer then goes on with full ones."""
         now = self._clock.monotonic()
-        if len(self._sessions) >= self._slots:
+        while len(self._sessions) >= self._slots or self._partition_count + len(partitions) > _PARTITIONS_MAX:
             oldest = next(iter(self._sessions.values()), None)
             if oldest is None or now - oldest.last_used < _EVICTION_IDLE_S:
                 return None
-            del self._sessions[oldest.session_id]
+            self.end(oldest.session_id)
         session_id = random.randrange(1, 2**31)
         while session_id in self._sessions:
             session_id = random.randrange(1, 2**31)
         session = FetchSession(session_id, version >= TOPIC_IDS_FROM, partitions, now)
         self._sessions[session_id] = session
+        self._partition_count += len(session.partitions)
         return session
 
     def resume(self, request: FetchRequest, version: int) -> FetchSession:
@@ -169,10 +173,17 @@ class FetchSessionCache:
             raise InvalidFetchSessionEpoch(f"session epoch {request.session_epoch} came, {session.epoch} was due")
         if session.uses_topic_ids != (version >= TOPIC_IDS_FROM):
             raise FetchSessionTopicIdError("the session began with the other kind of topic keys")
+        before = len(session.partitions)
         session.update(request, version)
+        self._partition_count += len(session.partitions) - before
+        if self._partition_count > _PARTITIONS_MAX:
+            self.end(session.session_id)
+            raise FetchSessionIdNotFound("no room for the session's partitions")
         session.last_used = self._clock.monotonic()
         self._sessions.move_to_end(session.session_id)
         return session
 
     def end(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partition_count -= len(session.partitions)
