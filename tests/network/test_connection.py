@@ -250,8 +250,8 @@ def test_a_client_that_goes_away_leaves_nothing_behind() -> None:
     run(main())
 
 
-def test_a_client_that_says_it_will_send_no_more_is_gone() -> None:
-    """As in Kafka: the end of the client's stream ends the connection; answers that are ready have left by then."""
+def test_a_client_that_says_it_will_send_no_more_still_gets_its_answers() -> None:
+    """As in Kafka: what was asked before the end of the client's stream is answered, then the connection ends."""
 
     async def main() -> None:
         async with Rig() as rig:
@@ -259,6 +259,22 @@ def test_a_client_that_says_it_will_send_no_more_is_gone() -> None:
             await client.send("echo:1", "later:2")
             client.socket.shutdown(socket.SHUT_WR)
             assert await client.receive() == "1"
+            assert not connection.closed
+            rig.script.answer("2")
+            assert await client.receive() == "2"
+            assert await client.is_closed()
+            assert connection.closed
+
+    run(main())
+
+
+def test_a_client_that_is_owed_nothing_is_gone_when_it_sends_no_more() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            client, connection = await rig.connected()
+            await client.send("echo:1")
+            assert await client.receive() == "1"
+            client.socket.shutdown(socket.SHUT_WR)
             assert await client.is_closed()
             assert connection.closed
 

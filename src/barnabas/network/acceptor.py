@@ -102,7 +102,11 @@ class Acceptor:
         self._listeners[sock] = listener_name
         self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
         if self._sweep is None and self._limits.connections_max_idle_ms > 0:
-            self._sweep = self._loop.call_later(_IDLE_SWEEP_S, self._close_idle)
+            self._plan_sweep()
+
+    def _plan_sweep(self) -> None:
+        idle_s = self._limits.connections_max_idle_ms / 1000
+        self._sweep = self._loop.call_later(min(_IDLE_SWEEP_S, max(0.05, idle_s / 4)), self._close_idle)
 
     def set_limits(self, limits: ConnectionLimits) -> None:
         """Changed settings: they hold for connections that are made from now on."""
@@ -218,7 +222,7 @@ class Acceptor:
         for connection in list(self.connections):
             if connection.last_active < before and connection.idle:
                 connection.close("idle for longer than connections.max.idle.ms")
-        self._sweep = self._loop.call_later(_IDLE_SWEEP_S, self._close_idle)
+        self._plan_sweep()
 
     def stop_accepting(self) -> None:
         """Close the listeners; connections live on."""

@@ -121,6 +121,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
+        "_ended",
         "_fd",
         "_frames",
         "_handler",
@@ -185,6 +186,7 @@ class Connection:
         self._writing = False
         """Whether somebody will call `_flush`: the loop when the socket takes more, or a thread's end."""
         self._paused = False
+        self._ended = False
         self._unhandled: list[bytes] = []
         """Requests that had come in one piece with the one that made us pause."""
         self.closed = False
@@ -212,7 +214,7 @@ class Connection:
                 self.close(f"read failed: {error.strerror}")
                 return
             if count == 0:
-                self.close("the client closed the connection")
+                self._on_end_of_stream()
                 return
             filled = count == len(buffer)
             try:
@@ -223,6 +225,14 @@ class Connection:
                 return
             if not filled:
                 return
+
+    def _on_end_of_stream(self) -> None:
+        """The peer sends no more, but it may still read: what it asked for is answered before the end."""
+        if self.idle:
+            self.close("the client closed the connection")
+            return
+        self._ended = True
+        self._loop.remove_reader(self._fd)
 
     def _handle(self, frames: Iterable[memoryview]) -> bool:
         """Hand requests over until one of them makes us stop reading; False if one did. The rest is kept."""
@@ -281,6 +291,9 @@ class Connection:
 
     def maybe_resume(self) -> None:
         """Read on, if nothing stands against it any more."""
+        if self._ended and self.idle:
+            self.close("the client closed the connection")
+            return
         if not self._paused or self.closed:
             return
         if self._held is not None and self._held.full:

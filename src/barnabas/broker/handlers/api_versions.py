@@ -27,7 +27,9 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
 
     if not 0 <= context.api_version <= _LAST_VERSION:
         context.api_version = 0
-        return (frame_of(context, ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=_api_keys())),)
+        served = SERVED[ApiKey.API_VERSIONS]
+        known = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=served.first, max_version=served.last)
+        return (frame_of(context, ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[known])),)
     request, _ = decode(ApiVersionsRequest, context.api_version, bytes(frame[position:]))
     if context.api_version >= 3:
         if not (_is_valid(request.client_software_name) and _is_valid(request.client_software_version)):
