@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from barnabas.errors import InvalidFetchSessionEpoch, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.network import connection
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records.builder import build_batch
@@ -151,7 +152,8 @@ def test_of_many_partitions_only_what_changed_is_read(broker: Broker, wire: Wire
     assert sum(len(p.records or b"") for topic in answer.responses for p in topic.partitions) > 1500
 
 
-def test_who_leaves_is_not_waited_for(broker: Broker) -> None:
+def test_who_leaves_is_not_waited_for_without_bound(broker: Broker, monkeypatch) -> None:
+    monkeypatch.setattr(connection, "HALF_CLOSED_MAX_S", 0.05)
     broker.create_topic("t")
     for _ in range(5):
         with Wire(broker) as leaving:

@@ -35,6 +35,8 @@ PENDING_MAX: Final = 1000
 OUTGOING_BYTES_MAX: Final = 16 * 1024 * 1024
 SENDFILE_MIN: Final = 64 * 1024
 """A smaller slice is read and sent together with its neighbours: one system call for all of them."""
+HALF_CLOSED_MAX_S: Final = 10.0
+"""How long a client that has ended its stream is owed answers."""
 _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 """What one connection may send before others have their turn."""
 _READS_MAX: Final = 4
@@ -227,12 +229,16 @@ class Connection:
                 return
 
     def _on_end_of_stream(self) -> None:
-        """The peer sends no more, but it may still read: what it asked for is answered before the end."""
+        """The peer sends no more, but it may still read: what it asked for is answered before the end, for a while.
+
+        Who has gone altogether looks the same until we write, so nobody is waited for without bound.
+        """
         if self.idle:
             self.close("the client closed the connection")
             return
         self._ended = True
         self._loop.remove_reader(self._fd)
+        self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
 
     def _handle(self, frames: Iterable[memoryview]) -> bool:
         """Hand requests over until one of them makes us stop reading; False if one did. The rest is kept."""
