@@ -1,5 +1,7 @@
 """Fetch at its edges: sessions that go on while a request waits, unknown partitions, older segments, lost clients."""
 
+import socket
+import struct
 import time
 from collections.abc import Sequence
 
@@ -159,6 +161,7 @@ def test_who_leaves_is_not_waited_for_without_bound(broker: Broker, monkeypatch)
         with Wire(broker) as leaving:
             leaving.send(fetch(("t", 0, 0), wait_ms=2**31 - 1), 11)
             parked(broker, 1)
+            leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset
         parked(broker, 0)
     assert not broker._broker.replica_manager.get("t", 0).watchers
 

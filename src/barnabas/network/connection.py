@@ -233,7 +233,7 @@ class Connection:
 
         Who has gone altogether looks the same until we write, so nobody is waited for without bound.
         """
-        if self.idle:
+        if not self._owes_answers:
             self.close("the client closed the connection")
             return
         self._ended = True
@@ -297,7 +297,7 @@ class Connection:
 
     def maybe_resume(self) -> None:
         """Read on, if nothing stands against it any more."""
-        if self._ended and self.idle:
+        if self._ended and not self._owes_answers:
             self.close("the client closed the connection")
             return
         if not self._paused or self.closed:
@@ -480,6 +480,10 @@ class Connection:
             self._flush()
 
     # --- the end ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _owes_answers(self) -> bool:
+        return bool(self._pending or self._out or self._unhandled)
 
     @property
     def idle(self) -> bool:
