@@ -141,13 +141,12 @@ features by that list; so an API stands there only when all of it works.
 """
 
 
-_BEYOND: Final = (
-    "**Compaction**: `cleanup.policy=compact` is accepted and records need keys, as they must for a cleaner to come, but"
-    " none works yet: all records stay. With `compact,delete` old segments go by age and size.",
-    "**Replication**: one broker, one replica. Leader epochs, in-sync replicas and high watermarks are kept as Kafka"
-    " keeps them.",
-    "**Tiered storage**: everything is local.",
-)
+_BEYOND: Final = """
+* **Compaction**: `cleanup.policy=compact` is accepted and records need keys, as they must for a cleaner to come, but none
+  works yet: all records stay. With `compact,delete` old segments go by age and size.
+* **Replication**: one broker, one replica. Leader epochs, in-sync replicas and high watermarks are kept as Kafka does.
+* **Tiered storage**: everything is local.
+"""
 
 
 def render() -> str:
@@ -165,7 +164,7 @@ def render() -> str:
         names = ", ".join(f"{api.name} ({api.key})" for api in missing if api.area == area)
         parts.append(f"* **{area[0].upper()}{area[1:]}**: {names}.")
     parts.append("\nBeyond single APIs:\n")
-    parts += [f"* {text}" for text in _BEYOND]
+    parts.append(_BEYOND.strip())
     parts.append("\n## Settings\n")
     parts.append("[settings.md](settings.md) lists what a setting does here. Defaults that are not Kafka's:\n")
     parts.append("| setting | here | Kafka |\n|---|---|---|")
