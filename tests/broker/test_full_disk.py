@@ -204,6 +204,7 @@ def test_a_disk_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
         (line,) = refused.stderr.splitlines()
         assert "No space left on device" in line
         assert str(data) in line
+        assert "make room" in line
         ballast.unlink()
         again = Served(tmp_path, data, "log.segment.bytes=1048576")
         with Wire(again.address) as wire:

@@ -98,6 +98,7 @@ class Broker:
                 undo.callback(sock.close)
             self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
             self._addresses = AdvertisedAddresses(config, self.endpoints)
+            self._limits()  # a name in them that the DNS does not know is found before anything is touched
             self._make_data_directories()
             self.registry = EmbeddedRegistry(Path(config.data_dirs[0]) / "registry.db", self.clock)
             undo.callback(self.registry.close)
@@ -108,12 +109,7 @@ class Broker:
             self.log_manager = LogManager(
                 config.data_dirs, self.clock, producer_expiration_ms=config.producer_id_expiration_ms
             )
-            self.log_manager.startup(
-                lambda topic: self.config.log_config(image.topic_config(topic)),
-                node_id=self.node_id,
-                cluster_id=self.cluster_id,
-                progress=self._report_recovery,
-            )
+            self._open_logs(image)
             undo.callback(self.log_manager.shutdown)
             self.controller = Controller(self.registry, self.config, self.clock)
             self.controller.start(self._advertised_endpoints())
@@ -187,6 +183,17 @@ class Broker:
                 os.makedirs(directory, exist_ok=True)
             except OSError as error:
                 raise UsageError(f"log.dirs: {directory} cannot be made: {error.strerror}") from None
+
+    def _open_logs(self, image: MetadataImage) -> None:
+        try:
+            self.log_manager.startup(
+                lambda topic: self.config.log_config(image.topic_config(topic)),
+                node_id=self.node_id,
+                cluster_id=self.cluster_id,
+                progress=self._report_recovery,
+            )
+        except KafkaStorageError as error:
+            raise UsageError(f"{error.message}; make room or mend the disk, then start again") from None
 
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
         """Long recoveries show where they are; short ones keep still."""

@@ -12,7 +12,7 @@ from barnabas.errors import CorruptMessage
 from barnabas.log.disk import Disk
 from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, BatchHeader, read_header
 
-__all__ = ["scan_headers", "scan_verified"]
+__all__ = ["scan_headers", "scan_verified", "why_not_a_batch"]
 
 _BLOCK: Final = 64 * 1024
 _SMALL_BATCH: Final = 4096
@@ -66,3 +66,19 @@ def scan_verified(disk: Disk, fd: int, position: int, end: int) -> Iterator[tupl
             return
         yield position, header
         position += size
+
+
+def why_not_a_batch(disk: Disk, fd: int, position: int, end: int) -> str:
+    """The rule that what stands at `position` breaks, in words, where `scan_verified` stopped."""
+    if end - position < HEADER_SIZE:
+        return f"the {end - position} bytes there are shorter than a batch's header"
+    try:
+        header = read_header(disk.pread(fd, HEADER_SIZE, position))
+    except CorruptMessage as error:
+        return f"no batch begins there ({error.message})"
+    size = header.size_bytes
+    if position + size > end:
+        return f"the batch there claims {size} bytes, the file has {end - position}"
+    if crc32c(disk.pread(fd, size - CHECKED_POSITION, position + CHECKED_POSITION)) != header.crc:
+        return "the CRC of the batch there does not fit its contents"
+    return f"the batch there has offset {header.base_offset}, which cannot follow"

@@ -21,7 +21,7 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import UsageError
-from barnabas.log.batch_scan import scan_verified
+from barnabas.log.batch_scan import scan_verified, why_not_a_batch
 from barnabas.log.checkpoints import read_partition_metadata, write_partition_metadata
 from barnabas.log.deletion import DeletionQueue, remove
 from barnabas.log.disk import Disk, ResourcePool
@@ -274,11 +274,18 @@ class _Loader:
                 )
 
     def _end_of(self, segment: LogSegment) -> int | None:
-        """The offset behind the last batch; None if the segment does not end with a whole batch."""
-        offset, position = segment.offset_index.lookup(2**63 - 1)
+        """The offset behind the last batch; None if the segment does not end with whole batches in order."""
+        _, position = segment.offset_index.lookup(2**63 - 1)
+        offset = segment.base_offset
         for at, header in segment.headers(position):
+            if header.base_offset < offset or header.last_offset_delta < 0:
+                return None
             offset, position = header.next_offset, at + header.size_bytes
-        return offset if position == segment.size else None
+        return (
+            offset
+            if position == segment.size and segment.can_hold_offset(max(offset - 1, segment.base_offset))
+            else None
+        )
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
         expected = segments[0].base_offset
@@ -294,10 +301,6 @@ class _Loader:
                 expected = self._verify_tail(segment, expected)
             else:
                 expected = self._verify_whole(segment, expected)
-            if segment.size < size:
-                _log.warning(
-                    "%s: cut %d bytes behind offset %d", segment.path(".log"), size - segment.size, expected - 1
-                )
             if active:
                 break
             segment.seal()
@@ -328,7 +331,8 @@ class _Loader:
             self._clear_indexes(segment)
             return self._index_from(segment, 0, expected)
         found = next(segment.headers(position), None) if position > 0 else None
-        if found is None or found[1].last_offset != last_offset:  # the index does not fit the file
+        # does the index fit the file?
+        if found is None or found[1].last_offset != last_offset or found[1].base_offset < segment.base_offset:
             return self._verify_whole(segment, expected)
         header = found[1]
         self._cut_indexes(segment, position)
@@ -347,6 +351,14 @@ class _Loader:
             expected = header.next_offset
             position = at + header.size_bytes
         if position < segment.size:
+            _log.warning(
+                "%s: cut at byte %d, behind offset %d: %s; %d bytes are gone",
+                segment.path(".log"),
+                position,
+                expected - 1,
+                why_not_a_batch(disk, file.fd, position, segment.size),
+                segment.size - position,
+            )
             segment.size = position
             disk.ftruncate(file.fd, position)
         if (index := segment.transaction_index_if_any()) is not None:
