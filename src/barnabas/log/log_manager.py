@@ -4,11 +4,13 @@ The periodic functions are plain calls for a scheduler; those that may block on 
 that hands the blocking part out.
 """
 
+import errno
 import logging
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Final
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
@@ -26,6 +28,13 @@ from barnabas.types import TopicPartition
 __all__ = ["LogManager"]
 
 _log = logging.getLogger(__name__)
+
+_WAYS_OUT: Final = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there, or raise the quota",
+    errno.EACCES: "let the broker's user write there, or choose another with --data-dir",
+    errno.EMFILE: "raise the limit on open files (ulimit -n)",
+}
 
 
 class LogManager:
@@ -92,8 +101,9 @@ class LogManager:
                 directory.mark_running(self._boot_id)
         except OSError as error:
             self._abandon(opened)
+            way_out = _WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
             raise UsageError(
-                f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}"
+                f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
             ) from error
         except BaseException:
             self._abandon(opened)
