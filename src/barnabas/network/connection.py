@@ -266,7 +266,14 @@ class Connection:
             self._loop.add_reader(self._fd, self._on_readable)
 
     def _request(self, frame: memoryview) -> None:
-        reply = self._handler(self, frame)
+        try:
+            reply = self._handler(self, frame)
+        except BarnabasError:
+            raise
+        except Exception:
+            # A bug. It stays loud, but later answers must not come in the place of this one.
+            self.close("the request's handler failed")
+            raise
         if self.closed or reply is NO_REPLY:
             return
         pending = self._pending

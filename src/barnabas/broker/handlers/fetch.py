@@ -33,7 +33,7 @@ _UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 
 def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
-    request, _ = decode(FetchRequest, context.api_version, bytes(frame[position:]))
+    request, _ = decode(FetchRequest, context.api_version, frame[position:])
     session: FetchSession | None = None
     full = True
     if context.api_version < SESSIONS_FROM or request.session_epoch == FINAL_EPOCH:
@@ -162,6 +162,8 @@ class Fetch:
                 read_committed=self._read_committed,
                 min_one_message=self._bytes == 0,
             )
+        except (UnknownTopicOrPartition, UnknownTopicId) as error:
+            return PartitionData(wanted.partition, error.code, aborted_transactions=())
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code)
         except OSError as error:
