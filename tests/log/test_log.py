@@ -152,13 +152,15 @@ class TestRead:
             assert offsets_in(result.file_slice.read()) == [0, 3, 6]
         assert log.read(9, 1000, upper_bound=9, min_one_message=True).size == 0
 
-    def test_the_first_batch_is_whole_if_asked_for(self, rig) -> None:
+    def test_the_first_batch_is_whole_or_not_there(self, rig) -> None:
         log = rig.log()
         size = len(rig.batch(1, size=1000).payload)
         rig.append(log, size=1000)
         assert log.read(0, 10, upper_bound=1, min_one_message=True).size == size
-        assert log.read(0, 10, upper_bound=1, min_one_message=False).size == 10
-        assert log.read(0, 0, upper_bound=1, min_one_message=False).size == 0
+        assert log.read(0, 10, upper_bound=1, min_one_message=False).size == 0
+        assert log.read(0, size, upper_bound=1, min_one_message=False).size == size
+        rig.append(log, size=1000)
+        assert log.read(0, size + 10, upper_bound=2, min_one_message=False).size == size + 10
 
     @pytest.mark.parametrize("offset", [-1, 1, 6])
     def test_outside_is_out_of_range(self, rig, offset: int) -> None:

@@ -190,3 +190,19 @@ def test_damaged_snapshots_only_cost_time(rig, damage_at: str) -> None:
     for number in range(4, 9):
         assert rig.send(log, 7, number).duplicate
     assert not rig.send(log, 7, 9).duplicate
+
+
+def test_an_end_below_its_segment_is_not_believed(rig) -> None:
+    """A base offset is outside the checksum: this one, damaged, would have the next roll go back."""
+    log = rig.log()
+    for _ in range(3):
+        rig.append(log)
+        log.roll()
+    rig.append(log)
+    log.close()
+    damage(log.active_segment.path(".log"), 0, bytes(8))
+    log = rig.load(log, Verification.NONE)
+    assert log.log_end_offset == 3
+    rig.append(log)
+    log.roll()
+    assert [segment.base_offset for segment in log.segments] == [0, 1, 2, 3, 4]

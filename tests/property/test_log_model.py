@@ -322,7 +322,7 @@ class LogModel(RuleBasedStateMachine):
         bound = data.draw(st.sampled_from([self.end, self.log.high_watermark, self.log.last_stable_offset]))
         result = self.log.read(offset, max_bytes, upper_bound=bound, min_one_message=whole)
         visible = [b for b in self.batches if b.next_offset > offset and b.next_offset <= bound]
-        if offset >= bound or not visible:
+        if offset >= bound or not visible or (not whole and len(visible[0].data) > max_bytes):
             assert result.size == 0
             return
         assert result.file_slice is not None
