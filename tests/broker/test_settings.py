@@ -1,0 +1,149 @@
+"""Settings that reach the running broker: limits that change while it runs, what coordinators write, first runs."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from barnabas.broker.scheduler import Scheduler
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from barnabas.records.batch import iter_headers
+from barnabas.records.compression import CODEC_IDS
+from barnabas.testing import Broker
+from broker.wire import Wire
+
+
+def is_served(broker: Broker) -> bool:
+    with Wire(broker, timeout_s=0.3) as wire:
+        try:
+            return bool(wire.ask(MetadataRequest(topics=[]), 12).brokers)
+        except (TimeoutError, EOFError, OSError):
+            return False
+
+
+def alter(wire: Wire, name: str, value: str) -> int:
+    resource = AlterConfigsResource(
+        resource_type=4,
+        resource_name="",
+        configs=[AlterableConfig(name=name, config_operation=0, value=value)],
+    )
+    (answer,) = wire.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses
+    return int(answer.error_code)
+
+
+def test_limits_on_connections_change_while_the_broker_runs() -> None:
+    with Broker() as broker, Wire(broker) as wire:
+        assert is_served(broker)
+        assert alter(wire, "max.connections", "1") == 0
+        assert not is_served(broker)
+        assert alter(wire, "max.connections", "100") == 0
+        assert is_served(broker)
+        assert alter(wire, "max.connections.per.ip", "1") == 0
+        assert not is_served(broker)
+        assert alter(wire, "max.connections.per.ip.overrides", "127.0.0.1:5") == 0
+        assert is_served(broker)
+        assert alter(wire, "max.connections.per.ip.overrides", "127.0.0.1") != 0
+        assert alter(wire, "max.connection.creation.rate", "0") == 0
+        assert not is_served(broker)
+
+
+def commit(wire: Wire, offset: int) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="m" * 500)
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])])
+    assert wire.ask(request, 8).topics[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize(("number", "codec"), enumerate(["none", "gzip", "snappy", "lz4", "zstd"]))
+def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number: int, codec: str) -> None:
+    settings: dict[str, Any] = {
+        "offsets.topic.compression.codec": number,
+        "offsets.topic.num.partitions": 1,
+        "offsets.load.buffer.size": 100,  # smaller than any batch: each is read whole all the same
+    }
+    with Broker(settings=settings) as broker:
+        broker.create_topic("t")
+        with Wire(broker) as wire:
+            wire.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+            for offset in range(20):
+                commit(wire, offset)
+        log = broker._running().replica_manager.leader_of("__consumer_offsets", 0).log
+        read = log.read(0, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True).file_slice
+        assert read is not None
+        assert {header.compression_type for header in iter_headers(read.read())} == {CODEC_IDS[codec]}
+        broker.restart()
+        assert broker.committed("g") == {("t", 0): 19}
+
+
+# --- the scheduler --------------------------------------------------------------------------------------------------
+
+
+def scheduled(scenario: Any) -> None:
+    async def main() -> None:
+        with ThreadPoolExecutor(1) as executor:
+            scheduler = Scheduler(asyncio.get_running_loop(), executor, logging.getLogger("barnabas.test"))
+            await asyncio.wait_for(scenario(scheduler), 10)
+            scheduler.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_tasks_run_again_and_again_even_if_they_fail(thread: bool, caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario(scheduler: Scheduler) -> None:
+        runs = 0
+        enough = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def task() -> None:
+            nonlocal runs
+            runs += 1
+            if runs == 3:
+                loop.call_soon_threadsafe(enough.set)
+            raise ValueError("no luck")
+
+        scheduler.every(1, "a task", task, thread=thread)
+        await enough.wait()
+
+    scheduled(scenario)
+    assert "periodic task failed: a task" in caplog.text
+
+
+def test_the_first_run_has_a_delay_of_its_own() -> None:
+    async def scenario(scheduler: Scheduler) -> None:
+        ran = asyncio.Event()
+        scheduler.every(3_600_000, "soon", ran.set, first_ms=1)
+        await ran.wait()
+
+    scheduled(scenario)
+
+
+def test_never_is_a_time_that_a_loop_can_count() -> None:
+    async def scenario(scheduler: Scheduler) -> None:
+        scheduler.every(2**63 - 1, "never", lambda: None)
+
+    scheduled(scenario)
+
+
+def test_nothing_runs_after_the_end() -> None:
+    async def scenario(scheduler: Scheduler) -> None:
+        runs: list[int] = []
+        scheduler.every(1, "late", lambda: runs.append(1), first_ms=5)
+        scheduler.stop()
+        scheduler.every(1, "later", lambda: runs.append(2))
+        await asyncio.sleep(0.02)
+        assert runs == []
+
+    scheduled(scenario)
