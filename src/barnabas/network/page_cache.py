@@ -16,7 +16,6 @@ __all__ = ["CHUNK_SIZE", "bring_in", "is_resident", "read_resident"]
 
 CHUNK_SIZE: Final = 1024 * 1024
 """Bytes that are asked about, brought in and sent at a time."""
-
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _probe: Final = (bytearray(1),)
 _preadv: Final = os.preadv
@@ -55,14 +54,14 @@ def _read(fd: int, position: int, size: int, flags: int) -> bytearray | None:
 
 
 def bring_in(file_slice: FileSlice, position: int, size: int) -> None:
-    """Wait until the bytes at `position` of the slice are in the page cache; what follows them is on its way then.
+    """Wait until the bytes at `position` of the slice are in the page cache. For a thread.
 
-    For a thread. An error of the disk is not raised: whoever sends the bytes meets it again.
+    Reading them is all it takes: the kernel then reads ahead for who reads on (asking for that with POSIX_FADV_WILLNEED
+    switches its own better judgement off: 160 waits instead of 3 for 400 MB). An error of the disk is not raised:
+    whoever sends the bytes meets it again.
     """
     start = file_slice.position + position
-    ahead = min(2 * size, file_slice.size - position)
     try:
-        os.posix_fadvise(file_slice.fd, start, ahead, os.POSIX_FADV_WILLNEED)
         # One call for all of it: after each the thread may have to wait for the interpreter.
         buffer = _buffer()
         while size > 0:
