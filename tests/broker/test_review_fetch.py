@@ -178,3 +178,21 @@ def test_a_bug_in_a_parked_request_ends_its_connection(broker: Broker, wire: Wir
         assert wire.is_closed()
         produce(producer, "t")
     parked(broker, 0)
+
+
+def test_no_part_of_a_batch_that_does_not_fit(broker: Broker, wire: Wire) -> None:
+    for topic in ("t", "u"):
+        broker.create_topic(topic)
+        produce(wire, topic, 500)
+    answer = wire.ask(fetch(("t", 0, 0), ("u", 0, 0), max_bytes=600), 11)
+    sizes = {topic.topic: len(topic.partitions[0].records or b"") for topic in answer.responses}
+    assert sizes["t"] > 500
+    assert sizes["u"] == 0
+
+
+def test_an_epoch_that_nobody_knows_is_out_of_range(broker: Broker, wire: Wire) -> None:
+    broker.create_topic("t")
+    produce(wire, "t")
+    request = fetch(("t", 0, 0))
+    request.topics[0].partitions[0].last_fetched_epoch = 5
+    assert wire.ask(request, 12).responses[0].partitions[0].error_code == 1

@@ -81,7 +81,12 @@ class FetchPartition:
 
 
 def wanted_partitions(request: FetchRequest, version: int) -> Iterable[FetchPartition]:
-    """The partitions that a request names."""
+    """The partitions that a request names, each once: the last word counts."""
+    wanted = {(partition.topic, partition.partition): partition for partition in _named_partitions(request, version)}
+    return wanted.values()
+
+
+def _named_partitions(request: FetchRequest, version: int) -> Iterable[FetchPartition]:
     by_id = version >= TOPIC_IDS_FROM
     for topic in request.topics:
         key: str | UUID = topic.topic_id if by_id else topic.topic

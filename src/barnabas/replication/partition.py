@@ -14,6 +14,7 @@ from barnabas.errors import (
     KafkaStorageError,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
 from barnabas.log.log import Log
@@ -210,9 +211,14 @@ class Partition:
         return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=lambda pair: pair[1])
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
-        """(epoch, end offset) up to which the reader's log and this one agree; None: they agree to its fetch offset."""
+        """(epoch, end offset) up to which the reader's log and this one agree; None: they agree to its fetch offset.
+
+        Raises OffsetOutOfRange where this log cannot say.
+        """
         epoch, end_offset = self.end_of_epoch(last_fetched_epoch)
-        if epoch < 0 or (epoch == last_fetched_epoch and end_offset >= fetch_offset):
+        if epoch < 0:
+            raise OffsetOutOfRange(f"{self.topic_partition}: nobody here knows where epoch {last_fetched_epoch} ended")
+        if epoch == last_fetched_epoch and end_offset >= fetch_offset:
             return None
         return epoch, end_offset
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
     try:
+        if request.transactional_id == "":
+            raise InvalidRequest("an empty transactional id")
         if request.transactional_id is not None:
             raise TransactionalIdAuthorizationFailed("transactions are not served by this broker")
         if (request.producer_id < 0) != (request.producer_epoch < 0):

@@ -45,7 +45,7 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
     topics = []
     for topic in request.topics:
         partitions = []
-        for wanted in topic.partitions:
+        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
             try:
                 if seen[topic.name, wanted.partition_index] > 1:
                     raise InvalidRequest("the partition stands more than once in the request")
@@ -79,7 +79,8 @@ def _find(
         epoch = partition.leader_epoch
     elif spec in (EARLIEST, EARLIEST_LOCAL):
         offset = log.log_start_offset
-        epoch = log.leader_epochs.epoch_for(offset)
+        empty = offset == log.log_end_offset  # the next record will be of the present epoch
+        epoch = partition.leader_epoch if empty else log.leader_epochs.epoch_for(offset)
     elif spec in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         pass
     else:

@@ -80,8 +80,8 @@ def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: 
     ids = dict.fromkeys(wanted.topic_id for wanted in request.topics if wanted.topic_id != ZERO_UUID)
     names = dict.fromkeys(wanted.name for wanted in request.topics)
     if version < LOOKUP_BY_ID_FROM and (ids or None in names):
-        refused = [(name or "", ZERO_UUID, InvalidRequest()) for name in names]
-        return [_unknown(*topic, version, flexible) for topic in refused]
+        refused = dict.fromkeys((topic.name or "", topic.topic_id) for topic in request.topics)
+        return [_unknown(name, topic_id, InvalidRequest(), version, flexible) for name, topic_id in refused]
     if ids:  # names beside them are not looked at, as in Kafka
         return [
             _kept(kept, topic, version, flexible, operations)
@@ -98,7 +98,7 @@ def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: 
     return [
         _kept(kept, topic, version, flexible, operations)
         if name and (topic := image.topics.get(name)) is not None
-        else _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible)
+        else _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible, operations)
         for name in names
     ]
 
@@ -107,9 +107,16 @@ def _why_not(name: str | None) -> KafkaError:
     return UnknownTopicOrPartition() if name else InvalidTopic()
 
 
-def _unknown(name: str | None, topic_id: "UUID", error: KafkaError, version: int, flexible: bool) -> bytes:
+def _unknown(
+    name: str | None,
+    topic_id: "UUID",
+    error: KafkaError,
+    version: int,
+    flexible: bool,
+    operations: int = NOT_ASKED,
+) -> bytes:
     topic = MetadataResponseTopic(
-        error_code=error.code, name=name, topic_id=topic_id, topic_authorized_operations=NOT_ASKED
+        error_code=error.code, name=name, topic_id=topic_id, topic_authorized_operations=operations
     )
     return encode_struct(topic, version, flexible=flexible)
 

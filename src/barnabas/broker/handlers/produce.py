@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.context import RequestContext
 from barnabas.errors import (
+    CorruptMessage,
+    InvalidRecord,
     InvalidRequiredAcks,
     InvalidTxnState,
     KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
     NotLeaderOrFollower,
+    RecordListTooLarge,
     RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
+    UnknownTopicOrPartition,
 )
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.produce import (
@@ -39,6 +45,15 @@ if TYPE_CHECKING:
 
 _SIZE_CORRELATION: Final = Struct(">ii")
 _ZSTD_FROM: Final = 7
+_WITHOUT_START: Final = (
+    CorruptMessage,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 
 Topics = list[tuple[ProducedTopic, list[PartitionResult]]]
 
@@ -68,7 +83,7 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
                 partition = broker.replica_manager.leader_of(name, index)
                 result, end_offset = _append(broker, partition, index, records, request.acks, version)
             except KafkaError as error:
-                results.append(_failed(index, error))
+                results.append(_refused(broker, name, index, error))
                 continue
             except Exception as error:
                 # One partition's bug must not take the others' acknowledgements with it.
@@ -106,7 +121,7 @@ def _append_single(
             raise _no_transaction()
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:
-        return _respond(context, [(topic, [_failed(index, error)])])
+        return _respond(context, [(topic, [_refused(broker, name, index, error)])])
     except Exception as error:
         broker.log.exception("produce to %s-%d failed", name, index)
         return _respond(context, [(topic, [_failed(index, UnknownServerError(repr(error)))])])
@@ -152,6 +167,15 @@ def _no_transaction() -> KafkaError:
 
 def _failed(index: int, error: KafkaError) -> PartitionResult:
     return PartitionResult(index, error.code, record_errors=record_errors_of(error), error_message=error.message)
+
+
+def _refused(broker: "Broker", name: str, index: int, error: KafkaError) -> PartitionResult:
+    """What the log refused by its rules comes with the log's start, as in Kafka; what is no batch at all without."""
+    result = _failed(index, error)
+    if isinstance(error, _WITHOUT_START) or (isinstance(error, InvalidRecord) and not result.record_errors):
+        return result
+    partition = broker.replica_manager.get(name, index)
+    return result if partition is None else result._replace(log_start_offset=partition.log.log_start_offset)
 
 
 def _refuse_all(request: ProduceRequest, error: KafkaError) -> Topics:
