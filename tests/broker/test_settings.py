@@ -66,7 +66,7 @@ def commit(wire: Wire, offset: int) -> None:
     assert wire.ask(request, 8).topics[0].partitions[0].error_code == 0
 
 
-@pytest.mark.parametrize(("number", "codec"), enumerate(["none", "gzip", "snappy", "lz4", "zstd"]))
+@pytest.mark.parametrize(("number", "codec"), list(enumerate(["none", "gzip", "snappy", "lz4", "zstd"])))
 def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number: int, codec: str) -> None:
     settings: dict[str, Any] = {
         "offsets.topic.compression.codec": number,

@@ -23,12 +23,12 @@ class Outcome(NamedTuple):
     line: str
 
 
-def serve(data: Path | str, *words: str, user: int | None = None) -> Outcome:
+def serve(data: Path | str, *words: str) -> Outcome:
     """Run it until it gives up; the one line that it wrote."""
     command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data)]
     if "--listen" not in words:
         command += ["--listen", "127.0.0.1:0"]
-    ended = subprocess.run([*command, *words], capture_output=True, text=True, timeout=30, user=user, check=False)
+    ended = subprocess.run([*command, *words], capture_output=True, text=True, timeout=30, check=False)
     lines = ended.stderr.strip().splitlines()
     assert len(lines) == 1, ended.stderr
     assert ended.stdout == ""
@@ -91,15 +91,12 @@ def test_a_file_on_the_way_to_the_data_directory(tmp_path: Path) -> None:
     assert str(tmp_path / "file" / "data") in serve(tmp_path / "file" / "data").line
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="needs another user to be")
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write everywhere")
 def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
-    for directory in (tmp_path, *tmp_path.parents):
-        if directory.stat().st_mode & 0o1 == 0:
-            pytest.skip(f"{directory} hides what is below from other users")
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)
     for target in (locked, locked / "data"):
-        line = serve(target, user=65534).line
+        line = serve(target).line
         assert str(target) in line
         assert "ermission" in line
 
