@@ -104,6 +104,7 @@ def test_a_directory_that_may_not_be_written(tmp_path: Path) -> None:
 def test_a_read_only_file_system() -> None:
     line = serve("/proc/barnabas").line
     assert "/proc/barnabas" in line
+    assert "choose another with --data-dir" in line
 
 
 def test_a_directory_that_another_broker_uses(tmp_path: Path) -> None:
@@ -137,7 +138,9 @@ def test_a_meta_properties_that_is_none(data: Path) -> None:
 
 def test_a_registry_that_is_none(data: Path) -> None:
     (data / "registry.db").write_bytes(b"this is not a database" * 100)
-    assert str(data / "registry.db") in serve(data).line
+    line = serve(data).line
+    assert str(data / "registry.db") in line
+    assert "restore it" in line
 
 
 # --- settings -------------------------------------------------------------------------------------------------------

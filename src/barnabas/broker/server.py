@@ -182,7 +182,9 @@ class Broker:
             try:
                 os.makedirs(directory, exist_ok=True)
             except OSError as error:
-                raise UsageError(f"log.dirs: {directory} cannot be made: {error.strerror}") from None
+                raise UsageError(
+                    f"log.dirs: {directory} cannot be made: {error.strerror}; choose another with --data-dir"
+                ) from None
 
     def _open_logs(self, image: MetadataImage) -> None:
         try:

@@ -70,6 +70,14 @@ class _Refused(Exception):
     """A condition of a write does not hold: roll back and answer False."""
 
 
+def _way_out(path: Path, error: Exception) -> str:
+    if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
+        return "restore it from a copy: topics and their settings stand in it"
+    if not os.access(path.parent, os.W_OK):
+        return f"let the broker's user write in {path.parent}, or choose another with --data-dir"
+    return "make room for it, and see that no other program holds it"
+
+
 class EmbeddedRegistry(Registry):
     """See the module. Made by each broker process with the path of the same file."""
 
@@ -88,7 +96,7 @@ class EmbeddedRegistry(Registry):
             self._prepare()
             self._data_version = self._db.data_version()
         except (sqlite3.Error, RegistryUnavailable) as error:
-            raise UsageError(f"{path}: cannot be used as the registry: {error}") from None
+            raise UsageError(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error)}") from None
 
     def _prepare(self) -> None:
         db = self._db
