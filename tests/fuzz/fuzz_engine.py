@@ -130,6 +130,7 @@ def _fuzz_by_coverage(target: Target, seconds: int, seed: int) -> None:
             f"-max_len={target.input_max}",
             f"-artifact_prefix={target.findings}/",
             "-timeout=20",
+            "-len_control=0",
             "-rss_limit_mb=1500",
             "-print_final_stats=1",
             str(work),

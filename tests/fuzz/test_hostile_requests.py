@@ -156,11 +156,11 @@ def test_a_frame_full_of_tiny_elements_is_refused_at_once(broker: Process, name:
 
 def test_the_most_elements_that_are_taken(broker: Process) -> None:
     """The dearest request there is: the most elements, each of them a topic that nobody knows."""
-    names = b"".join(b"\0\6t%05d" % number for number in range(99_999))
-    topics = b"".join(b"\0\6t%05d\0\0\0\1\0\0\0\0" % number for number in range(99_999))
+    names = b"".join(b"\0\7t%06d" % number for number in range(149_999))
+    topics = b"".join(b"\0\7t%06d\0\0\0\1\0\0\0\0" % number for number in range(74_999))
     for api_key, version, body in (
-        (ApiKey.METADATA, 4, struct.pack(">i", 99_999) + names + b"\0"),
-        (ApiKey.OFFSET_FETCH, 5, b"\0\1g" + struct.pack(">i", 99_999) + topics),
+        (ApiKey.METADATA, 4, struct.pack(">i", 149_999) + names + b"\0"),
+        (ApiKey.OFFSET_FETCH, 5, b"\0\1g" + struct.pack(">i", 74_999) + topics),
     ):
         with broker.connect() as sock:
             before = broker.cpu_seconds()

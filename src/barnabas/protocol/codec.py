@@ -8,8 +8,9 @@ versions.
 
 A request of 100 MB can hold 50 million empty structs, which would be gigabytes of objects and a minute in which nobody
 else is served. So a request has at most REQUEST_ELEMENTS_MAX elements in all its arrays together, tagged fields
-included; it is refused before they are made. That bounds the decoding of one request by half a second and 40 MB beside
-twice its own bytes. Responses, which our client decodes, have no such bound.
+included; it is refused before they are made. That bounds what one request takes by half a second for decoding it, as
+much for what its handler does with the elements, and 30 MB beside twice its own bytes. Responses, which our client
+decodes, have no such bound.
 """
 
 import struct
@@ -35,8 +36,8 @@ __all__ = [
 
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """As Kafka 4.4: no array of a request has more elements."""
-REQUEST_ELEMENTS_MAX: Final = 200_000
-"""Of all arrays of a request together: a full Fetch of 100,000 partitions in as many topics has that many."""
+REQUEST_ELEMENTS_MAX: Final = 150_000
+"""Of all arrays of a request together: a full Fetch of 100,000 partitions in 50,000 topics has that many."""
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
