@@ -9,6 +9,7 @@ gives the hint to those who watch. Sessions are measured on the machine's monoto
 share, together with the boot that it counts from.
 """
 
+import os
 import sqlite3
 import uuid
 from base64 import urlsafe_b64encode
