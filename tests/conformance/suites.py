@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from bench import peers
 from expectations import FAILED, PASSED, SKIPPED, Outcome
+
+from bench import peers
 
 KGO_RECORDS = 10_000
 SUITE_TIMEOUT_S = 1_500
