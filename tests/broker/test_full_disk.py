@@ -212,6 +212,53 @@ def test_a_disk_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
         again.stop()
 
 
+def test_what_else_needs_room_fails_and_works_again(tmp_path: Path) -> None:
+    """New topics, groups and commits on a disk that is full to the last byte."""
+    with small_file_system(tmp_path / "disk", "6m"):
+        ballast = tmp_path / "disk" / "ballast"
+        ballast.write_bytes(bytes(2 << 20))
+        served = Served(tmp_path, tmp_path / "disk" / "data", "offsets.topic.num.partitions=1")
+        try:
+            with Wire(served.address) as wire:
+                fill(wire)
+                with contextlib.suppress(OSError), ballast.open("ab", buffering=0) as rest:
+                    while True:
+                        rest.write(bytes(4096))
+                for _ in range(2):
+                    assert create(wire, "new") != 0
+                    assert commit(wire) != 0
+                assert read_back(wire)
+                ballast.unlink()
+                deadline = time.monotonic() + 20
+                while (codes := (create(wire, "new"), commit(wire))) not in ((0, 0), (36, 0)):
+                    assert time.monotonic() < deadline, codes
+                    time.sleep(0.1)
+        finally:
+            assert served.stop() == 0, served.errors.read_text()
+        assert "Traceback" not in served.errors.read_text()
+
+
+def create(wire: Wire, name: str) -> int:
+    from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+
+    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1)
+    return int(wire.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 5).topics[0].error_code)
+
+
+def commit(wire: Wire) -> int:
+    from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+    from barnabas.protocol.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
+    wire.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
+    request = OffsetCommitRequest(group_id="g", topics=[OffsetCommitRequestTopic(name="t", partitions=[partition])])
+    return int(wire.ask(request, 8).topics[0].partitions[0].error_code)
+
+
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     served = Served(tmp_path, tmp_path / "data", limit_bytes=1 << 20)
     try:
