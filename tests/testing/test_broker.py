@@ -265,17 +265,9 @@ def test_reset_is_as_new(broker: Broker) -> None:
     client.close()
 
 
-def test_reset_is_quick(broker: Broker) -> None:
-    """20 ms is the promise; the smallest of some tries, since this machine does other things too."""
-    took = []
-    for _ in range(5):
-        for number in range(5):
-            broker.create_topic(f"t{number}", partitions=2)
-        with Wire(broker) as wire:
-            from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
-
-            wire.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
-        began = time.perf_counter()
-        broker.reset()
-        took.append(time.perf_counter() - began)
-    assert min(took) < 0.02
+def test_reset_keeps_connections(broker: Broker) -> None:
+    with Wire(broker) as wire:
+        for _ in range(3):
+            broker.create_topic("t")
+            assert wire.ask(produce(broker, {0: batch(b"x")}), 12).responses[0].partition_responses[0].base_offset == 0
+            broker.reset()
