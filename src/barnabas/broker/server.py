@@ -22,7 +22,7 @@ from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertis
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
-from barnabas.broker.memory import keep_freed_memory, settle_collector
+from barnabas.broker.process import keep_freed_memory, raise_open_files_limit, settle_collector
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -363,6 +363,7 @@ def run(config: BrokerConfig, *, ready_file: Path | None = None) -> int:
     """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
     began = time.perf_counter()
     keep_freed_memory()
+    raise_open_files_limit()
     with asyncio.Runner() as runner:
         return runner.run(_serve(config, ready_file, began))
 
