@@ -33,11 +33,14 @@ def timed(action: Callable[[], object]) -> float:
 def first_record() -> float:
     """Seconds from nothing to the acknowledgement."""
     began = time.perf_counter()
-    with Broker() as broker:
-        with Cluster(broker.bootstrap_servers) as cluster, SimpleProducer(cluster, create_topics=True) as producer:
-            producer.send("t", b"x")
-            producer.flush()
-            return time.perf_counter() - began
+    with (
+        Broker() as broker,
+        Cluster(broker.bootstrap_servers) as cluster,
+        SimpleProducer(cluster, create_topics=True) as producer,
+    ):
+        producer.send("t", b"x")
+        producer.flush()
+        return time.perf_counter() - began
 
 
 def resets(broker: Broker) -> list[float]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.scheduler import Scheduler
+from barnabas.log.disk import Disk
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -23,6 +24,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.records.batch import iter_headers
 from barnabas.records.compression import CODEC_IDS
 from barnabas.testing import Broker
+from broker.requests import batch, produce
 from broker.wire import Wire
 
 
@@ -85,6 +87,28 @@ def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number:
         assert {header.compression_type for header in iter_headers(read.read())} == {CODEC_IDS[codec]}
         broker.restart()
         assert broker.committed("g") == {("t", 0): 19}
+
+
+def test_logs_are_flushed_when_flush_ms_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(Disk, "fdatasync", staticmethod(synced.append))
+    settings = {"log.flush.scheduler.interval.ms": 20, "log.flush.interval.ms": 1, "log.initial.task.delay.ms": 0}
+    with Broker(settings=settings) as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        wire.ask(produce(broker, {0: batch(b"x")}), 12)
+        log = broker._running().replica_manager.leader_of("t", 0).log
+        broker.wait_for(lambda: synced and log.recovery_point == 1, what="the flush")
+
+
+def test_the_first_retention_run_comes_after_the_initial_delay() -> None:
+    settings = {"log.initial.task.delay.ms": 100, "log.segment.bytes": 1000, "log.retention.bytes": 1000}
+    with Broker(settings=settings) as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        for _ in range(20):
+            wire.ask(produce(broker, {0: batch(b"x" * 400)}), 12)
+        log = broker._running().replica_manager.leader_of("t", 0).log
+        broker.wait_for(lambda: log.log_start_offset > 0, what="retention")
+        assert log.size_bytes <= 3000
 
 
 # --- the scheduler --------------------------------------------------------------------------------------------------
