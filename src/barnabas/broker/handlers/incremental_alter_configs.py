@@ -3,6 +3,7 @@
 Levels of loggers are this process's own: they are changed here, without the controller, and last until it ends.
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker import loggers
@@ -61,11 +62,11 @@ def _stored(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[R
 
 
 def _levels(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[Result]:
-    resources = [resource for resource, _ in wishes]
+    times = Counter(resource for resource, _ in wishes)
     results: list[Result] = []
     for resource, operations in wishes:
         try:
-            if resources.count(resource) > 1:
+            if times[resource] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
             check_operations(operations)
             if parse_node_id(resource.name, "Node id") != broker.node_id:
