@@ -63,6 +63,7 @@ def consumer(broker: Broker, **settings: Any) -> Any:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "reconnect.backoff.ms": 10,
+            "topic.metadata.refresh.interval.ms": 500,
             "log_level": 0,
             **settings,
         }
@@ -255,5 +256,7 @@ def test_errors_stand_where_the_response_has_room_for_them(broker: Broker) -> No
         assert [(group.group_id, group.error_code) for group in answer.groups] == [("a", 15), ("b", 15)]
         found = wire.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=["a", "b"]), 4)
         assert [(each.key, each.error_code) for each in found.coordinators] == [("a", 15), ("b", 15)]
-        (topic,) = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12).topics
+        metadata = wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)
+        (topic,) = metadata.topics
+        assert [f"{node.host}:{node.port}" for node in metadata.brokers] == [broker.bootstrap_servers]
         assert (topic.name, topic.error_code) == ("t", NotLeaderOrFollower.code)

@@ -63,7 +63,7 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._broker: server.Broker | None = None
-        self.faults = Faults(lambda: self._running().dispatcher)
+        self.faults = Faults(self._running)
 
     # --- life -------------------------------------------------------------------------------------------------------
 

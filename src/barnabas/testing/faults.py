@@ -11,10 +11,12 @@ from typing import Any
 
 from barnabas.broker.context import RequestContext
 from barnabas.broker.dispatch import Dispatcher, frame_of
+from barnabas.broker.server import Broker
 from barnabas.errors import KafkaError, UsageError
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.codec import decode
+from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from barnabas.protocol.schema import Field, Message, Request, Response
 
 __all__ = ["Fault", "Faults", "error_response"]
@@ -52,8 +54,9 @@ class Fault:
 class Faults:
     """The rules of one broker, in the order in which they were given. Safe to change from any thread."""
 
-    def __init__(self, dispatcher: Callable[[], Dispatcher]) -> None:
-        self._dispatcher = dispatcher
+    def __init__(self, broker: Callable[[], Broker]) -> None:
+        """`broker()` is the running broker."""
+        self._broker = broker
         self._rules: list[Fault] = []
         self._lock = threading.Lock()
 
@@ -82,7 +85,7 @@ class Faults:
     def install(self) -> None:
         """Let a dispatcher that is new (the broker was restarted) obey the rules that there are."""
         with self._lock:
-            self._dispatcher().intercept = self._intercept if self._rules else None
+            self._broker().dispatcher.intercept = self._intercept if self._rules else None
 
     def _add(self, fault: Fault) -> Fault:
         with self._lock:
@@ -96,6 +99,8 @@ class Faults:
         for rule in self._rules:
             if rule.meets(context):
                 rule.count()
+                if rule.error is not None:
+                    return _refuse(rule.error, self._broker(), context, frame, position)
                 return _apply(rule, dispatcher, context, frame, position)
         return dispatcher.handle(context, frame, position)
 
@@ -118,14 +123,6 @@ def _apply(
             dispatcher.handle(context, frame, position)
         connection.close("a fault asked for it")
         return NO_REPLY
-    if rule.error is not None:
-        request_class, response_class = message_classes(context.api_key)
-        request, _ = decode(request_class, context.api_version, bytes(frame[position:]))
-        if getattr(request, "acks", None) == 0:
-            # Nobody reads an answer to this one: as in Kafka the connection is the only messenger.
-            connection.close(f"a fault asked for {rule.error.__name__}")
-            return NO_REPLY
-        return (frame_of(context, error_response(request, response_class, rule.error.code)),)
     reply = context.pending_reply()
     kept = memoryview(bytes(frame))
 
@@ -142,6 +139,26 @@ def _apply(
 
     dispatcher.loop.call_later(rule.delay_s, handle_late)
     return reply
+
+
+def _refuse(
+    error: type[KafkaError], broker: Broker, context: RequestContext, frame: memoryview, position: int
+) -> Parts:
+    request_class, response_class = message_classes(context.api_key)
+    request, _ = decode(request_class, context.api_version, bytes(frame[position:]))
+    if getattr(request, "acks", None) == 0:
+        # Nobody reads an answer to this one: as in Kafka the connection is the only messenger.
+        context.connection.close(f"a fault asked for {error.__name__}")
+        return NO_REPLY
+    response = error_response(request, response_class, error.code)
+    if isinstance(response, MetadataResponse):
+        # A client that is told of no broker at all does not know whom to ask again.
+        response.cluster_id, response.controller_id = broker.cluster_id, broker.image.controller_id
+        response.brokers = [
+            MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+            for node_id, host, port, rack in broker.advertised_brokers(context.connection)
+        ]
+    return (frame_of(context, response),)
 
 
 def error_response(request: Request, response_class: type[Response], code: int) -> Response:
