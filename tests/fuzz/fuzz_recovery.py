@@ -351,8 +351,14 @@ def seeds() -> list[bytes]:
 
 
 def run_quietly(data: bytes) -> str:
-    logging.getLogger("barnabas").setLevel(logging.CRITICAL)
-    return run(data)
+    """Damage is expected here: thousands of warnings about it would say nothing. Others' loggers stay as they are."""
+    logger = logging.getLogger("barnabas")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        return run(data)
+    finally:
+        logger.setLevel(level)
 
 
 TARGET = Target("recovery", run_quietly, seeds, input_max=1 + OPERATION_SIZE * OPERATIONS_MAX)
