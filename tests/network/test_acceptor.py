@@ -74,6 +74,21 @@ def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:
     run(main())
 
 
+def test_an_ipv4_client_of_an_ipv6_socket_counts_under_its_ipv4_address() -> None:
+    async def main() -> None:
+        async with Rig(max_connections_per_ip=0, max_connections_per_ip_overrides={"127.0.0.1": 1}) as rig:
+            listener = open_listener("::", 0, 10)
+            rig.acceptor.listen(listener, "OTHER")
+            rig.address = ("127.0.0.1", listener.getsockname()[1])
+            client, connection = await rig.connected()
+            await client.send("echo:x")
+            assert await client.receive() == "x"
+            assert (connection.peer_host, connection.local_host) == ("127.0.0.1", "127.0.0.1")
+            assert await (await rig.connect()).is_closed()
+
+    run(main())
+
+
 class Time:
     """The loop's clock, which can be moved on by hand."""
 

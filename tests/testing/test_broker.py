@@ -112,6 +112,16 @@ def test_a_directory_of_its_own_goes_with_the_broker() -> None:
     assert not directory.exists()
 
 
+@pytest.mark.parametrize(
+    ("host", "told"), [("127.0.0.1", "127.0.0.1:"), ("0.0.0.0", "127.0.0.1:"), ("::1", "[::1]:"), ("::", "[::1]:")]
+)
+def test_bootstrap_servers_is_an_address_to_connect_to(host: str, told: str) -> None:
+    with Broker(host=host) as broker:
+        assert broker.bootstrap_servers.startswith(told)
+        send(broker, "t", b"x")
+        assert broker.end_offsets("t") == [1]
+
+
 def test_two_brokers_know_nothing_of_each_other() -> None:
     with Broker() as one, Broker() as two:
         assert one.bootstrap_servers != two.bootstrap_servers

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.errors import UsageError
-from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, InThread, RequestHandler
+from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, InThread, RequestHandler, plain_address
 from barnabas.protocol.framing import BufferPool
 
 __all__ = ["Acceptor", "ConnectionLimits", "open_listener"]
@@ -133,7 +133,7 @@ class Acceptor:
                     return
                 continue  # the peer was gone before we came
             self._tokens -= 1
-            self._accepted(sock, str(address[0]), listener_name)
+            self._accepted(sock, plain_address(str(address[0])), listener_name)
 
     def _has_room(self) -> bool:
         """Whether one more connection may be made now; if not, the listeners are muted until that can have changed."""

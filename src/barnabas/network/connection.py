@@ -23,7 +23,16 @@ from barnabas.network.page_cache import CHUNK_SIZE, bring_in, is_resident, read_
 from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
 
-__all__ = ["NO_REPLY", "Connection", "HeldRequests", "InThread", "Parts", "PendingReply", "RequestHandler"]
+__all__ = [
+    "NO_REPLY",
+    "Connection",
+    "HeldRequests",
+    "InThread",
+    "Parts",
+    "PendingReply",
+    "RequestHandler",
+    "plain_address",
+]
 
 Part = bytes | bytearray | FileSlice
 Parts = Sequence[Part]
@@ -522,5 +531,10 @@ class Connection:
         self._on_close(self, reason)
 
 
+def plain_address(host: str) -> str:
+    """An IPv4 client of an IPv6 socket shows as ::ffff:1.2.3.4; everybody calls it 1.2.3.4."""
+    return host.removeprefix("::ffff:") if "." in host else host
+
+
 def _address(name: Any) -> tuple[str, int]:
-    return str(name[0]), int(name[1])
+    return plain_address(str(name[0])), int(name[1])

@@ -157,9 +157,10 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for any client."""
+        """`host:port`, for any client on this machine."""
         endpoint = self._running().endpoints[0]
-        return f"{endpoint.host}:{endpoint.port}"
+        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(endpoint.host, endpoint.host)
+        return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Raises TopicAlreadyExists, InvalidTopic, InvalidConfig."""
