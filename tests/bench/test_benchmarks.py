@@ -8,10 +8,9 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
 
+from bench import growth, report, wire
 from bench.suite import LATENCY_RATES, LOADS, RAW_FETCH_PARTITION_BYTES
 from bench.targets import TARGETS, Target
-
-from bench import growth, report, wire
 
 
 def document(**results: dict[str, dict[str, list[float]]]) -> dict[str, Any]:

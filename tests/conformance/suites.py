@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from expectations import FAILED, PASSED, SKIPPED, Outcome
-
 from bench import peers
+from expectations import FAILED, PASSED, SKIPPED, Outcome
 
 KGO_RECORDS = 10_000
 SUITE_TIMEOUT_S = 1_500

@@ -9,10 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 import crash
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
 from bench.peers import PeerUnavailable
-from confluent_kafka import KafkaException
 
 SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0")
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.brokers import BrokerFailed, BrokerProcess
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented place
+
+from bench.brokers import BrokerFailed, BrokerProcess
 from workload import GroupReader, Promises, Stream, Writer, decode
 
 TOPIC = "crash"
