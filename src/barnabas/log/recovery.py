@@ -267,7 +267,7 @@ class _Loader:
             if len(head) < _LEGACY_HEADER.size or head[16] >= MAGIC:
                 continue
             _, size, crc, magic = _LEGACY_HEADER.unpack(head)
-            if 0 < size <= segment.size and zlib.crc32(read(fd, size - 4, 16)) == crc:
+            if 4 < size <= segment.size and zlib.crc32(read(fd, size - 4, 16)) == crc:
                 raise UsageError(
                     f"{segment.path('.log')} is in message format {magic}; brokers store format {MAGIC}: "
                     "copy the topic with a client of the Kafka that wrote it"
