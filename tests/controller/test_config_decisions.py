@@ -139,3 +139,9 @@ def test_one_bad_resource_does_not_hinder_the_others() -> None:
     outcome = config_decisions.incremental_alter_configs(world.image, [bad, good], BrokerConfig())
     assert [isinstance(error, InvalidRequest) for _, error in outcome.results] == [True, False]
     assert len(outcome.changes) == 1
+
+
+def test_a_broker_number_of_thousands_of_digits_is_an_invalid_request():
+    with pytest.raises(InvalidRequest, match="must be an integer"):
+        config_decisions.parse_node_id("9" * 5_000, "Broker id")
+    assert config_decisions.parse_node_id("-2147483648", "Broker id") == -(2**31)

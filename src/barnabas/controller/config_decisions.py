@@ -5,6 +5,7 @@ plugins); settings of groups and client metrics are refused, because nothing her
 belong to one process and never come here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -67,12 +68,12 @@ def alter_configs(
 def _decide_each(
     wishes: Sequence[tuple[ConfigResource, T]], decide: Callable[[ConfigResource, T], Change]
 ) -> ConfigChanges:
-    named = [resource for resource, _ in wishes]
+    named = Counter(resource for resource, _ in wishes)
     changes: list[Change] = []
     results: list[tuple[ConfigResource, KafkaError | None]] = []
     for resource, wish in wishes:
         try:
-            if named.count(resource) > 1:
+            if named[resource] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
             changes.append(decide(resource, wish))
         except KafkaError as error:
@@ -108,7 +109,8 @@ def _check_resource(resource: ConfigResource, node_id: int) -> None:
 def parse_node_id(name: str, what: str) -> int:
     """The number of a broker from the name of a resource. Raises InvalidRequest."""
     digits = name[1:] if name[:1] == "-" else name
-    if not (digits.isascii() and digits.isdigit()):
+    # Eleven characters hold every 32-bit number; Python refuses to read one of thousands of digits.
+    if len(name) > 11 or not (digits.isascii() and digits.isdigit()):
         raise InvalidRequest(f"{what} must be an integer, but it is: {name}")
     return int(name)
 

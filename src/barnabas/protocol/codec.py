@@ -11,6 +11,9 @@ else is served. So a request has at most REQUEST_ELEMENTS_MAX elements in all it
 included; it is refused before they are made. That bounds what one request takes by half a second for decoding it, as
 much for what its handler does with the elements, and 30 MB beside twice its own bytes. Responses, which our client
 decodes, have no such bound.
+
+Where we differ from Kafka: a request has at most 150,000 elements in all its arrays together, or its connection ends;
+Kafka bounds each array alone.
 """
 
 import struct
