@@ -33,6 +33,7 @@ __all__ = [
     "encode",
     "encode_into",
     "encode_struct",
+    "put_compact_text",
     "read_uvarint",
     "uvarint",
 ]
@@ -184,7 +185,7 @@ def _skip_tag(data: bytes, position: int) -> int:
     return position + size
 
 
-def _put_legacy_text(out: bytearray, value: str | None) -> None:
+def put_legacy_text(out: bytearray, value: str | None) -> None:
     if value is None:
         out += b"\xff\xff"
         return
@@ -193,7 +194,8 @@ def _put_legacy_text(out: bytearray, value: str | None) -> None:
     out += data
 
 
-def _put_compact_text(out: bytearray, value: str | None) -> None:
+def put_compact_text(out: bytearray, value: str | None) -> None:
+    """Append a nullable string of the flexible versions."""
     if value is None:
         out.append(0)
         return
@@ -232,6 +234,8 @@ def _put_legacy_count(out: bytearray, value: Any) -> None:
 
 _NAMESPACE: Final = {name: value for name, value in globals().items() if name.startswith("_")} | {
     "UUID": UUID,
+    "put_compact_text": put_compact_text,
+    "put_legacy_text": put_legacy_text,
     "read_uvarint": read_uvarint,
     "uvarint": uvarint,
     "MalformedMessage": MalformedMessage,
@@ -470,7 +474,7 @@ class _WriterSource:
             if field.kind in _FIXED:
                 holder, _, name = expression.rpartition(".")
                 return self._fixed([field._replace(name=name)], f"{holder}." if holder else "", out)
-            put = f"_put_{self.style}_text" if field.kind == "string" else f"_put_{self.style}_bytes"
+            put = f"put_{self.style}_text" if field.kind == "string" else f"_put_{self.style}_bytes"
             write = [f"{put}({out}, {expression})"]
             return write if nullable else [*self._refuse_none(field, expression), *write]
         name = f"w_{field.kind.__name__}"

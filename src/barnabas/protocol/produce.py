@@ -9,7 +9,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas.protocol.codec import REQUEST_ELEMENTS_MAX, MalformedMessage, TooManyElements, read_uvarint, uvarint
+from barnabas.protocol.codec import (
+    REQUEST_ELEMENTS_MAX,
+    MalformedMessage,
+    TooManyElements,
+    put_compact_text,
+    read_uvarint,
+    uvarint,
+)
 
 __all__ = [
     "PartitionResult",
@@ -304,9 +311,9 @@ def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
         out += uvarint(len(errors) + 1)
         for index, text in errors:
             out += index.to_bytes(4, "big")
-            _put_compact(out, text)
+            put_compact_text(out, text)
             out.append(0)
-        _put_compact(out, message)
+        put_compact_text(out, message)
         out.append(0)
         return
     out += len(errors).to_bytes(4, "big")
@@ -314,15 +321,6 @@ def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
         out += index.to_bytes(4, "big")
         _put_legacy(out, text)
     _put_legacy(out, message)
-
-
-def _put_compact(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out.append(0)
-        return
-    data = text.encode()
-    out += uvarint(len(data) + 1)
-    out += data
 
 
 def _put_legacy(out: bytearray, text: str | None) -> None:
