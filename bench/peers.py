@@ -36,6 +36,13 @@ DEBIAN_PACKAGE_OF_TOOL = {
     "mvn": "maven",
 }
 
+PACKAGE_OF_HEADER = {
+    "openssl/ssl.h": "libssl-dev",
+    "rapidjson/document.h": "rapidjson-dev",
+    "zlib.h": "zlib1g-dev",
+    "zstd.h": "libzstd-dev",
+}
+
 POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>barnabas.bench</groupId>
@@ -168,8 +175,7 @@ def rdkafka_test_runner() -> Path:
     source = _librdkafka_source()
     binary = source / "tests" / "test-runner"
     if not binary.exists():
-        if not Path("/usr/include/rapidjson/document.h").exists():  # without it four tests are skipped
-            raise PeerUnavailable("rapidjson's headers are missing: apt-get install rapidjson-dev")
+        _need_headers(source.parent, "rapidjson/document.h")  # without it four tests are skipped
         if not _configured(source, "WITH_RAPIDJSON"):  # built for the benchmark before the headers were there
             _build_librdkafka(source)
         _run(["make", f"-j{os.cpu_count() or 1}", "-C", "tests", "build"], source, "librdkafka's test-runner")
@@ -225,12 +231,31 @@ def _librdkafka_source() -> Path:
 
 
 def _build_librdkafka(source: Path) -> None:
+    _need_headers(source.parent, "zstd.h", "openssl/ssl.h", "zlib.h")
     # No Kerberos and no static linking: the default of a developer's package set leaves gss_* symbols open.
     _run(["./configure", "--disable-gssapi"], source, "librdkafka's configure")
     for library, package in {"WITH_ZSTD": "libzstd-dev", "WITH_SSL": "libssl-dev", "WITH_ZLIB": "zlib1g-dev"}.items():
         if not _configured(source, library):
             raise PeerUnavailable(f"librdkafka was configured without {library}: apt-get install {package}")
     _run(["make", f"-j{os.cpu_count() or 1}", "libs"], source, "librdkafka")
+
+
+def _need_headers(folder: Path, *headers: str) -> None:
+    """Install the packages of the headers that are missing; who may not is told which ones they are."""
+    missing = [PACKAGE_OF_HEADER[header] for header in headers if not Path("/usr/include", header).exists()]
+    missing = [package for package in missing if not _installed(package)]
+    if not missing:
+        return
+    if os.geteuid() != 0:
+        raise PeerUnavailable(f"headers are missing: apt-get install {' '.join(missing)}")
+    _run(["apt-get", "-q", "update"], folder, "Debian's list of packages")
+    _run(["apt-get", "-q", "-y", "install", *missing], folder, " ".join(missing))
+
+
+def _installed(package: str) -> bool:
+    """Debian keeps some headers in a folder of the machine's architecture."""
+    asked = ["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}", package]
+    return subprocess.run(asked, capture_output=True, text=True, check=False).stdout.startswith("ii")
 
 
 def _configured(source: Path, define: str) -> bool:
