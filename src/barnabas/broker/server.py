@@ -8,21 +8,18 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
-from barnabas.broker.process import keep_freed_memory, raise_open_files_limit, settle_collector
+from barnabas.broker.periodic import schedule_tasks
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -32,7 +29,6 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
-from barnabas.log.flush import FlushTask
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
@@ -44,11 +40,8 @@ from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
 
-__all__ = ["Broker", "run"]
+__all__ = ["Broker", "StartInterrupted"]
 
-_DELETION_INTERVAL_MS: Final = 1_000
-_FLUSH_INTERVAL_MS: Final = 10_000
-_REFUSED_INTERVAL_MS: Final = 10_000
 _REPORT_INTERVAL_S: Final = 1.0
 
 
@@ -80,7 +73,6 @@ class Broker:
         self._committer: ThreadPoolExecutor | None = None
         """durability=fsync: nobody who waits for a commit waits for a file's deletion too."""
         self._reported_at = clock.monotonic()
-        self._flushing = False
         self.interrupted = False
         """Set from a signal handler: a start that still recovers logs ends with StartInterrupted."""
         self.stopped = False
@@ -135,7 +127,7 @@ class Broker:
             for sock, endpoint in listeners:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
-        self._schedule()
+        schedule_tasks(self, self._scheduler, self._executor)
         if advertised_names(config):
             # The DNS may take its time: nobody waits for the answer, not even a stop.
             threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
@@ -205,69 +197,6 @@ class Broker:
         if now - self._reported_at > _REPORT_INTERVAL_S:
             self._reported_at = now
             self.log.info("recovering logs: %d of %d, %s is done", done, total, latest)
-
-    def _schedule(self) -> None:
-        config, logs, now_ms = self.config, self.log_manager, self.clock.wall_ms
-        every = self._scheduler.every
-        first_ms = config.log_initial_task_delay_ms
-        every(
-            config.log_retention_check_interval_ms,
-            "log retention",
-            lambda: logs.cleanup_logs(now_ms()),
-            first_ms=first_ms,
-        )
-        every(
-            config.log_flush_offset_checkpoint_interval_ms,
-            "recovery points",
-            logs.checkpoint_recovery_points,
-            thread=True,
-            first_ms=first_ms,
-        )
-        every(
-            config.log_flush_start_offset_checkpoint_interval_ms,
-            "log start offsets",
-            logs.checkpoint_log_start_offsets,
-            thread=True,
-            first_ms=first_ms,
-        )
-        flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_INTERVAL_MS)
-        every(flush_ms, "log flush", self._flush_logs, first_ms=min(flush_ms, first_ms))
-        every(_REFUSED_INTERVAL_MS, "refused logs", self.replica_manager.open_refused)
-        every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
-        every(
-            config.producer_id_expiration_check_interval_ms,
-            "producer expiry",
-            lambda: logs.expire_producers(now_ms()),
-        )
-        every(
-            config.replica_high_watermark_checkpoint_interval_ms,
-            "high watermarks",
-            logs.checkpoint_high_watermarks,
-            thread=True,
-        )
-        every(config.offsets_retention_check_interval_ms, "offset expiry", self.groups.expire_offsets)
-        every(config.broker_heartbeat_interval_ms, "registry session", self.controller.heartbeat)
-
-    def _flush_logs(self) -> None:
-        """Rolled segments, and logs whose flush.ms is over, become durable behind the requests' backs."""
-        if self._flushing:
-            return  # a slow disk: what came meanwhile is in the next round
-        tasks = self.log_manager.collect_flushes(self.clock.wall_ms())
-        if tasks:
-            self._flushing = True
-            done = self.loop.run_in_executor(self._executor, _run_all, tasks)
-            done.add_done_callback(lambda done: self._flushed(tasks, done.exception()))
-
-    def _flushed(self, tasks: list[FlushTask], bug: BaseException | None) -> None:
-        self._flushing = False
-        if bug is not None:
-            self.log.error("flushing failed", exc_info=bug)
-            return
-        for task in tasks:
-            try:
-                task.complete()
-            except KafkaStorageError as error:
-                self.log.error("%s", error)
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
@@ -349,97 +278,3 @@ def _why_unknown(name: str) -> KafkaError:
     except KafkaError as error:
         return error
     return UnknownTopicOrPartition(f"topic {name} does not exist")
-
-
-def _run_all(tasks: Iterable[FlushTask]) -> None:
-    for task in tasks:
-        task.run()
-
-
-# --- the process ----------------------------------------------------------------------------------------------------
-
-
-def run(config: BrokerConfig, *, ready_file: Path | None = None) -> int:
-    """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
-    began = time.perf_counter()
-    keep_freed_memory()
-    raise_open_files_limit()
-    with asyncio.Runner() as runner:
-        return runner.run(_serve(config, ready_file, began))
-
-
-async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) -> int:
-    loop = asyncio.get_running_loop()
-    broker = Broker(config, loop)
-    stop = asyncio.Event()
-
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
-        broker.interrupted = True
-        loop.call_soon_threadsafe(stop.set)
-
-    with _signals_to(on_signal):
-        try:
-            broker.start()
-        except StartInterrupted as error:
-            broker.log.info("%s", error)
-            return 0
-        try:
-            settle_collector()
-            if not broker.interrupted:
-                _tell_ready(broker, ready_file, began)
-            await stop.wait()
-        finally:
-            if ready_file is not None:
-                _remove(ready_file)
-            closed = _stopped(broker)
-    return 0 if closed else 1
-
-
-@contextlib.contextmanager
-def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """SIGTERM, SIGINT, and SIGHUP unless nohup has it ignored. Not by way of the event loop, which does not run while
-    the logs are recovered."""
-    numbers = [signal.SIGTERM, signal.SIGINT]
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        numbers.append(signal.SIGHUP)
-    before = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler_before in before.items():
-            signal.signal(number, handler_before if handler_before is not None else signal.SIG_DFL)
-
-
-def _tell_ready(broker: Broker, ready_file: Path | None, began: float) -> None:
-    address = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints)
-    print(  # noqa: T201  the ready line is the command's output
-        f"barnabas broker {broker.node_id} is ready on {address} "
-        f"({(time.perf_counter() - began) * 1000:.0f} ms, data in {', '.join(broker.config.data_dirs)})",
-        flush=True,
-    )
-    if ready_file is not None:
-        _write_ready_file(ready_file, broker.endpoints)
-
-
-def _stopped(broker: Broker) -> bool:
-    """Whether all logs could be closed."""
-    try:
-        broker.stop()
-    except KafkaStorageError as error:
-        broker.log.error("not all logs could be closed, the next start recovers them: %s", error)
-        return False
-    return True
-
-
-def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
-    """Appears whole or not at all: one `host:port` a line."""
-    temporary = path.with_name(path.name + ".tmp")
-    try:
-        temporary.write_text("".join(f"{e.host}:{e.port}\n" for e in endpoints))
-        os.replace(temporary, path)
-    except OSError as error:
-        raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None
-
-
-def _remove(path: Path) -> None:
-    path.unlink(missing_ok=True)

@@ -73,7 +73,7 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
 
 def run_broker(options: ServeOptions) -> int:
     """Load the settings and serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
-    from barnabas.broker.server import run
+    from barnabas.broker.serving import run
     from barnabas.config.sources import load
     from barnabas.errors import UsageError
 
