@@ -6,7 +6,7 @@ from barnabas.config.broker_settings import GROUPS
 from barnabas.config.definitions import DynamicMode, Setting
 from barnabas.config.topic import TOPIC_CONFIGS
 
-__all__ = ["render_help", "render_markdown"]
+__all__ = ["render_help", "render_markdown", "settings_table"]
 
 _DYNAMIC = {
     DynamicMode.READ_ONLY: "at start",
@@ -32,11 +32,13 @@ def render_markdown() -> str:
     parts = [_HEAD, "## Settings of a broker\n"]
     for title, settings in GROUPS.items():
         parts.append(f"### {title}\n")
-        parts.append(_table(settings, "Set", lambda setting: _DYNAMIC[setting.dynamic]))
+        parts.append(settings_table(settings, "Set", lambda setting: _DYNAMIC[setting.dynamic]))
     parts.append("## Settings of a topic\n")
     parts.append("Given when a topic is created or changed later. *From* is the broker setting that counts where the")
     parts.append("topic does not set it.\n")
-    parts.append(_table(TOPIC_CONFIGS, "From", lambda setting: ", ".join(f"`{name}`" for name in setting.synonyms)))
+    parts.append(
+        settings_table(TOPIC_CONFIGS, "From", lambda setting: ", ".join(f"`{name}`" for name in setting.synonyms))
+    )
     return "\n".join(parts)
 
 
@@ -54,7 +56,8 @@ def render_help() -> str:
     return "\n".join(lines)
 
 
-def _table(settings: Iterable[Setting], column: str, cell: Callable[[Setting], str]) -> str:
+def settings_table(settings: Iterable[Setting], column: str, cell: Callable[[Setting], str]) -> str:
+    """A Markdown table, one setting a row, with one column of the caller's choice."""
     rows = [f"| Setting | Type | Default | Values | {column} | Meaning |", "|---|---|---|---|---|---|"]
     for setting in settings:
         rule = f"`{setting.rule}`" if setting.rule is not None else ""

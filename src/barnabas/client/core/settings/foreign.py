@@ -1,0 +1,99 @@
+"""Names that are not ours but that people bring: Kafka's without use here, those that would be lies, librdkafka's."""
+
+from typing import Final
+
+__all__ = ["LIBRDKAFKA", "REFUSED", "WITHOUT_EFFECT", "refusal"]
+
+WITHOUT_EFFECT: Final = frozenset(
+    (
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "config.providers",
+        "enable.metrics.push",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "sasl.login.class",
+        "sasl.login.connect.timeout.ms",
+        "sasl.login.read.timeout.ms",
+        "sasl.login.refresh.buffer.seconds",
+        "sasl.login.refresh.min.period.seconds",
+        "sasl.login.refresh.window.factor",
+        "sasl.login.refresh.window.jitter",
+        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.retry.backoff.ms",
+        "security.providers",
+        "ssl.keymanager.algorithm",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+    )
+)
+"""Settings of Kafka's Java clients about the JVM, or about things that need no setting here: taken, with a warning."""
+
+_KERBEROS: Final = "Kerberos is not supported; use sasl.mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
+_CALLABLE: Final = "give a function that returns a token as sasl.oauthbearer.token.provider"
+_CLASS: Final = "a Java class cannot run here"
+_SHARE: Final = "share groups are not supported"
+
+REFUSED: Final = {
+    "bootstrap.controllers": "give the brokers' addresses as bootstrap.servers",
+    "sasl.client.callback.handler.class": _CLASS,
+    "sasl.login.callback.handler.class": _CLASS,
+    "sasl.kerberos.kinit.cmd": _KERBEROS,
+    "sasl.kerberos.min.time.before.relogin": _KERBEROS,
+    "sasl.kerberos.service.name": _KERBEROS,
+    "sasl.kerberos.ticket.renew.jitter": _KERBEROS,
+    "sasl.kerberos.ticket.renew.window.factor": _KERBEROS,
+    "sasl.oauthbearer.": _CALLABLE,
+    "share.acknowledgement.mode": _SHARE,
+    "share.acquire.mode": _SHARE,
+    "ssl.engine.factory.class": f"{_CLASS}; give an ssl.SSLContext as ssl.context",
+    "ssl.keystore.password": "key stores here are PEM files: give the key's password as ssl.key.password",
+    "ssl.truststore.password": "trust stores here are PEM files, which have no password",
+    "transaction.two.phase.commit.enable": "transactions end with transaction.timeout.ms",
+}
+"""Settings of Kafka that would not do here what they promise, with the way out. A dot at the end: all that begin so."""
+
+
+def refusal(name: str) -> str | None:
+    """Why a setting of Kafka cannot be honoured, and what instead; None for all other names."""
+    return REFUSED.get(name) or next(
+        (reason for prefix, reason in REFUSED.items() if prefix.endswith(".") and name.startswith(prefix)), None
+    )
+
+
+LIBRDKAFKA: Final = {
+    "auto.commit.enable": "enable.auto.commit is the setting",
+    "batch.num.messages": "batches are bounded by batch.size alone",
+    "compression.codec": "compression.type is the setting",
+    "compression.level": "compression.gzip.level, compression.lz4.level or compression.zstd.level is the setting",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes is the setting",
+    "fetch.wait.max.ms": "fetch.max.wait.ms is the setting",
+    "max.in.flight": "max.in.flight.requests.per.connection is the setting",
+    "message.max.bytes": "max.request.size is the setting",
+    "message.send.max.retries": "retries is the setting",
+    "message.timeout.ms": "delivery.timeout.ms is the setting",
+    "metadata.broker.list": "bootstrap.servers is the setting",
+    "oauth.cb": "sasl.oauthbearer.token.provider is the setting",
+    "oauth_cb": "sasl.oauthbearer.token.provider is the setting",
+    "partitioner": "partitioner.class is the setting",
+    "queue.buffering.max.kbytes": "buffer.memory is the setting, in bytes",
+    "queue.buffering.max.messages": "buffer.memory bounds what waits, in bytes",
+    "queue.buffering.max.ms": "linger.ms is the setting",
+    "request.required.acks": "acks is the setting",
+    "sasl.mechanisms": "sasl.mechanism is the setting",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes is the setting",
+    "socket.send.buffer.bytes": "send.buffer.bytes is the setting",
+    "socket.timeout.ms": "request.timeout.ms is the setting",
+    "ssl.ca.location": "ssl.truststore.location is the setting, a PEM file",
+    "ssl.ca.pem": "ssl.truststore.certificates is the setting",
+    "ssl.certificate.location": "ssl.keystore.location is the setting, a PEM file with certificates and key",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain is the setting",
+    "ssl.key.location": "ssl.keystore.location is the setting, a PEM file with certificates and key",
+    "ssl.key.pem": "ssl.keystore.key is the setting",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms is the setting",
+}
+"""What librdkafka calls it, for those who come from confluent-kafka."""
