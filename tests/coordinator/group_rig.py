@@ -74,7 +74,7 @@ class MemoryLog:
         self.appends = 0
         self.reads = 0
 
-    def append(self, partition: int, batch: bytes, leader_epoch: int) -> int:
+    def append(self, partition: int, batch: bytes, leader_epoch: int, *, transaction_version: int = 0) -> int:
         if self.fail is not None:
             raise self.fail
         self.appends += 1

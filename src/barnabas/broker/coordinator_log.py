@@ -1,8 +1,7 @@
 """An internal topic as its coordinator sees it: partitions of this broker, by number."""
 
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower
-from barnabas.records.batch import read_header
-from barnabas.records.validation import ValidatedBatch
+from barnabas.records.validation import own_batch
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
 
@@ -21,14 +20,15 @@ class ReplicatedCoordinatorLog:
     def _partition(self, partition: int) -> Partition:
         return self._replica_manager.leader_of(self._topic, partition)
 
-    def append(self, partition: int, batch: bytes, leader_epoch: int) -> int:
-        """Returns the log end offset behind the batch, which is the coordinator's own and needs no validation."""
+    def append(self, partition: int, batch: bytes, leader_epoch: int, *, transaction_version: int = 0) -> int:
+        """Returns the log end offset behind the batch."""
         found = self._partition(partition)
         if found.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(f"{found.topic_partition} is in leader epoch {found.leader_epoch}")
-        header = read_header(batch)
-        validated = ValidatedBatch(header, batch, header.max_timestamp, header.last_offset_delta, header.record_count)
-        return found.append_as_leader(validated, -1, origin="coordinator").last_offset + 1
+        info = found.append_as_leader(
+            own_batch(batch), -1, origin="coordinator", transaction_version=transaction_version
+        )
+        return info.last_offset + 1
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that contains `offset`, at least one; b"" at the log's end."""

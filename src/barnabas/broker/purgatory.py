@@ -40,13 +40,14 @@ class DelayedOperation:
         self,
         purgatory: "Purgatory",
         completion: Completion,
-        reply: PendingReply,
+        reply: PendingReply | None,
         partitions: Iterable[Partition],
         timeout_s: float,
     ) -> None:
         self._purgatory = purgatory
         self._reply = reply
-        reply.on_abandoned = self.cancel
+        if reply is not None:
+            reply.on_abandoned = self.cancel
         self._loop = purgatory.loop
         self._completion = completion
         self._partitions = tuple(partitions)
@@ -80,7 +81,8 @@ class DelayedOperation:
         except Exception as error:
             # A bug of ours: the client must not wait for an answer that will never come.
             _log.exception("a parked request failed")
-            self._reply.fail(f"{type(error).__name__}: {error}")
+            if self._reply is not None:
+                self._reply.fail(f"{type(error).__name__}: {error}")
             return True
 
     def cancel(self) -> None:
@@ -104,6 +106,7 @@ class Purgatory:
         self.size = 0
 
     def park(
-        self, completion: Completion, reply: PendingReply, partitions: Iterable[Partition], timeout_s: float
+        self, completion: Completion, reply: PendingReply | None, partitions: Iterable[Partition], timeout_s: float
     ) -> DelayedOperation:
+        """`reply` is the place of the answer, if it goes to a connection."""
         return DelayedOperation(self, completion, reply, partitions, timeout_s)

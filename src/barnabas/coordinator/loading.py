@@ -28,8 +28,11 @@ R = TypeVar("R")
 class CoordinatorLog(Protocol):
     """The partitions of one internal topic, as far as a coordinator needs them. Every method may raise KafkaError."""
 
-    def append(self, partition: int, batch: bytes, leader_epoch: int) -> int:
-        """Write one v2 batch as the partition's leader; returns the log end offset behind it."""
+    def append(self, partition: int, batch: bytes, leader_epoch: int, *, transaction_version: int = 0) -> int:
+        """Write one v2 batch as the partition's leader; returns the log end offset behind it.
+
+        `transaction_version` says by which rules an end marker is judged.
+        """
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
         """Whole batches from the one that contains `offset`, at least one; b"" at the log end."""

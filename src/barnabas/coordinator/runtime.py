@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.coordinator.loading import CoordinatorLog, Loader
-from barnabas.coordinator.machine import RecordCodec, Result, StateMachine, Timers
+from barnabas.coordinator.machine import NOTHING, RecordCodec, Result, StateMachine, Timers
 from barnabas.coordinator.timers import Scheduler, ShardTimers, TimerHandle
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -27,7 +27,7 @@ from barnabas.errors import (
     RecordListTooLarge,
     RequestTimedOut,
 )
-from barnabas.records.builder import BatchBuilder
+from barnabas.records.builder import BatchBuilder, build_control_batch
 from barnabas.types import NO_PRODUCER_ID
 
 __all__ = ["CoordinatorLog", "CoordinatorRuntime", "Reply", "Scheduler", "TimerHandle"]
@@ -170,6 +170,42 @@ class CoordinatorRuntime(Generic[S, R]):
         machine = self._machine(shard)
         self._run(shard, lambda: operation(machine), reply)
 
+    def end_transaction(
+        self,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        reply: Reply[None],
+    ) -> None:
+        """Append the end marker of a transaction and let it decide the transaction's records; errors as in `run`."""
+
+        def write(shard: _Shard[S]) -> None:
+            batch = build_control_batch(
+                committed=commit,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                coordinator_epoch=coordinator_epoch,
+                timestamp=self._wall_ms(),
+            )
+            shard.last_written_offset = self._log.append(
+                shard.partition, batch, shard.leader_epoch, transaction_version=transaction_version
+            )
+            assert shard.machine is not None
+            shard.machine.replay_end_transaction(producer_id, commit)
+
+        try:
+            shard = self._active_shard(partition)
+            self._machine(shard)
+            self._check_room(shard)
+        except KafkaError as error:
+            reply(error)
+            return
+        self._commit(shard, NOTHING, write, reply)
+
     def _active_shard(self, partition: int) -> "_Shard[S]":
         shard = self._shards.get(partition)
         if shard is None or shard.state is ShardState.FAILED:
@@ -189,19 +225,33 @@ class CoordinatorRuntime(Generic[S, R]):
         return shard.machine
 
     def _run(self, shard: "_Shard[S]", operation: Callable[[], Result[R, T]], reply: Reply[T]) -> None:
-        if len(shard.parked) >= PENDING_MAX:
-            waiting = f"{PENDING_MAX} responses wait for {self.topic}-{shard.partition} to be replicated"
-            reply(CoordinatorNotAvailable(waiting))
-            return
         try:
+            self._check_room(shard)
             result = operation()
         except KafkaError as error:
             reply(error)
             return
-        if result.records:
+        write = (lambda shard: self._write(shard, result)) if result.records else None
+        self._commit(shard, result, write, reply)
+
+    def _check_room(self, shard: "_Shard[S]") -> None:
+        if len(shard.parked) >= PENDING_MAX:
+            raise CoordinatorNotAvailable(
+                f"{PENDING_MAX} responses wait for {self.topic}-{shard.partition} to be replicated"
+            )
+
+    def _commit(
+        self,
+        shard: "_Shard[S]",
+        result: Result[R, T],
+        write: "Callable[[_Shard[S]], None] | None",
+        reply: Reply[T],
+    ) -> None:
+        """Write, if there is something to write, and answer when all that was written so far is committed."""
+        if write is not None:
             shard.busy = True
             try:
-                self._write(shard, result)
+                write(shard)
             except KafkaError as error:
                 shard.busy = False
                 self._logger.warning("Append to %s-%d failed: %s", self.topic, shard.partition, error)

@@ -203,9 +203,14 @@ class Log:
     # -- appending -----------------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batch: ValidatedBatch, leader_epoch: int, *, origin: Literal["client", "coordinator"] = "client"
+        self,
+        batch: ValidatedBatch,
+        leader_epoch: int,
+        *,
+        origin: Literal["client", "coordinator"] = "client",
+        transaction_version: int = 0,
     ) -> AppendInfo:
-        """Give the batch the next offsets and write it.
+        """Give the batch the next offsets and write it; `transaction_version` says by which rules a marker is judged.
 
         Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
         RecordListTooLarge (larger than a segment), KafkaStorageError (the disk did not take it: nothing has changed).
@@ -220,7 +225,7 @@ class Log:
         if header.producer_id >= 0:
             if header.is_control:
                 marker = read_end_marker(payload)
-                self.producers.check_marker(header, marker)
+                self.producers.check_marker(header, marker, transaction_version)
             elif (duplicate := self._check_producer(header, origin)) is not None:
                 return duplicate
         epochs = self.leader_epochs

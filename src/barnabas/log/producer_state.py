@@ -40,6 +40,9 @@ DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """Kafka's producer.id.expiration.ms."""
 CACHED_BATCHES: Final = 5
 """As many as an idempotent producer may have in flight."""
+RAISED_EPOCH_FROM: Final = 2
+"""The transaction version from which a marker has a higher epoch than the records of its transaction."""
+PRODUCER_EPOCH_MAX: Final = 0x7FFF
 
 
 class CachedBatch(NamedTuple):
@@ -228,15 +231,24 @@ class ProducerStateManager:
             self._ongoing[base_offset] = header.producer_id
         self.end_offset = last_offset + 1
 
-    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
-        """Raises InvalidProducerEpoch or TransactionCoordinatorFenced; changes nothing."""
+    def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
+        """Raises InvalidProducerEpoch or TransactionCoordinatorFenced; changes nothing.
+
+        From transaction version 2 on (KIP-890) the coordinator raises the epoch for each marker, so one in the epoch
+        of the records is late. A marker that ends nothing may be written again: its answer was lost. So may one in the
+        last epoch there is, which cannot be raised.
+        """
         entry = self.producers.get(header.producer_id)
         if entry is None:
             return
-        if header.producer_epoch < entry.producer_epoch:
+        epoch, current = header.producer_epoch, entry.producer_epoch
+        again = epoch == current and (
+            transaction_version < RAISED_EPOCH_FROM or entry.current_txn_first_offset < 0 or epoch == PRODUCER_EPOCH_MAX
+        )
+        if epoch <= current and not again:
             raise InvalidProducerEpoch(
-                f"Epoch of producer {header.producer_id} in {self._topic_partition} is {header.producer_epoch}, "
-                f"which is smaller than the last seen epoch {entry.producer_epoch}"
+                f"Epoch of the marker of producer {header.producer_id} in {self._topic_partition} is {epoch}: it comes "
+                f"too late after the last seen epoch {current} (transaction version {transaction_version})"
             )
         if marker.coordinator_epoch < entry.coordinator_epoch:
             raise TransactionCoordinatorFenced(

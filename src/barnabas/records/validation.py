@@ -63,6 +63,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_FLAG,
     BatchHeader,
     Buffer,
+    read_header,
 )
 from barnabas.records.compression import (
     CODECS,
@@ -82,6 +83,7 @@ __all__ = [
     "RefusedRecords",
     "RefusedTimestamps",
     "ValidatedBatch",
+    "own_batch",
     "record_errors_of",
     "validate_produce",
     "validate_replicated",
@@ -128,6 +130,12 @@ class ValidatedBatch:
 
     def __repr__(self) -> str:
         return f"ValidatedBatch({self.header}, {len(self.payload)} bytes)"
+
+
+def own_batch(batch: bytes) -> ValidatedBatch:
+    """A batch that this broker has built itself, which needs no validation."""
+    header = read_header(batch)
+    return ValidatedBatch(header, batch, header.max_timestamp, header.last_offset_delta, header.record_count)
 
 
 def validate_produce(

@@ -114,7 +114,12 @@ class Partition:
     # --- the leader's side ------------------------------------------------------------------------------------------
 
     def append_as_leader(
-        self, batch: ValidatedBatch, required_acks: int, *, origin: Literal["client", "coordinator"] = "client"
+        self,
+        batch: ValidatedBatch,
+        required_acks: int,
+        *,
+        origin: Literal["client", "coordinator"] = "client",
+        transaction_version: int = 0,
     ) -> AppendInfo:
         """Append one batch. Raises NotLeaderOrFollower, NotEnoughReplicas, and what the log refuses."""
         if not self.is_leader:
@@ -125,7 +130,7 @@ class Partition:
                 f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
                 f"min.insync.replicas asks for {log.config.min_insync_replicas}"
             )
-        info = log.append_as_leader(batch, self.leader_epoch, origin=origin)
+        info = log.append_as_leader(batch, self.leader_epoch, origin=origin, transaction_version=transaction_version)
         if self._flush_behind is not None:
             self.flush_error = None
             self._flush_behind(self)

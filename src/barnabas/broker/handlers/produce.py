@@ -4,10 +4,11 @@ acks=0 gets no answer, and an error then closes the connection, as in Kafka. ack
 when every in-sync replica has it. Under durability=fsync both wait for the disk.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from barnabas.broker.commit_wait import CommitWait, Uncommitted
 from barnabas.broker.context import RequestContext
 from barnabas.errors import (
     CorruptMessage,
@@ -19,7 +20,6 @@ from barnabas.errors import (
     MessageTooLarge,
     NotLeaderOrFollower,
     RecordListTooLarge,
-    RequestTimedOut,
     TransactionalIdAuthorizationFailed,
     UnknownServerError,
     UnknownTopicId,
@@ -56,6 +56,8 @@ _WITHOUT_START: Final = (
 )
 
 Topics = list[tuple[ProducedTopic, list[PartitionResult]]]
+Place = tuple[int, int]
+"""Of a partition's result: its topic's index, its own."""
 
 
 def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
@@ -70,7 +72,7 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
         error = TransactionalIdAuthorizationFailed("transactions are not served by this broker")
         refused = _refuse_all(request, error)
         return _unanswered(context, refused) if request.acks == 0 else _respond(context, refused)
-    waiting: list[tuple[Partition, int, int, int]] = []
+    waiting: list[Uncommitted[Place]] = []
     topics: Topics = []
     for topic_index, topic in enumerate(request.topics):
         name, topic_error = _name_of(broker, topic)
@@ -91,13 +93,13 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
                 results.append(_failed(index, UnknownServerError(repr(error))))
                 continue
             if request.acks != 0 and not partition.is_committed(end_offset) and _must_wait(partition, request.acks):
-                waiting.append((partition, end_offset, topic_index, len(results)))
+                waiting.append(Uncommitted(partition, end_offset, (topic_index, len(results))))
             results.append(result)
         topics.append((topic, results))
     if request.acks == 0:
         return _unanswered(context, topics)
     if waiting:
-        return DelayedProduce(broker, context, topics, waiting, request.timeout_ms).reply
+        return _parked(broker, context, topics, waiting, request.timeout_ms)
     return _respond(context, topics)
 
 
@@ -128,8 +130,8 @@ def _append_single(
     end_offset = info.last_offset + 1
     if partition.log.high_watermark < end_offset and _must_wait(partition, single.acks):
         result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
-        waiting = [(partition, end_offset, 0, 0)]
-        return DelayedProduce(broker, context, [(topic, [result])], waiting, single.timeout_ms).reply
+        waiting = [Uncommitted(partition, end_offset, (0, 0))]
+        return _parked(broker, context, [(topic, [result])], waiting, single.timeout_ms)
     return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
 
 
@@ -198,56 +200,22 @@ def _respond(context: RequestContext, topics: Sequence[tuple[ProducedTopic, Sequ
     return (_SIZE_CORRELATION.pack(len(body) + 4, context.correlation_id) + body,)
 
 
-class DelayedProduce:
-    """Waits until every partition's batch is committed. Ends when
+def _parked(
+    broker: "Broker", context: RequestContext, topics: Topics, waiting: list[Uncommitted[Place]], timeout_ms: int
+) -> PendingReply:
+    """The answer when every partition's batch is committed, or has failed after all."""
+    # The records are views into the frame; kept ones would keep all of it while we wait.
+    kept = [(topic._replace(partitions=[]), results) for topic, results in topics]
+    reply = context.pending_reply()
 
-    A. all are committed, B. a partition is led elsewhere or gone, or its disk fails (that one fails), C. the timeout
-    comes (those open fail).
-    """
+    def failed(place: Place, error: KafkaError) -> None:
+        results = kept[place[0]][1]
+        results[place[1]] = _failed(results[place[1]].partition, error)
 
-    def __init__(
-        self,
-        broker: "Broker",
-        context: RequestContext,
-        topics: Topics,
-        waiting: list[tuple[Partition, int, int, int]],
-        timeout_ms: int,
-    ) -> None:
-        self._context = context
-        # The records are views into the frame; kept ones would keep all of it while we wait.
-        self._topics = [(topic._replace(partitions=[]), results) for topic, results in topics]
-        self._waiting = waiting
-        self.reply = context.pending_reply()
-        self._epochs = {id(partition): partition.leader_epoch for partition, *_ in waiting}
-        broker.purgatory.park(self, self.reply, {entry[0] for entry in waiting}, max(0, timeout_ms) / 1000)
+    def finished() -> None:
+        if not context.connection.closed:
+            reply.resolve(_respond(context, kept))
 
-    def try_complete(self, changed: Collection[Partition]) -> bool:
-        still = []
-        for entry in self._waiting:
-            partition, end_offset, topic_index, result_index = entry
-            if partition.leader_epoch != self._epochs[id(partition)] or not partition.is_leader:
-                self._fail(topic_index, result_index, NotLeaderOrFollower("the leader changed before the commit"))
-            elif partition.is_committed(end_offset):
-                continue
-            elif partition.flush_error is not None:
-                self._fail(topic_index, result_index, partition.flush_error)
-            else:
-                still.append(entry)
-        self._waiting = still
-        if still:
-            return False
-        self._answer()
-        return True
-
-    def expire(self) -> None:
-        for _, _, topic_index, result_index in self._waiting:
-            self._fail(topic_index, result_index, RequestTimedOut("not committed within the request's timeout"))
-        self._answer()
-
-    def _fail(self, topic_index: int, result_index: int, error: KafkaError) -> None:
-        results = self._topics[topic_index][1]
-        results[result_index] = _failed(results[result_index].partition, error)
-
-    def _answer(self) -> None:
-        if not self._context.connection.closed:
-            self.reply.resolve(_respond(self._context, self._topics))
+    wait = CommitWait(waiting, failed, finished)
+    broker.purgatory.park(wait, reply, wait.partitions, max(0, timeout_ms) / 1000)
+    return reply

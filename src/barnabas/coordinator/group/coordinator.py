@@ -242,6 +242,29 @@ class GroupCoordinator:
             return
         self._run(request.group_id, lambda shard: shard.delete_offsets(request), reply, failed)
 
+    def end_transaction(
+        self,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        reply: Callable[[KafkaError | None], None],
+    ) -> None:
+        """The end marker of a transaction on a partition of __consumer_offsets: its pending offsets count now, or
+        never."""
+        self.runtime.end_transaction(
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+            reply=reply,
+        )
+
     # --- administration -----------------------------------------------------------------------------------------------
 
     def describe_groups(

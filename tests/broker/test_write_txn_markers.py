@@ -1,0 +1,232 @@
+"""WriteTxnMarkers: the handler, and `write_markers` beneath it."""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from barnabas.broker.server import Broker
+from barnabas.broker.transaction_markers import Marker, Outcomes, write_markers
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    NotLeaderOrFollower,
+    RequestTimedOut,
+    TransactionCoordinatorFenced,
+    UnknownTopicOrPartition,
+)
+from barnabas.log.log import Log
+from barnabas.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from barnabas.records.builder import build_batch
+from barnabas.records.reader import read_records
+from barnabas.records.record import Record
+from barnabas.records.validation import own_batch
+from barnabas.types import TopicPartition
+from broker.admin_rig import ask, create, running_broker
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with running_broker(tmp_path) as broker:
+        create(broker, "t", 3)
+        yield broker
+
+
+def log_of(broker: Broker, index: int = 0) -> Log:
+    return broker.replica_manager.leader_of("t", index).log
+
+
+def begin(broker: Broker, producer_id: int, epoch: int = 0, index: int = 0, sequence: int = 0) -> None:
+    """One record of a transaction."""
+    records = [Record(0, T0, b"k", b"v", ())]
+    data = build_batch(
+        records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
+    )
+    broker.replica_manager.leader_of("t", index).append_as_leader(own_batch(data), 1)
+
+
+def write(broker: Broker, *places: tuple[str, int], epoch: int = 0, **fields: Any) -> Outcomes:
+    marker = Marker(
+        producer_id=fields.get("producer_id", 7),
+        producer_epoch=epoch,
+        commit=fields.get("commit", True),
+        coordinator_epoch=fields.get("coordinator_epoch", 0),
+        transaction_version=fields.get("transaction_version", 0),
+        partitions=[TopicPartition(*place) for place in places],
+    )
+    replies: list[Outcomes] = []
+    write_markers(broker, marker, replies.append)
+    (reply,) = replies
+    return reply
+
+
+def kind(error: KafkaError | None) -> type[KafkaError] | None:
+    return None if error is None else type(error)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_marker_ends_the_transaction(broker: Broker, commit: bool) -> None:
+    begin(broker, 7)
+    log = log_of(broker)
+    assert log.last_stable_offset == 0
+    assert write(broker, ("t", 0), commit=commit, coordinator_epoch=5) == {("t", 0): None}
+    assert (log.last_stable_offset, log.log_end_offset) == (2, 2)
+    read = log.read(1, 1 << 20, upper_bound=2, min_one_message=True).file_slice
+    assert read is not None
+    (record,) = read_records(read.read())
+    assert record.key == b"\0\0" + struct.pack(">h", commit)
+    assert record.value == b"\0\0" + struct.pack(">i", 5)
+    assert len(log.aborted_transactions(0, 2)) == (not commit)
+
+
+def test_each_partition_has_its_own_outcome(broker: Broker) -> None:
+    begin(broker, 7, index=1)
+    outcomes = write(broker, ("t", 1), ("t", 9), ("gone", 0), ("t", 1))
+    assert {place: kind(error) for place, error in outcomes.items()} == {
+        ("t", 1): None,
+        ("t", 9): UnknownTopicOrPartition,
+        ("gone", 0): UnknownTopicOrPartition,
+    }
+    assert log_of(broker, 1).log_end_offset == 2
+
+
+def test_no_partitions_is_done_at_once(broker: Broker) -> None:
+    assert write(broker) == {}
+
+
+def test_a_partition_that_nothing_was_written_to_gets_its_marker(broker: Broker) -> None:
+    assert write(broker, ("t", 0)) == {("t", 0): None}
+    assert log_of(broker).last_stable_offset == 1
+
+
+def test_markers_of_a_deposed_coordinator_are_fenced(broker: Broker) -> None:
+    begin(broker, 7)
+    write(broker, ("t", 0), coordinator_epoch=3)
+    assert kind(write(broker, ("t", 0), coordinator_epoch=2)["t", 0]) is TransactionCoordinatorFenced
+    assert kind(write(broker, ("t", 0), coordinator_epoch=3)["t", 0]) is None
+
+
+@pytest.mark.parametrize(
+    ("transaction_version", "epoch", "ongoing", "error"),
+    [
+        (0, 4, True, InvalidProducerEpoch),
+        (0, 5, True, None),
+        (0, 5, False, None),
+        (1, 6, True, None),
+        (2, 4, True, InvalidProducerEpoch),
+        (2, 4, False, InvalidProducerEpoch),
+        (2, 5, True, InvalidProducerEpoch),
+        (2, 5, False, None),
+        (2, 6, True, None),
+    ],
+)
+def test_epochs_of_markers(
+    broker: Broker, transaction_version: int, epoch: int, ongoing: bool, error: type[KafkaError] | None
+) -> None:
+    begin(broker, 7, epoch=5)
+    if not ongoing:
+        assert write(broker, ("t", 0), epoch=5) == {("t", 0): None}
+    before = log_of(broker).log_end_offset
+    outcome = write(broker, ("t", 0), epoch=epoch, transaction_version=transaction_version)["t", 0]
+    assert kind(outcome) is error
+    assert log_of(broker).log_end_offset == before + (error is None)
+
+
+def test_the_last_epoch_ends_its_own_transaction(broker: Broker) -> None:
+    begin(broker, 7, epoch=32767)
+    assert write(broker, ("t", 0), epoch=32767, transaction_version=2) == {("t", 0): None}
+
+
+def test_the_reply_waits_for_the_commit(broker: Broker) -> None:
+    partitions = [broker.replica_manager.leader_of("t", index) for index in (0, 1)]
+    for partition in partitions:
+        partition.in_sync_replicas = (broker.node_id, 99)
+    replies: list[Outcomes] = []
+    places = [TopicPartition("t", 0), TopicPartition("t", 1)]
+    write_markers(broker, Marker(7, 0, True, 0, 2, places), replies.append)
+    assert (replies, broker.purgatory.size) == ([], 1)
+    for partition in partitions:
+        partition.in_sync_replicas = (broker.node_id,)
+        partition.flushed(1)
+        broker.loop.run_until_complete(_turn())
+    assert replies == [dict.fromkeys(places)]
+    assert broker.purgatory.size == 0
+
+
+async def _turn() -> None:
+    """What was due runs."""
+
+
+def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> None:
+    partition = broker.replica_manager.leader_of("t", 0)
+    partition.in_sync_replicas = (broker.node_id, 99)
+    replies: list[Outcomes] = []
+    write_markers(broker, Marker(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
+    (operation,) = [watcher for watcher in partition.watchers if hasattr(watcher, "_expired")]
+    operation._expired()
+    ((outcome,),) = [reply.values() for reply in replies]
+    assert kind(outcome) is RequestTimedOut
+
+
+def test_a_partition_that_gets_another_leader(broker: Broker) -> None:
+    partition = broker.replica_manager.leader_of("t", 0)
+    partition.in_sync_replicas = (broker.node_id, 99)
+    replies: list[Outcomes] = []
+    write_markers(broker, Marker(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
+    partition.retire()
+    broker.loop.run_until_complete(_turn())
+    ((outcome,),) = [reply.values() for reply in replies]
+    assert kind(outcome) is NotLeaderOrFollower
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_handler_answers_by_producer(broker: Broker, version: int) -> None:
+    begin(broker, 7, epoch=1)
+    begin(broker, 8, epoch=1, index=1)
+
+    def topics(name: str, *indexes: int) -> list[WritableTxnMarkerTopic]:
+        return [WritableTxnMarkerTopic(name=name, partition_indexes=indexes)]
+
+    markers = [
+        WritableTxnMarker(
+            producer_id=7, producer_epoch=2, transaction_result=True, topics=topics("t", 0), transaction_version=2
+        ),
+        WritableTxnMarker(
+            producer_id=8, producer_epoch=1, transaction_result=False, topics=topics("t", 1, 2), transaction_version=2
+        ),
+        WritableTxnMarker(producer_id=7, producer_epoch=2, transaction_result=True, topics=topics("gone", 0)),
+    ]
+    if version < 2:
+        for marker in markers:
+            marker.transaction_version = 0
+    answer = ask(broker, WriteTxnMarkersRequest(markers=markers), version)
+    late = 0 if version < 2 else InvalidProducerEpoch.code
+    assert {
+        result.producer_id: {
+            (topic.name, partition.partition_index): partition.error_code
+            for topic in result.topics
+            for partition in topic.partitions
+        }
+        for result in answer.markers
+    } == {7: {("t", 0): 0, ("gone", 0): UnknownTopicOrPartition.code}, 8: {("t", 1): late, ("t", 2): 0}}
+
+
+def test_no_markers(broker: Broker) -> None:
+    assert ask(broker, WriteTxnMarkersRequest()).markers == []
+
+
+def test_group_offsets_are_ended_by_the_group_coordinator(broker: Broker) -> None:
+    assert kind(write(broker, ("__consumer_offsets", 0))["__consumer_offsets", 0]) is UnknownTopicOrPartition
+    broker.create_offsets_topic()
+    assert write(broker, ("__consumer_offsets", 0), ("t", 0)) == {("__consumer_offsets", 0): None, ("t", 0): None}
+    assert broker.replica_manager.leader_of("__consumer_offsets", 0).log.log_end_offset == 1
+    broker.groups.on_resigned(0)
+    assert kind(write(broker, ("__consumer_offsets", 0))["__consumer_offsets", 0]) is NotLeaderOrFollower
