@@ -153,7 +153,7 @@ def test_producer_ids_are_never_repeated(cluster: Cluster) -> None:
 
 def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: Cluster) -> None:
     controller = cluster.broker(offsets_topic_num_partitions=4, default_replication_factor=3)
-    offsets = topic(controller.ensure_consumer_offsets())
+    offsets = topic(controller.ensure_internal_topic("__consumer_offsets"))
     assert offsets.is_internal
     assert len(offsets.partitions) == 4
     assert offsets.replication_factor == 1
@@ -162,7 +162,7 @@ def test_internal_topics_have_no_more_replicas_than_there_are_brokers(cluster: C
         "compression.type": "producer",
         "segment.bytes": "104857600",
     }
-    assert controller.ensure_consumer_offsets() is controller.image.topics["__consumer_offsets"]
+    assert controller.ensure_internal_topic("__consumer_offsets") is controller.image.topics["__consumer_offsets"]
     created = controller.auto_create_topics(["a", "bad!"])
     assert topic(created["a"]).replication_factor == 1
     assert not isinstance(created["bad!"], TopicImage)

@@ -66,7 +66,7 @@ class HandlerWorld:
             groups=self.rig.groups,
             loop=self.loop,
             image=SimpleNamespace(topics=topics, topic_by_id=ids.get),
-            controller=SimpleNamespace(ensure_consumer_offsets=lambda: offsets),
+            controller=SimpleNamespace(ensure_internal_topic=lambda name: offsets),
             advertised_brokers=lambda connection: [(1, "127.0.0.1", 9092, None)],
         )
 

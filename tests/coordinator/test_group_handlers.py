@@ -31,9 +31,10 @@ class World:
             topics=self.topics, topic_by_id=lambda wanted: orders if wanted == ORDERS_ID else None
         )
         self.groups = self.rig.groups
-        self.controller = SimpleNamespace(ensure_consumer_offsets=self.ensure_consumer_offsets)
+        self.controller = SimpleNamespace(ensure_internal_topic=self.ensure_internal_topic)
 
-    def ensure_consumer_offsets(self) -> Any:
+    def ensure_internal_topic(self, name: str) -> Any:
+        assert name == "__consumer_offsets"
         if "__consumer_offsets" not in self.topics:
             self.created.append("__consumer_offsets")
             self.topics["__consumer_offsets"] = SimpleNamespace(partitions=[SimpleNamespace(leader=3)] * 5)
@@ -126,7 +127,7 @@ class TestFindCoordinator:
         assert world.created == []
 
     def test_the_topic_cannot_be_created(self, world: World) -> None:
-        world.controller.ensure_consumer_offsets = lambda: errors.PolicyViolation("no more topics")
+        world.controller.ensure_internal_topic = lambda name: errors.PolicyViolation("no more topics")
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"]).coordinators[0]
         assert found.error_code == errors.CoordinatorNotAvailable.code
         assert "no more topics" in found.error_message

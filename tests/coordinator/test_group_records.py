@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordinator.group.coordinator import java_string_hash, partition_for
 from barnabas.coordinator.group.records import (
     GroupMember,
     GroupMetadata,
@@ -18,6 +17,7 @@ from barnabas.coordinator.group.records import (
     decode_record,
     encode_record,
 )
+from barnabas.coordinator.partitioning import java_string_hash, partition_for
 from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import encode
 

@@ -1,14 +1,14 @@
 """The group coordinator's place in the broker: its log, its clock, and what it is told of partitions and topics."""
 
-import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.coordinator_log import ReplicatedCoordinatorLog
+from barnabas.broker.coordinator_wiring import follow_partitions
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from barnabas.coordinator.parking import LoopScheduler
 from barnabas.metadata.image import MetadataImage
-from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -20,43 +20,10 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 """By Kafka's number (offsets.topic.compression.codec)."""
 
 
-class LoopScheduler:
-    """The event loop as the coordinator's clock."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self.monotonic = loop.time
-
-    def call_later(self, delay_s: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        return self._loop.call_later(delay_s, callback)
-
-
-class _CommitWatcher:
-    """Tells the coordinator of a partition's high watermark, outside of whatever moved it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, coordinator: GroupCoordinator, partition: Partition) -> None:
-        self._loop = loop
-        self._coordinator = coordinator
-        self._partition = partition
-        self._scheduled = False
-
-    def partition_changed(self, partition: Partition) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._tell)
-
-    def _tell(self) -> None:
-        self._scheduled = False
-        partition = self._partition
-        if partition.is_leader:
-            self._coordinator.on_high_watermark(partition.topic_partition.partition, partition.log.high_watermark)
-
-
 class GroupWiring:
     """Makes the coordinator of a broker and keeps it informed."""
 
     def __init__(self, broker: "Broker") -> None:
-        self._loop = broker.loop
         manager = broker.replica_manager
         config = broker.config
 
@@ -81,18 +48,7 @@ class GroupWiring:
             partition_count=partition_count,
             compression=_CODECS[config.offsets_topic_compression_codec],
         )
-        manager.on_leadership.append(self._led)
-        manager.on_resignation.append(self._resigned)
-
-    def _led(self, partition: Partition) -> None:
-        if partition.topic_partition.topic == OFFSETS_TOPIC:
-            if not any(isinstance(watcher, _CommitWatcher) for watcher in partition.watchers):
-                partition.watchers.add(_CommitWatcher(self._loop, self.coordinator, partition))
-            self.coordinator.on_elected(partition.topic_partition.partition, partition.leader_epoch)
-
-    def _resigned(self, topic_partition: TopicPartition) -> None:
-        if topic_partition.topic == OFFSETS_TOPIC:
-            self.coordinator.on_resigned(topic_partition.partition)
+        follow_partitions(OFFSETS_TOPIC, self.coordinator, manager, broker.loop)
 
     def topics_changed(self, before: MetadataImage, after: MetadataImage, names: Iterable[str]) -> None:
         """Groups keep no offsets for topics that are gone."""

@@ -27,6 +27,11 @@ def schedule_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) -> No
     config, every = broker.config, scheduler.every
     every(_REFUSED_INTERVAL_MS, "refused logs", broker.replica_manager.open_refused)
     every(config.offsets_retention_check_interval_ms, "offset expiry", broker.groups.expire_offsets)
+    every(
+        config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        "transactional id expiry",
+        broker.transactions.expire_transactional_ids,
+    )
     every(config.broker_heartbeat_interval_ms, "registry session", broker.controller.heartbeat)
 
 

@@ -22,6 +22,7 @@ from barnabas.broker.group_wiring import GroupWiring
 from barnabas.broker.periodic import schedule_tasks
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
+from barnabas.broker.transaction_wiring import wire_transactions
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.connection_quotas import parse_overrides
@@ -115,6 +116,7 @@ class Broker:
             )
             self.group_wiring = GroupWiring(self)
             self.groups = self.group_wiring.coordinator
+            self.transactions = wire_transactions(self)
             self.replica_manager.apply(self.controller.image)
             self.controller.subscribe(self._metadata_changed)
             self._acceptor = Acceptor(
@@ -149,6 +151,7 @@ class Broker:
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
             steps.callback(self.groups.shutdown)
+            steps.callback(self.transactions.shutdown)
             if self._acceptor is not None:
                 steps.callback(self._acceptor.close)
             steps.callback(self._scheduler.stop)
@@ -248,12 +251,6 @@ class Broker:
         except KafkaError as error:
             return dict.fromkeys(names, error)
         return {name: result for name, result in results.items() if isinstance(result, KafkaError)}
-
-    def create_offsets_topic(self) -> None:
-        """The topic of committed offsets, at its first use. A failure shows as a topic that is not there."""
-        result = self.controller.ensure_consumer_offsets()
-        if isinstance(result, KafkaError):
-            self.log.error("__consumer_offsets cannot be created: %s", result)
 
     # --- addresses --------------------------------------------------------------------------------------------------
 

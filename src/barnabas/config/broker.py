@@ -119,6 +119,18 @@ class BrokerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     offsets_topic_compression_codec: int
+    transaction_max_timeout_ms: int
+    transactional_id_expiration_ms: int
+    transaction_remove_expired_transaction_cleanup_interval_ms: int
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int
+    transaction_two_phase_commit_enable: bool
+    transaction_partition_verification_enable: bool
+    add_partitions_to_txn_retry_backoff_max_ms: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+    transaction_state_log_min_isr: int
+    transaction_state_log_segment_bytes: int
+    transaction_state_log_load_buffer_size: int
 
     data_dirs: tuple[str, ...]
     """`log.dirs`, or `log.dir` where that is not set."""

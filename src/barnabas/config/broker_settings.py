@@ -169,6 +169,33 @@ _GROUPS: Final[tuple[_Row, ...]] = (
      "Compression of what coordinators write: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."),
 )  # fmt: skip
 
+_TRANSACTIONS: Final[tuple[_Row, ...]] = (
+    ("transaction.max.timeout.ms", _INT, 900_000, at_least(1), _HIGH, _FIXED,
+     "Longest `transaction.timeout.ms` that a producer may ask for; the transactions of a two-phase commit have none."),
+    ("transactional.id.expiration.ms", _INT, 7 * 24 * 60 * 60 * 1000, at_least(1), _HIGH, _FIXED,
+     "A transactional id that nobody used for this long is forgotten."),
+    ("transaction.remove.expired.transaction.cleanup.interval.ms", _INT, 3_600_000, at_least(1), _LOW, _FIXED,
+     "How often expired transactional ids are looked for."),
+    ("transaction.abort.timed.out.transaction.cleanup.interval.ms", _INT, 10_000, at_least(1), _LOW, _FIXED,
+     "A transaction is aborted as soon as it is over its time, not at the next of these intervals as in Kafka; this long passes before another try where the abort could not be written."),
+    ("transaction.two.phase.commit.enable", _BOOLEAN, False, None, _LOW, _FIXED,
+     "Whether producers may take part in two-phase commits with other systems: their transactions never time out."),
+    ("transaction.partition.verification.enable", _BOOLEAN, True, None, _LOW, _CLUSTER,
+     "Whether a partition's leader asks the coordinator before it takes records of a transaction that an older client began."),
+    ("add.partitions.to.txn.retry.backoff.max.ms", _INT, 100, at_least(0), _HIGH, _FIXED,
+     "How long partitions of a producer's next transaction wait for the end of its last one before the producer is told to come again."),
+    ("transaction.state.log.num.partitions", _INT, 50, at_least(1), _HIGH, _FIXED,
+     "Partitions of `__transaction_state`; does not change once the topic exists."),
+    ("transaction.state.log.replication.factor", _SHORT, 3, at_least(1), _HIGH, _FIXED,
+     "Replicas of `__transaction_state`, at most as many as there are live brokers when it is created."),
+    ("transaction.state.log.min.isr", _INT, 2, at_least(1), _HIGH, _FIXED,
+     "`min.insync.replicas` of `__transaction_state`, at most as many as it gets replicas."),
+    ("transaction.state.log.segment.bytes", _INT, 100 * 1024**2, at_least(1), _HIGH, _FIXED,
+     "`segment.bytes` of `__transaction_state`: small, because a coordinator reads it all."),
+    ("transaction.state.log.load.buffer.size", _INT, 5 * 1024**2, at_least(1), _HIGH, _FIXED,
+     "Bytes read at a time when a coordinator loads its partition; never more than 128 KiB, so that other requests are served meanwhile."),
+)  # fmt: skip
+
 SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
     "log.roll.hours": ("log.roll.ms", "log.roll.hours"),
@@ -206,6 +233,7 @@ GROUPS: Final[dict[str, tuple[Setting, ...]]] = {
     "Logs": tuple(_settings(_LOG)),
     "Defaults of topic settings": tuple(_defaults_of_topics()),
     "Consumer groups": tuple(_settings(_GROUPS)),
+    "Transactions": tuple(_settings(_TRANSACTIONS)),
 }
 """The settings by subject, in the order in which help and docs show them."""
 

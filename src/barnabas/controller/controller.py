@@ -29,7 +29,7 @@ from barnabas.controller.wishes import (
 from barnabas.errors import KafkaError, NotController, RequestTimedOut, UsageError
 from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.features import FEATURES, Features
-from barnabas.metadata.image import CONSUMER_OFFSETS, EMPTY_IMAGE, MetadataImage, TopicImage
+from barnabas.metadata.image import CONSUMER_OFFSETS, EMPTY_IMAGE, TRANSACTION_STATE, MetadataImage, TopicImage
 from barnabas.registry.registry import BrokerRegistration, Change, Registry, RegistryUnavailable
 
 __all__ = [
@@ -206,25 +206,44 @@ class Controller:
         ones with the settings that they need. No more replicas than there are live brokers."""
         return self.create_topics([self._auto_wish(name) for name in names])
 
-    def ensure_consumer_offsets(self) -> TopicImage | KafkaError:
-        """The topic of committed offsets; created at its first use."""
-        topic = self._image.topics.get(CONSUMER_OFFSETS)
-        return topic if topic is not None else self.auto_create_topics([CONSUMER_OFFSETS])[CONSUMER_OFFSETS]
+    def ensure_internal_topic(self, name: str) -> TopicImage | KafkaError:
+        """A coordinator's topic; created at its first use."""
+        topic = self._image.topics.get(name)
+        return topic if topic is not None else self.auto_create_topics([name])[name]
 
     def _auto_wish(self, name: str) -> TopicWish:
         config = self._config
         live = sum(not broker.fenced for broker in self._image.brokers.values()) or 1
-        if name != CONSUMER_OFFSETS:
-            return TopicWish(name, replication_factor=min(config.default_replication_factor, live))
-        factor = config.offsets_topic_replication_factor
+        if name == CONSUMER_OFFSETS:
+            return self._internal_wish(
+                name,
+                live,
+                config.offsets_topic_num_partitions,
+                config.offsets_topic_replication_factor,
+                {"compression.type": "producer", "segment.bytes": str(max(config.offsets_topic_segment_bytes, 14))},
+            )
+        if name == TRANSACTION_STATE:
+            factor = config.transaction_state_log_replication_factor
+            return self._internal_wish(
+                name,
+                live,
+                config.transaction_state_log_num_partitions,
+                factor,
+                {
+                    "compression.type": "uncompressed",
+                    "min.insync.replicas": str(min(config.transaction_state_log_min_isr, factor, live)),
+                    "segment.bytes": str(max(config.transaction_state_log_segment_bytes, 14)),
+                    "unclean.leader.election.enable": "false",
+                },
+            )
+        return TopicWish(name, replication_factor=min(config.default_replication_factor, live))
+
+    def _internal_wish(
+        self, name: str, live: int, partitions: int, factor: int, settings: dict[str, str | None]
+    ) -> TopicWish:
         if factor > live:
             self._log.info("%s gets %d replica(s), not %d: so many brokers are live", name, live, factor)
-        settings: dict[str, str | None] = {
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(max(config.offsets_topic_segment_bytes, 14)),
-        }
-        return TopicWish(name, config.offsets_topic_num_partitions, min(factor, live), configs=settings)
+        return TopicWish(name, partitions, min(factor, live), configs={"cleanup.policy": "compact", **settings})
 
     def delete_topics(self, topics: Sequence[str | uuid.UUID]) -> dict[str | uuid.UUID, KafkaError | None]:
         """By name or id: None where it is gone, or why not."""

@@ -14,14 +14,15 @@ T = TypeVar("T")
 class LoopScheduler:
     """The event loop as the runtime's `Scheduler`."""
 
-    __slots__ = ("call_later_raw", "monotonic")
+    __slots__ = ("_loop", "monotonic")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
         self.monotonic = loop.time
-        self.call_later_raw = loop.call_later
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        return self.call_later_raw(delay_s, callback)
+        # A timer of no time at all would wait behind whatever the sockets have by then.
+        return self._loop.call_later(delay_s, callback) if delay_s > 0 else self._loop.call_soon(callback)
 
 
 def answer(loop: asyncio.AbstractEventLoop, start: Callable[[Callable[[T], None]], None]) -> "T | asyncio.Future[T]":

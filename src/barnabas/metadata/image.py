@@ -17,6 +17,7 @@ __all__ = [
     "EMPTY_IMAGE",
     "INTERNAL_TOPICS",
     "NO_LEADER",
+    "TRANSACTION_STATE",
     "BrokerImage",
     "MetadataImage",
     "PartitionImage",
@@ -26,7 +27,8 @@ __all__ = [
 NO_LEADER: Final = -1
 NO_CONTROLLER: Final = -1
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
-INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, "__transaction_state", "__share_group_state"))
+TRANSACTION_STATE: Final = "__transaction_state"
+INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"))
 
 _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 

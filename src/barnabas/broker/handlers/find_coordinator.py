@@ -63,7 +63,7 @@ def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) ->
         raise TransactionalIdAuthorizationFailed("transactions are not served by this broker")
     if key_type != GROUP:
         raise InvalidRequest(f"coordinators of key type {key_type} do not exist here")
-    topic = broker.controller.ensure_consumer_offsets()
+    topic = broker.controller.ensure_internal_topic(OFFSETS_TOPIC)
     if isinstance(topic, KafkaError):
         raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {topic.message}")
     partition = broker.groups.partition_for(key)

@@ -7,16 +7,17 @@ API understand. A reply comes exactly once, maybe before the method returns.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
+from barnabas.coordinator.answers import client_error, each
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.history import Rebalance
-from barnabas.coordinator.group.membership import Joiner, client_error
+from barnabas.coordinator.group.membership import Joiner
 from barnabas.coordinator.group.records import CODEC, GroupRecord
 from barnabas.coordinator.group.shard import GroupShard
 from barnabas.coordinator.machine import Result
+from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, Scheduler
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -44,28 +45,11 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, Off
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas.types import TopicPartition
 
-__all__ = ["OFFSETS_TOPIC", "GroupCoordinator", "java_string_hash", "partition_for"]
+__all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 
 T = TypeVar("T")
-
-
-def java_string_hash(text: str) -> int:
-    """Java's String.hashCode: a signed 32-bit number over the UTF-16 code units; `java_string_hash("ab")` is 3105."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    value = 0
-    for position in range(0, len(units), 2):
-        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
-    return value - 2**32 if value >= 2**31 else value
-
-
-@lru_cache(maxsize=4096)
-def partition_for(key: str, partition_count: int) -> int:
-    """The partition of an internal topic that a group or transactional id lives on."""
-    value = java_string_hash(key)
-    # Kafka's Utils.abs: the one int without a positive counterpart becomes 0.
-    return (0 if value == -(2**31) else abs(value)) % partition_count
 
 
 class GroupCoordinator:
@@ -229,7 +213,7 @@ class GroupCoordinator:
                 group.group_id, lambda shard: Result(response=shard.fetch_offsets(group, require_stable)), done, failed
             )
 
-        _each(groups, one, reply)
+        each(groups, one, reply)
 
     def delete_offsets(self, request: OffsetDeleteRequest, *, reply: Callable[[OffsetDeleteResponse], None]) -> None:
         """OffsetDelete of topics that exist."""
@@ -278,7 +262,7 @@ class GroupCoordinator:
 
             self._run(group_id, lambda shard: Result(response=shard.describe(group_id, api_version)), done, failed)
 
-        _each(group_ids, one, reply)
+        each(group_ids, one, reply)
 
     def list_groups(
         self, states: Sequence[str], types: Sequence[str], *, reply: Callable[[ListGroupsResponse], None]
@@ -299,7 +283,7 @@ class GroupCoordinator:
                 groups += part
             reply(ListGroupsResponse(groups=groups))
 
-        _each(self.runtime.used_partitions(), one, finish)
+        each(self.runtime.used_partitions(), one, finish)
 
     def delete_groups(self, group_ids: Sequence[str], *, reply: Callable[[list[DeletableGroupResult]], None]) -> None:
         """DeleteGroups; groups of one partition go in one write."""
@@ -320,7 +304,7 @@ class GroupCoordinator:
                     results += part
             reply(results)
 
-        _each(list(by_partition.items()), one, finish)
+        each(list(by_partition.items()), one, finish)
 
     def history(self, group_id: str) -> list[Rebalance]:
         """The last rebalances of the group, oldest first; empty if this broker does not know the group."""
@@ -358,27 +342,6 @@ class _Once:
         reply, self._reply = self._reply, None
         if reply is not None:
             reply(response)
-
-
-A = TypeVar("A")
-B = TypeVar("B")
-
-
-def _each(
-    items: Sequence[A], start: Callable[[A, Callable[[B], None]], None], finish: Callable[[list[B]], None]
-) -> None:
-    """Start all, finish once with all answers in the items' order."""
-    answers: dict[int, B] = {}
-
-    def collect(position: int, response: B) -> None:
-        answers[position] = response
-        if len(answers) == len(items):
-            finish([answers[index] for index in range(len(items))])
-
-    if not items:
-        finish([])
-    for position, item in enumerate(items):
-        start(item, lambda response, position=position: collect(position, response))  # type: ignore[misc]
 
 
 def _ignore(response: None) -> None:

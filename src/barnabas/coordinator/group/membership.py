@@ -12,6 +12,7 @@ same member answers the older instead of leaving it unanswered.
 
 from typing import Final, NamedTuple
 
+from barnabas.coordinator.answers import client_error
 from barnabas.coordinator.group.history import Trigger
 from barnabas.coordinator.group.rebalance import Nothing, Rebalancer, session_key, sync_key
 from barnabas.coordinator.group.records import GroupMetadata, GroupRecord
@@ -23,25 +24,17 @@ from barnabas.errors import (
     InconsistentGroupProtocol,
     InvalidSessionTimeout,
     KafkaError,
-    KafkaStorageError,
     MemberIdRequired,
     MessageTooLarge,
-    NotCoordinator,
-    NotEnoughReplicas,
-    NotLeaderOrFollower,
     RebalanceInProgress,
-    RecordListTooLarge,
-    RequestTimedOut,
     UnknownMemberId,
-    UnknownServerError,
-    UnknownTopicOrPartition,
 )
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity, MemberResponse
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-__all__ = ["Joiner", "Membership", "client_error"]
+__all__ = ["Joiner", "Membership"]
 
 S = GroupState
 
@@ -56,17 +49,6 @@ class Joiner(NamedTuple):
     client_host: str
     api_version: int
     new_member_id: str
-
-
-def client_error(error: KafkaError) -> int:
-    """The code that a group's client understands for a failed write: look again, look elsewhere, or give up."""
-    if isinstance(error, (UnknownTopicOrPartition, NotEnoughReplicas, RequestTimedOut)):
-        return CoordinatorNotAvailable.code
-    if isinstance(error, (NotLeaderOrFollower, KafkaStorageError)):
-        return NotCoordinator.code
-    if isinstance(error, (MessageTooLarge, RecordListTooLarge)):
-        return UnknownServerError.code
-    return error.code
 
 
 class Membership(Rebalancer):

@@ -1,0 +1,57 @@
+"""What all coordinators' answers have in common: which error a client understands, and one answer made of many."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    KafkaError,
+    KafkaStorageError,
+    MessageTooLarge,
+    NotCoordinator,
+    NotEnoughReplicas,
+    NotEnoughReplicasAfterAppend,
+    NotLeaderOrFollower,
+    RecordListTooLarge,
+    RequestTimedOut,
+    UnknownServerError,
+    UnknownTopicOrPartition,
+)
+
+__all__ = ["client_error", "each", "for_client"]
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+def for_client(error: KafkaError) -> KafkaError:
+    """What a coordinator's client understands for a failed write: look again, look elsewhere, or give up."""
+    if isinstance(error, UnknownTopicOrPartition | NotEnoughReplicas | NotEnoughReplicasAfterAppend | RequestTimedOut):
+        return CoordinatorNotAvailable(error.message)
+    if isinstance(error, NotLeaderOrFollower | KafkaStorageError):
+        return NotCoordinator(error.message)
+    if isinstance(error, MessageTooLarge | RecordListTooLarge):
+        return UnknownServerError(error.message)
+    return error
+
+
+def client_error(error: KafkaError) -> int:
+    """Its code."""
+    return for_client(error).code
+
+
+def each(
+    items: Sequence[A], start: Callable[[A, Callable[[B], None]], None], finish: Callable[[list[B]], None]
+) -> None:
+    """Start all, finish once with all answers in the items' order."""
+    answers: dict[int, B] = {}
+
+    def collect(position: int, response: B) -> None:
+        answers[position] = response
+        if len(answers) == len(items):
+            finish([answers[index] for index in range(len(items))])
+
+    if not items:
+        finish([])
+    for position, item in enumerate(items):
+        start(item, lambda response, position=position: collect(position, response))  # type: ignore[misc]

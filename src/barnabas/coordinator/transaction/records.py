@@ -1,0 +1,201 @@
+"""The records of __transaction_state, byte for byte as Kafka writes them.
+
+Key and value begin with an int16: the key's says the kind of the record (0, the only one), the value's its schema
+version. Written is version 1, which transaction.version 1 and 2 want; version 0 is read too. A value of None is a
+tombstone. Source: transaction-coordinator's message schemas; KIP-890 and KIP-939 for the tagged fields.
+"""
+
+from struct import error as struct_error
+from typing import Final, NamedTuple
+
+from barnabas.coordinator.transaction.state import NO_PARTITIONS, TransactionMetadata, TransactionState
+from barnabas.errors import CorruptMessage
+from barnabas.protocol.codec import MalformedMessage, decode, encode_into
+from barnabas.protocol.schema import Field, Message
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+
+__all__ = ["CODEC", "TransactionRecord", "TransactionRecordCodec", "decode_record", "encode_record"]
+
+TRANSACTION_KIND: Final = 0
+VALUE_VERSION: Final = 1
+
+_STATES: Final = {state.number: state for state in TransactionState}
+
+
+class TransactionRecord(NamedTuple):
+    """transactional id -> what is known of it; None forgets it."""
+
+    transactional_id: str
+    metadata: TransactionMetadata | None
+
+
+class TransactionLogKey(Message):
+    """Kind 0."""
+
+    __slots__ = ("transactional_id",)
+    SCHEMA = (Field("transactional_id", "string", 0, 0, ""),)
+
+    def __init__(self, *, transactional_id: str = "") -> None:
+        self.transactional_id = transactional_id
+
+
+class PartitionsSchema(Message):
+    """Partitions of one topic."""
+
+    __slots__ = ("partition_ids", "topic")
+    SCHEMA = (Field("topic", "string", 0, 1, ""), Field("partition_ids", "int32", 0, 1, (), array=True))
+    FLEXIBLE_FROM = 1
+    LAST_VERSION = 1
+
+    def __init__(self, *, topic: str = "", partition_ids: "list[int] | tuple[int, ...]" = ()) -> None:
+        self.topic = topic
+        self.partition_ids = partition_ids
+
+
+class TransactionLogValue(Message):
+    """One state of a transactional id."""
+
+    __slots__ = (
+        "client_transaction_version",
+        "next_producer_epoch",
+        "next_producer_id",
+        "previous_producer_id",
+        "producer_epoch",
+        "producer_id",
+        "transaction_last_update_timestamp_ms",
+        "transaction_partitions",
+        "transaction_start_timestamp_ms",
+        "transaction_status",
+        "transaction_timeout_ms",
+    )
+    SCHEMA = (
+        Field("producer_id", "int64", 0, 1, 0),
+        Field("previous_producer_id", "int64", 1, 1, NO_PRODUCER_ID, tag=0),
+        Field("next_producer_id", "int64", 1, 1, NO_PRODUCER_ID, tag=1),
+        Field("producer_epoch", "int16", 0, 1, 0),
+        Field("next_producer_epoch", "int16", 1, 1, NO_PRODUCER_EPOCH, tag=3),
+        Field("transaction_timeout_ms", "int32", 0, 1, 0),
+        Field("transaction_status", "int8", 0, 1, 0),
+        Field("transaction_partitions", PartitionsSchema, 0, 1, (), array=True, nullable_from=0),
+        Field("transaction_last_update_timestamp_ms", "int64", 0, 1, 0),
+        Field("transaction_start_timestamp_ms", "int64", 0, 1, 0),
+        Field("client_transaction_version", "int16", 1, 1, 0, tag=2),
+    )
+    FLEXIBLE_FROM = 1
+    LAST_VERSION = 1
+
+    def __init__(
+        self,
+        *,
+        producer_id: int = 0,
+        previous_producer_id: int = NO_PRODUCER_ID,
+        next_producer_id: int = NO_PRODUCER_ID,
+        producer_epoch: int = 0,
+        next_producer_epoch: int = NO_PRODUCER_EPOCH,
+        transaction_timeout_ms: int = 0,
+        transaction_status: int = 0,
+        transaction_partitions: "list[PartitionsSchema] | tuple[PartitionsSchema, ...] | None" = (),
+        transaction_last_update_timestamp_ms: int = NO_TIMESTAMP,
+        transaction_start_timestamp_ms: int = NO_TIMESTAMP,
+        client_transaction_version: int = 0,
+    ) -> None:
+        self.producer_id = producer_id
+        self.previous_producer_id = previous_producer_id
+        self.next_producer_id = next_producer_id
+        self.producer_epoch = producer_epoch
+        self.next_producer_epoch = next_producer_epoch
+        self.transaction_timeout_ms = transaction_timeout_ms
+        self.transaction_status = transaction_status
+        self.transaction_partitions = transaction_partitions
+        self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
+        self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
+        self.client_transaction_version = client_transaction_version
+
+
+def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+    """(key, value) of a record."""
+    key = _versioned(TransactionLogKey(transactional_id=record.transactional_id), TRANSACTION_KIND)
+    return key, None if record.metadata is None else _versioned(_value_of(record.metadata), VALUE_VERSION)
+
+
+def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
+    """None for kinds and versions of later Kafka versions. Raises CorruptMessage."""
+    try:
+        if int.from_bytes(key[:2], "big") != TRANSACTION_KIND:
+            return None
+        transactional_id = decode(TransactionLogKey, TRANSACTION_KIND, key, 2)[0].transactional_id
+        if value is None:
+            return TransactionRecord(transactional_id, None)
+        version = int.from_bytes(value[:2], "big")
+        if version > TransactionLogValue.LAST_VERSION:
+            return None
+        return TransactionRecord(transactional_id, _metadata_of(decode(TransactionLogValue, version, value, 2)[0]))
+    except (MalformedMessage, struct_error, UnicodeDecodeError, IndexError) as error:
+        raise CorruptMessage(f"record with key {key[:100].hex()}: {error}") from None
+
+
+class TransactionRecordCodec:
+    """`encode_record` and `decode_record` as the runtime wants them."""
+
+    encode = staticmethod(encode_record)
+    decode = staticmethod(decode_record)
+
+
+CODEC: Final = TransactionRecordCodec()
+
+
+def _value_of(metadata: TransactionMetadata) -> TransactionLogValue:
+    return TransactionLogValue(
+        producer_id=metadata.producer_id,
+        previous_producer_id=metadata.previous_producer_id,
+        next_producer_id=metadata.next_producer_id,
+        producer_epoch=metadata.producer_epoch,
+        next_producer_epoch=metadata.next_producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=metadata.state.number,
+        # Kafka writes no array at all for an id without a transaction, and an empty one for a completed transaction.
+        transaction_partitions=None if metadata.state is TransactionState.EMPTY else _by_topic(metadata.partitions),
+        transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
+        transaction_start_timestamp_ms=metadata.start_timestamp_ms,
+        client_transaction_version=metadata.client_transaction_version,
+    )
+
+
+def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
+    """Sorted, so that the same state always has the same bytes."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic.items()]
+
+
+def _metadata_of(value: TransactionLogValue) -> TransactionMetadata:
+    state = _STATES.get(value.transaction_status)
+    if state is None:
+        raise CorruptMessage(f"a transaction in state {value.transaction_status}, 0 to {len(_STATES) - 1} are known")
+    partitions = NO_PARTITIONS
+    if state is not TransactionState.EMPTY:
+        partitions = frozenset(
+            TopicPartition(topic.topic, partition)
+            for topic in value.transaction_partitions or ()
+            for partition in topic.partition_ids
+        )
+    return TransactionMetadata(
+        producer_id=value.producer_id,
+        timeout_ms=value.transaction_timeout_ms,
+        last_update_timestamp_ms=value.transaction_last_update_timestamp_ms,
+        producer_epoch=value.producer_epoch,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        next_producer_epoch=value.next_producer_epoch,
+        state=state,
+        partitions=partitions,
+        start_timestamp_ms=value.transaction_start_timestamp_ms,
+        client_transaction_version=value.client_transaction_version,
+    )
+
+
+def _versioned(message: Message, version: int) -> bytes:
+    out = bytearray(version.to_bytes(2, "big"))
+    encode_into(out, message, version)
+    return bytes(out)

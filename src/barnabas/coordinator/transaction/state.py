@@ -1,0 +1,159 @@
+"""The state of one transactional id as an immutable value, and the moves that it may make.
+
+A move gives a new value; the coordinator writes it to the log, and reading it back is the only thing that changes what
+the coordinator knows. Producer epochs are int16 and only grow; the last one is kept for fencing, so before it a new
+producer id takes over.
+"""
+
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+
+__all__ = [
+    "EPOCH_MAX",
+    "NO_PARTITIONS",
+    "NO_TIMEOUT",
+    "TV2",
+    "VALID_PREVIOUS",
+    "TransactionMetadata",
+    "TransactionState",
+    "is_exhausted",
+]
+
+EPOCH_MAX: Final = 32767
+NO_TIMEOUT: Final = 2**31 - 1
+"""The timeout of a participant of a two-phase commit: its outside coordinator decides, however late (KIP-939)."""
+TV2: Final = 2
+"""transaction.version 2: the epoch grows with every transaction, partitions join by being written to (KIP-890)."""
+
+NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
+
+
+class TransactionState(Enum):
+    """Where a transactional id is: the number in the log, the name on the wire."""
+
+    EMPTY = (0, "Empty")
+    """No transaction yet. Partitions that join: ONGOING. An abort with transaction.version 2: PREPARE_ABORT."""
+    ONGOING = (1, "Ongoing")
+    """Records are being written. More partitions: ONGOING. EndTxn: PREPARE_COMMIT or PREPARE_ABORT. The timeout, or a
+    new producer with the same id: PREPARE_ABORT."""
+    PREPARE_COMMIT = (2, "PrepareCommit")
+    """The outcome is decided and in the log. All end markers written: COMPLETE_COMMIT."""
+    PREPARE_ABORT = (3, "PrepareAbort")
+    """The outcome is decided and in the log. All end markers written: COMPLETE_ABORT."""
+    COMPLETE_COMMIT = (4, "CompleteCommit")
+    """The last transaction was committed. Partitions that join: ONGOING. A new producer: EMPTY."""
+    COMPLETE_ABORT = (5, "CompleteAbort")
+    """The last transaction was aborted. Partitions that join: ONGOING. A new producer: EMPTY."""
+    DEAD = (6, "Dead")
+    """The id expired. Never in the log: the id's tombstone is."""
+    PREPARE_EPOCH_FENCE = (7, "PrepareEpochFence")
+    """Kafka's name for the moment between fencing a producer and PREPARE_ABORT. Never in the log, and here that moment
+    does not exist; clients may ask for it."""
+
+    def __init__(self, number: int, kafka_name: str) -> None:
+        self.number = number
+        self.kafka_name = kafka_name
+
+
+S = TransactionState
+
+PREPARED: Final = frozenset((S.PREPARE_COMMIT, S.PREPARE_ABORT))
+IDLE: Final = frozenset((S.EMPTY, S.COMPLETE_COMMIT, S.COMPLETE_ABORT))
+
+VALID_PREVIOUS: Final = {
+    S.EMPTY: IDLE,
+    S.ONGOING: IDLE | {S.ONGOING},
+    S.PREPARE_COMMIT: frozenset((S.ONGOING,)),
+    S.PREPARE_ABORT: IDLE | {S.ONGOING, S.PREPARE_EPOCH_FENCE},
+    S.COMPLETE_COMMIT: frozenset((S.PREPARE_COMMIT,)),
+    S.COMPLETE_ABORT: frozenset((S.PREPARE_ABORT,)),
+    S.DEAD: IDLE,
+    S.PREPARE_EPOCH_FENCE: frozenset((S.ONGOING,)),
+}
+
+
+def is_exhausted(producer_epoch: int) -> bool:
+    """Whether no client may get a later epoch: the one above is the coordinator's, to fence with."""
+    return producer_epoch >= EPOCH_MAX - 1
+
+
+class TransactionMetadata(NamedTuple):
+    """What the coordinator knows of one transactional id. Kafka's names; all but `last_producer_epoch` are in the log.
+
+    `producer_id` and `producer_epoch` are what the records of the transaction carry, once it is prepared what its end
+    markers carry. While a client that asked to keep a prepared transaction finishes it (KIP-939), the client itself has
+    `next_producer_id` and `next_producer_epoch`: its predecessor is fenced, the records are not.
+    """
+
+    producer_id: int
+    timeout_ms: int
+    last_update_timestamp_ms: int
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    last_producer_epoch: int = NO_PRODUCER_EPOCH
+    """The epoch before the client's last InitProducerId: with it a repetition is told from a zombie."""
+    previous_producer_id: int = NO_PRODUCER_ID
+    next_producer_id: int = NO_PRODUCER_ID
+    """Takes over when the markers are written, because the epochs of `producer_id` are used up."""
+    next_producer_epoch: int = NO_PRODUCER_EPOCH
+    state: TransactionState = S.EMPTY
+    partitions: frozenset[TopicPartition] = NO_PARTITIONS
+    start_timestamp_ms: int = NO_TIMESTAMP
+    client_transaction_version: int = 0
+
+    # --- what is read off it ------------------------------------------------------------------------------------------
+
+    @property
+    def client_producer(self) -> tuple[int, int]:
+        """The producer id and epoch that the client must come with."""
+        if self.next_producer_epoch >= 0:
+            return self.next_producer_id, self.next_producer_epoch
+        return self.producer_id, self.producer_epoch
+
+    @property
+    def is_kept(self) -> bool:
+        """A client keeps a transaction of its predecessor: it may end it, and nothing else."""
+        return self.state is S.ONGOING and self.next_producer_epoch >= 0
+
+    @property
+    def has_timeout(self) -> bool:
+        """Whether the coordinator may abort a transaction that takes too long."""
+        return self.timeout_ms != NO_TIMEOUT
+
+    @property
+    def timed_out_at_ms(self) -> int:
+        """The first moment at which the ongoing transaction is over its time."""
+        return self.start_timestamp_ms + self.timeout_ms + 1
+
+    # --- moves --------------------------------------------------------------------------------------------------------
+
+    def to(self, state: TransactionState, now_ms: int, **changes: Any) -> "TransactionMetadata":
+        """The value after a move. A move that the table does not have is a mistake of ours."""
+        assert self.state in VALID_PREVIOUS[state], f"{self.state.kafka_name} does not become {state.kafka_name}"
+        changes.setdefault("previous_producer_id", self.producer_id)
+        return self._replace(state=state, last_update_timestamp_ms=now_ms, **changes)
+
+    def with_partitions(
+        self, added: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
+    ) -> "TransactionMetadata":
+        """Partitions join; the first of them begin the transaction."""
+        return self.to(
+            S.ONGOING,
+            now_ms,
+            partitions=self.partitions | added,
+            start_timestamp_ms=self.start_timestamp_ms if self.state is S.ONGOING else now_ms,
+            client_transaction_version=client_transaction_version,
+        )
+
+    def completed(self, now_ms: int) -> "TransactionMetadata":
+        """All end markers are written: the client's next transaction may begin."""
+        changes: dict[str, Any] = {"partitions": NO_PARTITIONS, "next_producer_id": NO_PRODUCER_ID}
+        if self.next_producer_epoch >= 0:
+            changes["producer_id"], changes["producer_epoch"] = self.client_producer
+            changes["next_producer_epoch"] = NO_PRODUCER_EPOCH
+            changes["previous_producer_id"] = self.previous_producer_id
+        elif self.next_producer_id >= 0 and self.client_transaction_version >= TV2:
+            changes["producer_id"], changes["producer_epoch"] = self.next_producer_id, 0
+        state = S.COMPLETE_COMMIT if self.state is S.PREPARE_COMMIT else S.COMPLETE_ABORT
+        return self.to(state, now_ms, **changes)
