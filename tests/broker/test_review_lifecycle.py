@@ -75,6 +75,37 @@ def test_a_log_that_cannot_be_removed_is_not_the_next_topics(
     assert produce(wire, "t") == 0
 
 
+def test_the_log_of_a_topic_that_was_deleted_in_a_crash_is_kept_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(data_dir=tmp_path) as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        broker.create_topic("kept")
+        assert (produce(wire, "t"), produce(wire, "kept")) == (0, 0)
+        monkeypatch.setattr(LogManager, "delete", lambda self, topic_partition: None)  # the end came before
+        broker.delete_topic("t")
+    monkeypatch.undo()
+    size = (tmp_path / "t-0" / f"{0:020}.log").stat().st_size
+    with Broker(data_dir=tmp_path) as broker:
+        (stray,) = tmp_path.glob("t-0.*-stray")
+        assert (stray / f"{0:020}.log").stat().st_size == size > 0
+        assert (broker.topics(), broker.end_offsets("kept")) == (["kept"], [1])
+        broker.create_topic("t")
+        assert broker.end_offsets("t") == [0]
+
+
+def test_a_log_that_lost_its_topic_id_gets_it_back(tmp_path: Path) -> None:
+    """partition.metadata is not synced: a power loss may leave it out."""
+    with Broker(data_dir=tmp_path) as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        assert produce(wire, "t") == 0
+    told = (tmp_path / "t-0" / "partition.metadata").read_text()
+    (tmp_path / "t-0" / "partition.metadata").unlink()
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.end_offsets("t") == [1]
+        assert (tmp_path / "t-0" / "partition.metadata").read_text() == told
+
+
 # --- leadership and metadata -----------------------------------------------------------------------------------------
 
 

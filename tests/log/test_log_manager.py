@@ -221,9 +221,30 @@ def test_long_names_can_be_deleted(rig) -> None:
 
 
 def test_what_is_not_a_log_is_left_alone(rig) -> None:
-    for name in ("lost+found", "__cluster_metadata-0", "a-0-stray", "a-0.0123-future", "notes", "a-x", "-3"):
+    for name in ("lost+found", "__cluster_metadata-0", "a-0.0123-stray", "a-0.0123-future", "notes", "a-x", "-3"):
         (rig.root / "data" / name).mkdir(parents=True)
     assert dict(start(rig.manager()).logs) == {}
+
+
+def test_logs_that_belong_nowhere_are_put_aside(rig, caplog: pytest.LogCaptureFixture) -> None:
+    manager, old, new = start(rig.manager()), uuid.uuid4(), uuid.uuid4()
+    for tp, topic_id in ((A0, new), (A1, old), (B0, None)):
+        rig.append(manager.create(tp, topic_id, CONFIG), 4)
+    (rig.root / "data" / "backup-2024").mkdir()
+    manager.shutdown()
+
+    def belongs(tp: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        return topic_id == new
+
+    manager = start(rig.manager(), belongs=belongs)
+    assert set(manager.logs) == {A0}
+    strays = sorted(path.name for path in (rig.root / "data").glob("*-stray"))
+    assert [name.partition(".")[0] for name in strays] == ["a-1", "b-c-0"]
+    assert all((rig.root / "data" / name / f"{0:020}.log").stat().st_size for name in strays)
+    assert [sum(name in line for line in caplog.messages) for name in strays] == [1, 1]
+    assert (rig.root / "data" / "backup-2024").is_dir(), "no log of anybody's"
+    manager.shutdown()
+    assert set(start(rig.manager()).logs) == {A0}, "a stray stays one"
 
 
 def test_damaged_checkpoints_only_cost_time(rig) -> None:

@@ -187,6 +187,7 @@ class Broker:
                 lambda topic: self.config.log_config(image.topic_config(topic)),
                 node_id=self.node_id,
                 cluster_id=self.cluster_id,
+                belongs=lambda tp, topic_id: image.has_replica(self.node_id, tp.topic, tp.partition, topic_id),
                 progress=self._report_recovery,
             )
         except KafkaStorageError as error:

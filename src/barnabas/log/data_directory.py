@@ -9,10 +9,11 @@ import contextlib
 import errno
 import fcntl
 import json
+import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
 from barnabas.log.checkpoints import (
@@ -25,6 +26,7 @@ from barnabas.log.checkpoints import (
     parse_topic_id,
     read_clean_shutdown,
     read_offset_checkpoint,
+    read_partition_metadata,
     read_properties,
     remove_clean_shutdown,
     replace_file,
@@ -37,17 +39,25 @@ from barnabas.types import TopicPartition
 
 __all__ = [
     "DELETE_SUFFIX",
+    "METADATA_TOPIC",
+    "STRAY_SUFFIX",
+    "Belongs",
     "DataDirectory",
-    "deleted_directory_name",
+    "LogDirectory",
+    "aside_directory_name",
     "new_cluster_id",
     "parse_directory_name",
     "read_boot_id",
 ]
 
+_log = logging.getLogger(__name__)
+
 DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
 _RUNNING: Final = "barnabas-running"
 _NAME_MAX: Final = 255
-_METADATA_TOPIC: Final = "__cluster_metadata"
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's own registry: a directory with this name is none of our logs."""
 _LOCKED: set[str] = set()
 """Real paths of the directories that this process has locked."""
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -75,10 +85,25 @@ def parse_directory_name(name: str) -> TopicPartition | None:
     return TopicPartition(topic, int(partition))
 
 
-def deleted_directory_name(topic_partition: TopicPartition) -> str:
-    """Kafka's name for a log on its way out: `flights-3.<32 hex digits>-delete`, cut to what file systems take."""
-    ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{DELETE_SUFFIX}"
+def aside_directory_name(topic_partition: TopicPartition, suffix: str) -> str:
+    """Kafka's name for a log out of service: `flights-3.<32 hex digits>-delete`, cut to what file systems take."""
+    ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{suffix}"
     return topic_partition.topic[: _NAME_MAX - len(ending)] + ending
+
+
+def _has_segments(path: str) -> bool:
+    return any(name.endswith(".log") for name in os.listdir(path))
+
+
+Belongs = Callable[[TopicPartition, uuid.UUID | None], bool]
+"""Whether the broker has this replica, by its name and by the topic id in its directory, None where it has lost it."""
+
+
+class LogDirectory(NamedTuple):
+    """Where one log is."""
+
+    topic_partition: TopicPartition
+    path: str
 
 
 class DataDirectory:
@@ -199,13 +224,33 @@ class DataDirectory:
 
     # -- logs and checkpoints ------------------------------------------------------------------------------------------
 
-    def log_directories(self) -> Iterator[tuple[TopicPartition, str]]:
-        """The live logs. Kafka's own metadata log is not ours to open."""
+    def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
+        """The live logs: those that `belongs` says yes to, all without it.
+
+        The others are put aside under Kafka's name for them, `-stray`, and keep their records. Kafka's own metadata log
+        is not ours to open, nor is what only has the name of a log. Raises OSError.
+        """
         with os.scandir(self.path) as entries:
-            for entry in entries:
-                tp = parse_directory_name(entry.name)
-                if tp is not None and tp.topic != _METADATA_TOPIC and entry.is_dir():
-                    yield tp, entry.path
+            named = [(parse_directory_name(entry.name), entry.path) for entry in entries if entry.is_dir()]
+        found = []
+        for tp, path in named:
+            if tp is None or tp.topic == METADATA_TOPIC:
+                continue
+            topic_id = read_partition_metadata(path)
+            if belongs is not None and belongs(tp, topic_id):
+                found.append(LogDirectory(tp, path))
+            elif topic_id is None and not _has_segments(path):
+                continue
+            elif belongs is None:
+                found.append(LogDirectory(tp, path))
+            else:
+                self._put_aside(tp, path)
+        return found
+
+    def _put_aside(self, topic_partition: TopicPartition, path: str) -> None:
+        aside = f"{self.path}/{aside_directory_name(topic_partition, STRAY_SUFFIX)}"
+        os.rename(path, aside)
+        _log.warning("%s is of no topic that this broker has: renamed to %s; remove it if nobody wants it", path, aside)
 
     def deleted_directories(self) -> list[str]:
         """Logs that were on their way out when the last process ended."""

@@ -16,7 +16,7 @@ from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_CHECKPOINT
-from barnabas.log.data_directory import DataDirectory, deleted_directory_name, read_boot_id
+from barnabas.log.data_directory import DELETE_SUFFIX, Belongs, DataDirectory, aside_directory_name, read_boot_id
 from barnabas.log.deletion import DeletionQueue
 from barnabas.log.disk import Disk, ResourcePool, default_pool_limit
 from barnabas.log.flush import FlushTask
@@ -83,12 +83,13 @@ class LogManager:
         *,
         node_id: int,
         cluster_id: str | None = None,
+        belongs: Belongs | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
         """Lock the directories and open all logs, recovering what a crash left. Raises UsageError.
 
-        `config_for` gives a topic's settings by its name. Without a `cluster_id` the one of an existing directory
-        holds, or a new one is made.
+        `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened.
+        Without a `cluster_id` the one of an existing directory holds, or a new one is made.
         """
         opened: list[DataDirectory] = []
         try:
@@ -96,7 +97,7 @@ class LogManager:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
                 opened.append(directory)
                 cluster_id = directory.cluster_id
-            self._load_all(config_for, progress)
+            self._load_all(config_for, belongs, progress)
             for directory in self.directories:
                 directory.mark_running(self._boot_id)
         except OSError as error:
@@ -116,11 +117,13 @@ class LogManager:
         for directory in opened:
             directory.unlock()
 
-    def _load_all(self, config_for: Callable[[str], LogConfig], progress: ProgressCallback | None) -> None:
+    def _load_all(
+        self, config_for: Callable[[str], LogConfig], belongs: Belongs | None, progress: ProgressCallback | None
+    ) -> None:
         jobs: list[tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]] = []
         for directory in self.directories:
             states = directory.states(self._boot_id)
-            jobs += [(tp, path, directory, states) for tp, path in directory.log_directories()]
+            jobs += [(tp, path, directory, states) for tp, path in directory.log_directories(belongs)]
             for path in directory.deleted_directories():
                 self._deletions.add(path, self._clock.wall_ms())
 
@@ -212,7 +215,7 @@ class LogManager:
         Slices of it that are being sent stay readable.
         """
         log, home = self._logs[topic_partition], self._home[topic_partition]
-        path = f"{home.path}/{deleted_directory_name(topic_partition)}"
+        path = f"{home.path}/{aside_directory_name(topic_partition, DELETE_SUFFIX)}"
         try:
             os.rename(log.directory, path)
         except OSError as error:

@@ -113,6 +113,13 @@ class MetadataImage:
             return None
         return found.partitions[index]
 
+    def has_replica(self, node_id: int, topic: str, index: int, topic_id: UUID | None) -> bool:
+        """Whether a broker has this replica of the topic of that name; by its id too where that is known."""
+        partition = self.partition(topic, index)
+        if partition is None or node_id not in partition.replicas:
+            return False
+        return topic_id is None or topic_id == self.topics[topic].topic_id
+
     def topic_config(self, topic: str) -> Mapping[str, str]:
         """The settings that a topic has itself."""
         return self.topic_configs.get(topic, _NO_CONFIGS)

@@ -145,11 +145,11 @@ class ReplicaManager:
     def _open(self, topic_partition: TopicPartition, topic_id: UUID, config: LogConfig) -> Partition:
         log = self._log_manager.get(topic_partition)
         if log is not None and log.topic_id is not None and log.topic_id != topic_id:
-            # The topic was deleted and made again while this broker was away: the old log is another topic's.
+            # The log of the topic that was deleted before could not be removed then.
             self._log.warning("%s on disk belongs to a deleted topic of the same name: removing it", topic_partition)
             self._log_manager.delete(topic_partition)
             log = None
-        if log is None:
+        if log is None or log.topic_id is None:
             log = self._log_manager.create(topic_partition, topic_id, config)
         partition = Partition(topic_partition, topic_id, log, flush_behind=self._flush_behind)
         if log.config is not config:
