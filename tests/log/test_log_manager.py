@@ -152,6 +152,7 @@ def test_a_path_that_is_no_directory_is_refused(rig) -> None:
 def test_two_copies_of_a_partition_are_refused(rig) -> None:
     for name in ("one", "two"):
         (rig.root / name / "a-0").mkdir(parents=True)
+        (rig.root / name / "a-0" / f"{0:020}.log").touch()
     manager = LogManager([rig.root / "one", rig.root / "two"], rig.clock, boot_id="boot")
     with pytest.raises(UsageError, match="same partition"):
         start(manager)
