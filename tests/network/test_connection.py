@@ -50,6 +50,51 @@ def test_a_reply_that_is_ready_before_the_handler_returns_is_sent() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("count", [2, 15, 16, 17, 40])
+def test_answers_to_requests_that_came_together_leave_together(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    send_now = Connection._send_now
+
+    def counting(connection: Connection, parts: Parts) -> None:
+        sent.append(len(parts))
+        send_now(connection, parts)
+
+    monkeypatch.setattr(Connection, "_send_now", counting)
+
+    async def main() -> None:
+        async with Rig() as rig:
+            client, connection = await rig.connected()
+            await client.send(*[f"echo:{number}" for number in range(count)], "size:5000", "echo:last", "later:x")
+            assert [await client.receive() for _ in range(count)] == [str(number) for number in range(count)]
+            assert len(await client.receive_bytes()) == 5000
+            assert await client.receive() == "last"
+            assert len(sent) == count // 16 + 2
+            await client.send("echo:behind", "echo:it")
+            await rig.until(lambda: len(rig.script.seen) == count + 5)
+            rig.script.answer("x")
+            assert [await client.receive() for _ in range(3)] == ["x", "behind", "it"]
+            assert connection.idle
+
+    run(main())
+
+
+def test_what_was_answered_before_a_handler_closes_the_connection_is_sent() -> None:
+    def close(connection: Connection) -> Parts:
+        connection.close("an acks=0 produce failed")
+        return NO_REPLY
+
+    async def main() -> None:
+        async with Rig() as rig:
+            rig.script.others["close"] = close
+            client, _ = await rig.connected()
+            await client.send("echo:a", "echo:b", "close:", "echo:c")
+            assert [await client.receive() for _ in range(2)] == ["a", "b"]
+            with pytest.raises(EOFError):
+                await client.read(1)
+
+    run(main())
+
+
 @pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 1000])
 def test_requests_arrive_in_pieces(piece: int) -> None:
     async def main() -> None:

@@ -14,7 +14,7 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
@@ -49,6 +49,9 @@ HALF_CLOSED_MAX_S: Final = 10.0
 _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 """What one connection may send before others have their turn."""
 _READS_MAX: Final = 4
+_GATHERED_MAX: Final = 16
+"""Answers to requests that came together leave together, up to so many: a send costs more than a small request."""
+_GATHERED_PART_MAX: Final = 4096
 
 NO_REPLY: Final[Parts] = ()
 """The answer to a request that gets none (Produce with acks=0)."""
@@ -135,6 +138,7 @@ class Connection:
         "_ended",
         "_fd",
         "_frames",
+        "_gathered",
         "_handler",
         "_head_sent",
         "_held",
@@ -190,6 +194,8 @@ class Connection:
         self._pending: deque[Parts | PendingReply] = deque()
         self._out: deque[Part] = deque()
         self._out_bytes = 0
+        self._gathered: list[bytes | bytearray] | None = None
+        """Small answers to the requests of one read, while these are being handled; None for a single one."""
         self._head_sent = 0
         """Bytes of the slice at the head of `_out` that are gone already. The slice itself keeps its file open."""
         self._resident = 0
@@ -249,8 +255,17 @@ class Connection:
         self._loop.remove_reader(self._fd)
         self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
 
-    def _handle(self, frames: Iterable[memoryview]) -> bool:
+    def _handle(self, frames: Sequence[memoryview]) -> bool:
         """Hand requests over until one of them makes us stop reading; False if one did. The rest is kept."""
+        if len(frames) < 2:
+            return self._hand_over(frames)
+        self._gathered = []
+        try:
+            return self._hand_over(frames)
+        finally:
+            self._send_gathered()
+
+    def _hand_over(self, frames: Sequence[memoryview]) -> bool:
         left = iter(frames)
         for frame in left:
             self._request(frame)
@@ -267,7 +282,7 @@ class Connection:
             return
         kept, self._unhandled = self._unhandled, []
         try:
-            read_on = self._handle(map(memoryview, kept))
+            read_on = self._handle([memoryview(frame) for frame in kept])
         except BarnabasError as error:
             self.close(str(error))
             return
@@ -354,6 +369,26 @@ class Connection:
         self.maybe_resume()
 
     def _send(self, parts: Parts) -> None:
+        gathered = self._gathered
+        if gathered is not None:
+            part = parts[0]
+            if len(parts) == 1 and len(part) <= _GATHERED_PART_MAX and not isinstance(part, FileSlice):
+                gathered.append(part)
+                if len(gathered) < _GATHERED_MAX:
+                    return
+                parts = (b"".join(gathered),)
+                gathered.clear()
+            elif gathered:
+                parts = (b"".join(gathered), *parts)
+                gathered.clear()
+        self._send_now(parts)
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, None
+        if gathered and not self.closed:
+            self._send_now((b"".join(gathered),))
+
+    def _send_now(self, parts: Parts) -> None:
         self.last_active = self._loop.time()
         if not self._writing and len(parts) == 1:
             # The usual case: one small buffer that the socket takes whole.
@@ -508,6 +543,9 @@ class Connection:
 
     def close(self, reason: str) -> None:
         """End the connection; parked requests are answered into the void."""
+        if self.closed:
+            return
+        self._send_gathered()  # what was answered before the request that ends us
         if self.closed:
             return
         self.closed = True
