@@ -1,7 +1,8 @@
 import pytest
 
 from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster, parse_bootstrap
+from barnabas.client.cluster import Cluster
+from barnabas.client.core.addresses import parse_bootstrap
 from barnabas.client.errors import BrokerUnreachable, ConnectionLost, OperationTimedOut
 from barnabas.errors import (
     InvalidTopic,

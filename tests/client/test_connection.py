@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from barnabas.client.connection import Connection, foreign_protocol, split_address
+from barnabas.client.connection import Connection
+from barnabas.client.core.addresses import foreign_protocol, split_address
 from barnabas.client.deadline import Deadline
 from barnabas.client.errors import ConnectionLost, OperationTimedOut
 from barnabas.errors import UnsupportedVersion

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
 from barnabas.cli.output import CommandFailed
-from barnabas.client.connection import Connection, split_address
+from barnabas.client.connection import Connection
+from barnabas.client.core.addresses import split_address
 from barnabas.client.errors import ClientError
 from barnabas.errors import KafkaError, UsageError
 

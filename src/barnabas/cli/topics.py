@@ -15,7 +15,7 @@ from barnabas.cli.options import (
 )
 from barnabas.cli.output import CommandFailed, print_json, size_text, table
 from barnabas.client.admin import Admin, CreatedTopic, NewTopic
-from barnabas.client.cluster import TopicView
+from barnabas.client.core.views import TopicView
 from barnabas.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 

@@ -8,7 +8,8 @@ in the returned dictionary where many were. Group calls are in `group_admin`.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from barnabas.client.cluster import Cluster, ClusterView, TopicView
+from barnabas.client.cluster import Cluster
+from barnabas.client.core.views import ClusterView, TopicView
 from barnabas.client.deadline import Deadline
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import OffsetsAdmin, by_topic

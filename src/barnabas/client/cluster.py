@@ -6,10 +6,12 @@ broker, the error lists every attempt, so that a command fails at once and says 
 
 import random
 from collections.abc import Callable, Collection, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from barnabas.client.connection import Connection, split_address
+from barnabas.client.connection import Connection
+from barnabas.client.core.addresses import parse_bootstrap
+from barnabas.client.core.views import Broker, ClusterView, TopicView, brokers_of, topic_view
 from barnabas.client.deadline import Deadline
 from barnabas.client.errors import (
     Attempt,
@@ -24,13 +26,12 @@ from barnabas.errors import (
     KafkaError,
     LeaderNotAvailable,
     UnknownTopicOrPartition,
-    UsageError,
     error_for,
 )
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.protocol.schema import Request
 
-__all__ = ["DEFAULT_TIMEOUT_S", "Broker", "Cluster", "ClusterView", "PartitionView", "TopicView", "parse_bootstrap"]
+__all__ = ["DEFAULT_TIMEOUT_S", "Cluster"]
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -41,58 +42,6 @@ ATTEMPTS_KEPT: Final = 20
 GROUP_KEY: Final = 0
 
 T = TypeVar("T")
-
-
-class Broker(NamedTuple):
-    """A broker as Metadata advertises it."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
-
-
-class PartitionView(NamedTuple):
-    """A partition as Metadata shows it; leader -1 means none."""
-
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    in_sync_replicas: tuple[int, ...]
-    offline_replicas: tuple[int, ...]
-    error_code: int
-
-
-class TopicView(NamedTuple):
-    """A topic as Metadata shows it."""
-
-    name: str
-    topic_id: UUID
-    is_internal: bool
-    error_code: int
-    partitions: dict[int, PartitionView]
-
-
-class ClusterView(NamedTuple):
-    """One Metadata answer, with the topics known from earlier ones."""
-
-    cluster_id: str | None
-    controller_id: int
-    brokers: dict[int, Broker]
-    topics: dict[str, TopicView]
-
-
-def parse_bootstrap(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
-    """`"a:9092,b:9092"` or a list of such to (host, port) pairs. Raises UsageError."""
-    parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
-    try:
-        addresses = [split_address(part) for part in parts if part.strip()]
-    except ValueError as error:
-        raise UsageError(str(error)) from None
-    if not addresses:
-        raise UsageError("no bootstrap address is given; write HOST:PORT[,HOST:PORT...]")
-    return addresses
 
 
 class Cluster:
@@ -201,28 +150,12 @@ class Cluster:
         return self.view
 
     def _take_in(self, response: MetadataResponse, topics: Collection[str] | None) -> None:
-        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        brokers = brokers_of(response)
         for node_id in [*self._connections]:
             if self.view.brokers.get(node_id) != brokers.get(node_id):
                 self._connections.pop(node_id).close()  # it moved: the next use connects to the new address
         known = {} if topics is None else {name: t for name, t in self.view.topics.items() if name not in topics}
-        for topic in response.topics:
-            partitions = {
-                p.partition_index: PartitionView(
-                    p.partition_index,
-                    p.leader_id,
-                    p.leader_epoch,
-                    tuple(p.replica_nodes),
-                    tuple(p.isr_nodes),
-                    tuple(p.offline_replicas),
-                    p.error_code,
-                )
-                for p in sorted(topic.partitions, key=lambda p: p.partition_index)
-            }
-            if topic.name:
-                known[topic.name] = TopicView(
-                    topic.name, topic.topic_id, topic.is_internal, topic.error_code, partitions
-                )
+        known |= {topic.name: topic_view(topic) for topic in response.topics if topic.name}
         self.view = ClusterView(response.cluster_id, response.controller_id, brokers, known)
 
     def topic(self, name: str, *, deadline: Deadline | None = None, create: bool = False) -> TopicView:

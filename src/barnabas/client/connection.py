@@ -10,24 +10,22 @@ import time
 from collections import deque
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from barnabas.client.core.addresses import RESPONSE_SIZE_MAX, foreign_protocol
+from barnabas.client.core.frames import API_VERSIONS, body_of, choose_version, client_id_field, request_frame
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import Attempt, ConnectionLost, OperationTimedOut, describe, hint_for
+from barnabas.client.errors import Attempt, ConnectionLost, OperationTimedOut
+from barnabas.client.reasons import describe, hint_for
 from barnabas.errors import UnsupportedVersion
-from barnabas.protocol.apis import message_classes, response_header_version
-from barnabas.protocol.codec import MalformedMessage, decode, encode_into, read_uvarint
+from barnabas.protocol.apis import message_classes
+from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.schema import Request, Response
 
-__all__ = ["RESPONSE_SIZE_MAX", "Connection", "Handshake", "foreign_protocol", "split_address"]
+__all__ = ["Connection", "Handshake"]
 
-RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
-"""Bytes of one response: far above any fetch.max.bytes; more means that the peer does not speak Kafka."""
 RECEIVE_CHUNK: Final = 1 << 20
-API_VERSIONS: Final = 18
-PRODUCE: Final = 0
 
 _FRAME: Final = struct.Struct(">i")
-_HEADER: Final = struct.Struct(">ihhi")
 
 R = TypeVar("R", bound=Response)
 
@@ -47,42 +45,6 @@ class Handshake(NamedTuple):
     tcp_ms: float
     version_ms: float
     ip: str
-
-
-def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
-    """`host:port`, `host`, `[::1]:9092` to (host, port). Raises ValueError with one line."""
-    text = address.strip()
-    if "://" in text:
-        text = text.split("://", 1)[1]
-    if text.startswith("["):
-        host, _, rest = text[1:].partition("]")
-        port_text = rest.removeprefix(":")
-    elif text.count(":") > 1:
-        host, port_text = text, ""
-    else:
-        host, _, port_text = text.partition(":")
-    if not host:
-        raise ValueError(f"address {address!r} has no host; write HOST:PORT")
-    if not port_text:
-        return host, default_port
-    if not port_text.isdigit() or not 0 < int(port_text) < 65536:
-        raise ValueError(f"address {address!r} has port {port_text!r}; a port is a number from 1 to 65535")
-    return host, int(port_text)
-
-
-def foreign_protocol(data: bytes) -> str:
-    """What the first bytes of an answer that is not Kafka's look like, or an empty string."""
-    if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
-        return "the port speaks TLS, this client sent plaintext"
-    if data[:5] == b"HTTP/" or data[:1] == b"<":
-        return "the port answers HTTP"
-    if data[:4] == b"SSH-":
-        return "the port answers SSH"
-    if data[:4] in (b"220 ", b"220-"):
-        return "the port answers like an FTP or mail server"
-    if data[:1] in (b"-", b"+") and b"\r\n" in data[:64]:
-        return "the port answers like Redis"
-    return ""
 
 
 class Connection:
@@ -108,8 +70,7 @@ class Connection:
         self.host = host
         self.port = port
         self.address = f"{host}:{port}"
-        client = client_id.encode()
-        self._client_id = len(client).to_bytes(2, "big") + client
+        self._client_id = client_id_field(client_id)
         self._correlation_id = 0
         self._pending: deque[Pending] = deque()
         self.versions: dict[int, tuple[int, int]] = {}
@@ -170,19 +131,7 @@ class Connection:
 
     def version_of(self, request: type[Request], *, at_most: int | None = None) -> int:
         """The newest version that both sides speak. Raises UnsupportedVersion."""
-        low, high = self.versions.get(request.API_KEY, (-1, -1))
-        name = request.__name__.removesuffix("Request")
-        if high < 0:
-            raise UnsupportedVersion(f"broker {self.address} does not serve {name}")
-        if request.API_KEY == PRODUCE:
-            low = max(low, request.FIRST_VERSION)
-        version = min(high, request.LAST_VERSION, high if at_most is None else at_most)
-        if version < max(low, request.FIRST_VERSION):
-            raise UnsupportedVersion(
-                f"broker {self.address} serves {name} v{low} to v{high}, this client v{request.FIRST_VERSION} to "
-                f"v{request.LAST_VERSION if at_most is None else at_most}"
-            )
-        return version
+        return choose_version(self.versions, request, self.address, at_most=at_most)
 
     def call(self, request: Request, deadline: Deadline, *, version: int | None = None) -> Any:
         """Send one request and wait for its response; the response's class belongs to the request's.
@@ -198,13 +147,7 @@ class Connection:
         """Write one request; its correlation id. `expect_response` is False for Produce with acks=0."""
         self._correlation_id += 1
         correlation_id = self._correlation_id
-        out = bytearray(4)
-        out += _HEADER.pack(0, request.API_KEY, version, correlation_id)[4:]
-        out += self._client_id
-        if version >= request.FLEXIBLE_FROM:
-            out.append(0)
-        encode_into(out, request, version)
-        _FRAME.pack_into(out, 0, len(out) - 4)
+        out = request_frame(request, version, correlation_id, self._client_id)
         sock = self._open_socket()
         try:
             sock.settimeout(max(deadline.remaining(), 0.001))
@@ -250,17 +193,8 @@ class Connection:
         return correlation_id, self._decode(pending, data)
 
     def _decode(self, pending: Pending, data: bytes) -> Response:
-        version = pending.version
-        if pending.api_key == API_VERSIONS and data[4:6] == b"\x00\x23":
-            version = 0  # error 35 always comes in the layout of version 0
-        position = 4
-        if response_header_version(pending.api_key, version):
-            count, position = read_uvarint(data, position)
-            for _ in range(count):
-                _, position = read_uvarint(data, position)
-                size, position = read_uvarint(data, position)
-                position += size
         try:
+            version, position = body_of(pending.api_key, pending.version, data, 0)
             message, _ = decode(message_classes(pending.api_key)[1], version, data, position)
         except MalformedMessage as error:
             self.close()

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from barnabas.client.cluster import Broker
 from barnabas.client.connection import Connection
+from barnabas.client.core.views import Broker
 from barnabas.client.deadline import Deadline
 from barnabas.errors import error_for
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

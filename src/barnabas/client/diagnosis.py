@@ -13,10 +13,12 @@ import time
 from collections.abc import Generator, Iterator
 from typing import Final, NamedTuple
 
-from barnabas.client.cluster import Cluster, parse_bootstrap
+from barnabas.client.cluster import Cluster
 from barnabas.client.connection import Connection, Handshake
+from barnabas.client.core.addresses import parse_bootstrap
 from barnabas.client.deadline import Deadline
-from barnabas.client.errors import Attempt, ClientError, ConnectionLost, describe, hint_for
+from barnabas.client.errors import Attempt, ClientError, ConnectionLost
+from barnabas.client.reasons import describe, hint_for
 from barnabas.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

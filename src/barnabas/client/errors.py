@@ -3,8 +3,6 @@
 A broker's own answer is a `barnabas.errors.KafkaError`; the classes here are for when no answer came.
 """
 
-import errno
-import socket
 from typing import ClassVar, NamedTuple
 
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition
@@ -16,7 +14,6 @@ __all__ = [
     "ConnectionLost",
     "OperationTimedOut",
     "TopicNotFound",
-    "hint_for",
 ]
 
 
@@ -25,7 +22,7 @@ class Attempt(NamedTuple):
 
     address: str
     stage: str
-    """`dns`, `tcp`, `version` (the ApiVersions handshake), or `request`."""
+    """`dns`, `tcp`, `tls`, `version` (the ApiVersions handshake), `sasl`, or `request`."""
     error: str
     """The operating system's or the decoder's words."""
     hint: str
@@ -64,35 +61,3 @@ class TopicNotFound(UnknownTopicOrPartition):
 
 class OperationTimedOut(ClientError):
     """The deadline passed. `attempts` has the reasons of the tries before it."""
-
-
-_HINTS = {
-    errno.ECONNREFUSED: "nothing listens there; is the broker running? `barnabas serve` starts one",
-    errno.ETIMEDOUT: "no answer; a firewall may drop the packets, or the address is wrong",
-    errno.EHOSTUNREACH: "no route to that host from here",
-    errno.ENETUNREACH: "no route to that network from here",
-    errno.ECONNRESET: "the other side closed the connection; a TLS or SASL listener does so with a plaintext client",
-    errno.EPIPE: "the other side closed the connection",
-    errno.EACCES: "the system does not allow this connection",
-    errno.EMFILE: "this process has too many open files (ulimit -n)",
-}
-
-
-def hint_for(error: BaseException) -> str:
-    """The way out for an operating system error, or an empty string."""
-    if isinstance(error, socket.gaierror):
-        return "the name does not resolve here; check its spelling, DNS or /etc/hosts"
-    if isinstance(error, TimeoutError):
-        return _HINTS[errno.ETIMEDOUT]
-    if isinstance(error, OSError) and error.errno is not None:
-        return _HINTS.get(error.errno, "")
-    return ""
-
-
-def describe(error: BaseException) -> str:
-    """The error's words without Python's dressing: `connection refused` for ConnectionRefusedError(111, ...)."""
-    if isinstance(error, TimeoutError):
-        return "timed out"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror[0].lower() + error.strerror[1:]
-    return str(error) or type(error).__name__
