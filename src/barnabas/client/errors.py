@@ -10,6 +10,7 @@ from barnabas.errors import BarnabasError, UnknownTopicOrPartition
 __all__ = [
     "Attempt",
     "BrokerUnreachable",
+    "ClientClosed",
     "ClientError",
     "ConnectionLost",
     "OperationTimedOut",
@@ -61,3 +62,7 @@ class TopicNotFound(UnknownTopicOrPartition):
 
 class OperationTimedOut(ClientError):
     """The deadline passed. `attempts` has the reasons of the tries before it."""
+
+
+class ClientClosed(ClientError):
+    """`close` was called, here or in another thread, or the process forked: this object does nothing any more."""

@@ -1,6 +1,7 @@
 """The operating system's errors in words, and what to look at next."""
 
 import errno
+import os
 import socket
 
 __all__ = ["describe", "hint_for"]
@@ -32,6 +33,8 @@ def describe(error: BaseException) -> str:
     """The error's words without Python's dressing: `connection refused` for ConnectionRefusedError(111, ...)."""
     if isinstance(error, TimeoutError):
         return "timed out"
+    if isinstance(error, ConnectionRefusedError) and error.errno:
+        return os.strerror(error.errno)[0].lower() + os.strerror(error.errno)[1:]  # asyncio has words of its own
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     return str(error) or type(error).__name__

@@ -1,0 +1,513 @@
+"""The heart of every client: requests to a node, any node, a coordinator or the controller; metadata; timers.
+
+The engine does no I/O. A driver tells it what happened (`connected`, `received`, `lost`, `advance`) with the time, and
+does what it asks for (`take_connects`, `take_output`, `take_closes`, `next_deadline`). Producer and consumer are
+components: `advance` gives each its turn after whatever happened. Requests end in callbacks, which are called from
+inside these methods; they may send further requests.
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, Protocol
+
+from barnabas.client.core.call import Call, Error
+from barnabas.client.core.metadata import Metadata
+from barnabas.client.core.peers import BOOTSTRAP, Connect, ConnectionSettings, Peer, Peers
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.timers import Timer, Timers
+from barnabas.client.core.views import Broker, TopicView
+from barnabas.client.core.wire import Buffer
+from barnabas.client.errors import (
+    Attempt,
+    BrokerUnreachable,
+    ClientClosed,
+    ClientError,
+    ConnectionLost,
+    OperationTimedOut,
+)
+from barnabas.errors import KafkaError, RebootstrapRequired, error_for
+
+__all__ = [
+    "ANY",
+    "CONTROLLER",
+    "GROUP",
+    "TRANSACTION",
+    "Component",
+    "Coordinator",
+    "Engine",
+    "EngineSettings",
+    "Node",
+    "Target",
+]
+
+GROUP: Final = 0
+TRANSACTION: Final = 1
+COORDINATOR_ROLE: Final = 1
+"""Coordinators have connections of their own: heartbeats must not wait behind a parked Fetch."""
+ATTEMPTS_KEPT: Final = 20
+
+
+class Node(NamedTuple):
+    """A broker by its id. Each role is a connection of its own: 0 for most, 1 for coordinators; a client that parks
+    requests (Fetch) takes another one."""
+
+    node_id: int
+    role: int = 0
+
+
+class Coordinator(NamedTuple):
+    """Whoever coordinates a group (key_type 0) or a transactional id (1) now."""
+
+    key: str
+    key_type: int = GROUP
+
+
+class _Any(NamedTuple):
+    """Whichever broker answers soonest. `patient`: also wait while no broker can be reached."""
+
+    patient: bool = True
+
+
+class _Controller(NamedTuple):
+    """The controller of the last metadata answer."""
+
+
+ANY: Final = _Any()
+CONTROLLER: Final = _Controller()
+Target = Node | Coordinator | _Any | _Controller
+
+
+class EngineSettings(NamedTuple):
+    """What the engine wants to know, in seconds."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    connection: ConnectionSettings = ConnectionSettings()
+    retry_backoff_s: float = 0.1
+    retry_backoff_max_s: float = 1.0
+    metadata_max_age_s: float = 300.0
+    allow_auto_topic_creation: bool = True
+
+
+class Component(Protocol):
+    """A state machine that lives on the engine."""
+
+    def advance(self, now: float) -> None:
+        """Do what can be done now. Called after everything that happens."""
+
+    def next_deadline(self) -> float:
+        """When it wants its turn even if nothing happens."""
+
+
+class _Unplaced(NamedTuple):
+    """A request to any node, while none is ready."""
+
+    call: Call
+    patient: bool
+
+
+class Engine:
+    """See the module. Not for use by several threads at once; the drivers see to that."""
+
+    def __init__(self, settings: EngineSettings, now: float, rng: random.Random | None = None) -> None:
+        self.settings = settings
+        self.now = now
+        """Drivers set it before each call into the engine or what stands on it."""
+        self.closed = False
+        self.metadata = Metadata(
+            max_age_s=settings.metadata_max_age_s, allow_auto_topic_creation=settings.allow_auto_topic_creation
+        )
+        self.timers = Timers()
+        self.components: list[Component] = []
+        self.on_metadata: list[Callable[[], None]] = []
+        """Called after each answer that was taken in."""
+        self.completions: deque[Callable[[], None]] = deque()
+        """Calls into the application that are due; the driver makes them, in order, when the engine is at rest."""
+        self._rng = rng or random.Random()
+        self._peers = Peers(settings.connection, on_ready=self._ready, on_lost=self._lost, rng=self._rng)
+        self._unplaced: list[_Unplaced] = []
+        self._attempts: list[Attempt] = []
+        """Failures to connect since the last success, of any address."""
+        self._awake = False
+        self._metadata_asked = False
+        self._metadata_not_before = now
+        self._metadata_failures = 0
+        self._metadata_waiters: list[Promise[None]] = []
+        self._topic_waiters: list[tuple[str, Promise[TopicView]]] = []
+        self._coordinators: dict[Coordinator, int] = {}
+        self._lookups: dict[Coordinator, list[Call]] = {}
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def send(self, call: Call, to: Target) -> None:
+        """One try. `call.done` is called when it ends, perhaps before this returns."""
+        if self.closed:
+            call.done(None, ClientClosed("the client is closed"))
+            return
+        self._awake = True
+        if isinstance(to, Node):
+            self._send_to_node(call, to)
+        elif isinstance(to, Coordinator):
+            self._send_to_coordinator(call, to)
+        elif isinstance(to, _Any):
+            self._send_to_any(call, to.patient)
+        elif self.metadata.view.controller_id in self.metadata.view.brokers:
+            self._send_to_node(call, Node(self.metadata.view.controller_id))
+        else:
+            self.metadata.mark_stale()
+            self._send_to_any(call, True)  # brokers pass on what is the controller's, or say NOT_CONTROLLER
+
+    def peer(self, node_id: int, role: int = 0) -> Peer | None:
+        """The connection to a broker that metadata lists, for whoever bounds its requests in flight; None if it does
+        not."""
+        broker = self.metadata.view.brokers.get(node_id)
+        return None if broker is None else self._peers.peer(node_id, role, broker.host, broker.port)
+
+    def is_ready(self, node: Node) -> bool:
+        """Whether a request would leave at once; if not, the connection is opened or its backoff waited for."""
+        peer = self.peer(*node)
+        if peer is None:
+            self.metadata.mark_stale()
+            return False
+        if not peer.ready:
+            self._awake = True
+            self._peers.wire(peer, self.now)
+        return peer.ready
+
+    def _send_to_node(self, call: Call, node: Node) -> None:
+        peer = self.peer(*node)
+        if peer is None:
+            self.metadata.mark_stale()
+            attempt = Attempt(f"broker {node.node_id}", "request", "the cluster does not list this broker", "")
+            call.done(None, ConnectionLost(str(attempt), (attempt,)))
+        else:
+            self._peers.wire(peer, self.now).send(call, self.now)
+
+    def _send_to_any(self, call: Call, patient: bool) -> None:
+        ready = [peer for peer in self._peers if peer.ready and peer.role <= COORDINATOR_ROLE]
+        if ready:
+            best = min(ready, key=lambda peer: (peer.node_id < 0, peer.role, peer.wire.in_flight if peer.wire else 0))
+            self._peers.wire(best, self.now).send(call, self.now)
+            return
+        call.expires = self.now + (call.timeout_s or self.settings.connection.request_timeout_s)
+        self._unplaced.append(_Unplaced(call, patient))
+        self._seek_a_node()
+
+    def _seek_a_node(self) -> None:
+        """Open a connection to somebody, one at a time: known brokers first, then the bootstrap addresses."""
+        if not self._unplaced or any(peer.number and not peer.ready for peer in self._peers if peer.role == 0):
+            return
+        brokers = list(self.metadata.view.brokers.values())
+        bootstrap = [Broker(BOOTSTRAP - i, *where, None) for i, where in enumerate(self.settings.bootstrap)]
+        self._rng.shuffle(brokers)
+        self._rng.shuffle(bootstrap)
+        peers = [self._peers.peer(b.node_id, 0, b.host, b.port) for b in (*brokers, *bootstrap)]
+        for peer in peers:
+            if self.now >= peer.backoff_until:
+                self._peers.wire(peer, self.now)
+                return
+        if all(peer.failures for peer in peers):
+            self._give_up_impatient()
+        if self._unplaced:
+            self._peers.wire(min(peers, key=lambda peer: peer.backoff_until), self.now)
+
+    def _give_up_impatient(self) -> None:
+        impatient = [waiting.call for waiting in self._unplaced if not waiting.patient]
+        if impatient:
+            self._unplaced = [waiting for waiting in self._unplaced if waiting.patient]
+            error = self.unreachable()
+            for call in impatient:
+                call.done(None, error)
+
+    def unreachable(self) -> BrokerUnreachable:
+        """What was tried since a connection stood last."""
+        attempts = tuple(self._attempts)
+        hint = next((attempt.hint for attempt in reversed(attempts) if attempt.hint), "")
+        latest = {attempt.address: attempt for attempt in attempts}
+        text = "; ".join(map(str, latest.values())) + (f" ({hint})" if hint else "")
+        return BrokerUnreachable(f"no broker reachable: {text or 'no address was tried yet'}", attempts)
+
+    # --- coordinators -----------------------------------------------------------------------------------------------
+
+    def coordinator(self, to: Coordinator) -> int | None:
+        """The node id that answered last."""
+        return self._coordinators.get(to)
+
+    def forget_coordinator(self, to: Coordinator) -> None:
+        """It moved, or is gone: the next request asks who it is."""
+        self._coordinators.pop(to, None)
+
+    def _send_to_coordinator(self, call: Call, to: Coordinator) -> None:
+        node_id = self._coordinators.get(to)
+        if node_id is not None and node_id in self.metadata.view.brokers:
+            self._send_to_node(call, Node(node_id, COORDINATOR_ROLE))
+            return
+        waiting = self._lookups.get(to)
+        if waiting is not None:
+            waiting.append(call)
+            return
+        self._lookups[to] = [call]
+        self._find_coordinator(to)
+
+    def _find_coordinator(self, to: Coordinator) -> None:
+        from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
+
+        def build(version: int) -> FindCoordinatorRequest:
+            if version >= 4:
+                return FindCoordinatorRequest(key_type=to.key_type, coordinator_keys=[to.key])
+            return FindCoordinatorRequest(key_type=to.key_type, key=to.key)
+
+        def found(response: Any, error: Error | None) -> None:
+            waiting = self._lookups.pop(to)
+            if error is None:
+                answer = response.coordinators[0] if response.coordinators else response
+                if answer.error_code:
+                    text = answer.error_message or f"no coordinator for {to.key!r} yet"
+                    error = error_for(answer.error_code, text)
+                else:
+                    self._learn_coordinator(to, Broker(answer.node_id, answer.host, answer.port, None))
+            for call in waiting:
+                if error is None:
+                    self._send_to_coordinator(call, to)
+                else:
+                    call.done(None, error)
+
+        self.send(Call(FindCoordinatorRequest, found, build=build), ANY)
+
+    def _learn_coordinator(self, to: Coordinator, broker: Broker) -> None:
+        self._coordinators[to] = broker.node_id
+        known = self.metadata.view.brokers.get(broker.node_id)
+        if known is None or (known.host, known.port) != (broker.host, broker.port):
+            brokers = self.metadata.view.brokers | {broker.node_id: broker}
+            self.metadata.view = self.metadata.view._replace(brokers=brokers)
+
+    # --- metadata ---------------------------------------------------------------------------------------------------
+
+    def want_topics(self, topics: Iterable[str]) -> None:
+        """Keep these topics in the metadata from now on."""
+        self._awake = True
+        self.metadata.want(topics)
+
+    def refresh_metadata(self) -> Promise[None]:
+        """Ask soon; settled with the next answer that was asked for after this call, or an error of the connection."""
+        self._awake = True
+        self.metadata.mark_stale()
+        promise: Promise[None] = Promise()
+        self._metadata_waiters.append(promise)
+        return promise
+
+    def topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
+        """The topic, asked for if need be; it may have partitions without a leader.
+
+        Fails at once with what no waiting mends (InvalidTopic, TopicAuthorizationFailed); with TopicNotFound or the
+        reason for silence when the time is over.
+        """
+        self.want_topics([name])
+        promise: Promise[TopicView] = Promise()
+        known = self.metadata.topic(name)
+        if known is not None:
+            promise.resolve(known)
+            return promise
+        self._topic_waiters.append((name, promise))
+
+        def give_up() -> None:
+            promise.fail(self._why_no_topic(name, timeout_s))
+
+        timer = self.timers.at(self.now + timeout_s, give_up)
+        promise.on_done(lambda _: timer.cancel())
+        return promise
+
+    def _why_no_topic(self, name: str, timeout_s: float) -> Error:
+        if self.metadata.version and not self._attempts:
+            return self.metadata.why_not(name)
+        unreachable = self.unreachable()
+        text = f"no metadata of topic {name!r} within {timeout_s:g} s: {unreachable}"
+        return OperationTimedOut(text, unreachable.attempts)
+
+    def _ask_metadata(self) -> None:
+        request, asked = self.metadata.request(self.now)
+        waiters, self._metadata_waiters = self._metadata_waiters, []
+        self._metadata_asked = True
+
+        def done(response: Any, error: Error | None) -> None:
+            self._metadata_asked = False
+            if error is None and response.error_code:
+                error = error_for(response.error_code)
+            if error is None:
+                self.metadata.take_in(response, asked, self.now)
+                self._metadata_failures = self._metadata_failures + 1 if self.metadata.is_stale else 0
+                self._settle_topics()
+                self._follow_brokers()
+            else:
+                self.metadata.mark_stale()
+                self._metadata_failures += 1
+                if isinstance(error, RebootstrapRequired):
+                    self._rebootstrap(error)
+            self._metadata_not_before = self.now + self.backoff_s(max(self._metadata_failures, 1))
+            for waiter in waiters:
+                if error is None:
+                    waiter.resolve(None)
+                else:
+                    waiter.fail(error)
+            if error is None:
+                for listener in self.on_metadata:
+                    listener()
+
+        def build(version: int) -> Any:
+            if version == 0 and asked is None:
+                request.topics = []  # version 0 has no null: an empty list means all there are
+            return request
+
+        self.send(Call(type(request), done, build=build), ANY)
+
+    def _settle_topics(self) -> None:
+        waiters, self._topic_waiters = self._topic_waiters, []
+        for name, promise in waiters:
+            topic = self.metadata.topic(name)
+            if topic is not None:
+                promise.resolve(topic)
+                continue
+            known = self.metadata.view.topics.get(name)
+            if known is not None and known.error_code and not error_for(known.error_code).retriable:
+                promise.fail(self.metadata.why_not(name))
+            elif not promise.done:
+                self._topic_waiters.append((name, promise))
+
+    def _follow_brokers(self) -> None:
+        """Connections to brokers that moved or are gone end."""
+        brokers = self.metadata.view.brokers
+        for peer in list(self._peers):
+            broker = brokers.get(peer.node_id)
+            if broker is not None:
+                self._peers.peer(peer.node_id, peer.role, broker.host, broker.port)
+
+    def _rebootstrap(self, error: Error) -> None:
+        self.metadata.forget_cluster()
+        self._coordinators.clear()
+        self._peers.drop_all(error)
+
+    # --- time and connections ---------------------------------------------------------------------------------------
+
+    def backoff_s(self, failures: int) -> float:
+        """The pause after so many failures in a row, with jitter; none after none."""
+        if failures <= 0:
+            return 0.0
+        settings = self.settings
+        pause = min(settings.retry_backoff_s * 2.0 ** min(failures - 1, 20), settings.retry_backoff_max_s)
+        return pause * self._rng.uniform(0.8, 1.2)
+
+    def at(self, when: float, action: Callable[[], None]) -> Timer:
+        """Call it then."""
+        return self.timers.at(when, action)
+
+    def _ready(self, peer: Peer) -> None:
+        self._attempts.clear()
+        if peer.role > COORDINATOR_ROLE:
+            return
+        waiting, self._unplaced = self._unplaced, []
+        for unplaced in waiting:
+            self._peers.wire(peer, self.now).send(unplaced.call, self.now)
+
+    def _lost(self, peer: Peer, error: Error) -> None:
+        self._attempts += peer.attempts
+        del self._attempts[:-ATTEMPTS_KEPT]
+        if not self.closed:
+            self.metadata.mark_stale()
+        if isinstance(error, KafkaError) and not error.retriable:
+            # wrong credentials are wrong everywhere: who waits for any broker hears it now
+            waiting, self._unplaced = self._unplaced, []
+            for unplaced in waiting:
+                unplaced.call.done(None, error)
+
+    def advance(self, now: float) -> None:
+        """Let everything happen whose time has come. The driver calls it after what it told, and at the deadline."""
+        self.now = max(now, self.now)
+        self.timers.run(self.now)
+        self._peers.tick(self.now)
+        self._expire_unplaced()
+        self._seek_a_node()
+        if self._metadata_due() <= self.now:
+            self._ask_metadata()
+        for component in self.components:
+            component.advance(self.now)
+
+    def _metadata_due(self) -> float:
+        """When to ask next: at once for new topics, after a pause for what is stale, at an age for the rest."""
+        if not self._awake or self._metadata_asked or self.closed:
+            return float("inf")
+        if self.metadata.has_new and not self._metadata_failures:
+            return self.now
+        if self.metadata.is_stale or self.metadata.has_new:
+            return self._metadata_not_before
+        return self.metadata.due_at()
+
+    def _expire_unplaced(self) -> None:
+        if all(waiting.call.expires > self.now for waiting in self._unplaced):
+            return
+        late = [waiting.call for waiting in self._unplaced if waiting.call.expires <= self.now]
+        self._unplaced = [waiting for waiting in self._unplaced if waiting.call.expires > self.now]
+        unreachable = self.unreachable()
+        for call in late:
+            # retriable, unlike BrokerUnreachable: a broker may come up later
+            call.done(None, ConnectionLost(str(unreachable), unreachable.attempts))
+
+    def next_deadline(self) -> float:
+        """When `advance` has something to do even if nothing happens."""
+        due: float = min(self.timers.next_deadline(), self._peers.next_deadline(), self._metadata_due())
+        for unplaced in self._unplaced:
+            due = min(due, unplaced.call.expires)
+        for component in self.components:
+            due = min(due, component.next_deadline())
+        return due
+
+    # --- the driver's side ------------------------------------------------------------------------------------------
+
+    def take_connects(self) -> list[Connect]:
+        """Connections to open. Each ends in `connected` or `lost`, unless its number is closed before."""
+        return self._peers.take_connects()
+
+    def take_closes(self) -> list[int]:
+        """Connections to close, open or opening; nothing needs to be told about them any more."""
+        return self._peers.take_closes()
+
+    def take_output(self) -> list[tuple[int, list[Buffer]]]:
+        """What to write on which connection, in order; the engine forgets it."""
+        return self._peers.take_output()
+
+    def connected(self, number: int, now: float) -> None:
+        self.now = max(now, self.now)
+        self._peers.connected(number, self.now)
+
+    def read_size(self, number: int) -> int:
+        """How many bytes to read at most."""
+        return self._peers.read_size(number)
+
+    def received(self, number: int, data: bytes, now: float) -> None:
+        self.now = max(now, self.now)
+        for call, response in self._peers.received(number, data, self.now):
+            call.done(response, None)
+
+    def stage(self, number: int) -> str:
+        return self._peers.stage(number)
+
+    def lost(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
+        """The connection could not be made, or broke. `attempts` say where, at which stage and why."""
+        self.now = max(now, self.now)
+        self._peers.lost_connection(number, attempts, self.now)
+
+    def close(self) -> None:
+        """Everything in flight fails with ClientClosed; `take_closes` names the connections."""
+        self.closed = True
+        error = ClientClosed("the client is closed")
+        waiting, self._unplaced = self._unplaced, []
+        for unplaced in waiting:
+            unplaced.call.done(None, error)
+        self._peers.drop_all(error)
+        for _, topic in self._topic_waiters:
+            topic.fail(error)
+        for waiter in self._metadata_waiters:
+            waiter.fail(error)
+
+    def reset(self, error: ClientError) -> None:
+        """Drop every connection; what was in flight fails with `error` and may be sent again."""
+        self._peers.drop_all(error)

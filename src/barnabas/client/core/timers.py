@@ -1,0 +1,48 @@
+"""What is to happen at a time, by a clock that is handed in."""
+
+import heapq
+from collections.abc import Callable
+
+__all__ = ["Timer", "Timers"]
+
+
+class Timer:
+    """One call at a time. `cancel` may be called at any moment."""
+
+    __slots__ = ("action", "when")
+
+    def __init__(self, when: float, action: Callable[[], None] | None) -> None:
+        self.when = when
+        self.action = action
+
+    def cancel(self) -> None:
+        self.action = None
+
+
+class Timers:
+    """A heap of timers; those of one time go off in the order in which they were set."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Timer]] = []
+        self._number = 0
+
+    def at(self, when: float, action: Callable[[], None]) -> Timer:
+        timer = Timer(when, action)
+        self._number += 1
+        heapq.heappush(self._heap, (when, self._number, timer))
+        return timer
+
+    def next_deadline(self) -> float:
+        """When the next one goes off; infinity if there is none."""
+        heap = self._heap
+        while heap and heap[0][2].action is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else float("inf")
+
+    def run(self, now: float) -> None:
+        """Call what is due, also what a call sets for no later than now."""
+        while self.next_deadline() <= now:
+            timer = heapq.heappop(self._heap)[2]
+            action, timer.action = timer.action, None
+            if action is not None:
+                action()

@@ -1,0 +1,363 @@
+"""One connection's bytes: frames in and out, versions, SASL, pipelining; no socket.
+
+A wire begins with ApiVersions and, where a mechanism is given, SASL; requests wait until both are through. A broker
+answers a connection's requests in their order, so the oldest request in flight owns the next frame. Whatever is wrong
+with the peer ends in `broken`; its owner closes the connection then and calls `fail`.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from barnabas.client.core.addresses import RESPONSE_SIZE_MAX, foreign_protocol
+from barnabas.client.core.call import Call, Error
+from barnabas.client.core.frames import API_VERSIONS, Versions, body_of, choose_version, client_id_field, request_frame
+from barnabas.client.core.sasl import Mechanism
+from barnabas.client.errors import Attempt, ConnectionLost
+from barnabas.errors import BarnabasError, SaslAuthenticationFailed, UnsupportedSaslMechanism, UnsupportedVersion
+from barnabas.protocol.apis import message_classes
+from barnabas.protocol.codec import MalformedMessage, decode
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.schema import Request
+
+__all__ = ["Answered", "Buffer", "Wire"]
+
+Buffer = bytes | bytearray | memoryview
+Answered = tuple[Call, Any]
+
+READ_SIZE: Final = 256 * 1024
+READ_SIZE_MAX: Final = 1 << 20
+REAUTHENTICATE_AT: Final = 0.85
+"""Of the session's lifetime (KIP-368)."""
+SASL_STEPS_MAX: Final = 16
+
+
+class _OwnCall(Call):
+    """A request of the connection itself: versions, SASL."""
+
+    __slots__ = ()
+
+
+class Wire:
+    """See the module. `ready` says whether requests leave at once."""
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        client_id: str,
+        request_timeout_s: float,
+        mechanism: Callable[[], Mechanism] | None = None,
+    ) -> None:
+        self.address = address
+        self.versions: Versions = {}
+        self.api_versions = ApiVersionsResponse()
+        self.ready = False
+        self.broken: Error | None = None
+        self.stage = "version"
+        self.last_used = 0.0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self._client_id = client_id_field(client_id)
+        self._request_timeout_s = request_timeout_s
+        self._new_mechanism = mechanism
+        self._mechanism: Mechanism | None = None
+        self._steps = 0
+        self._reauthenticate_at = float("inf")
+        self._muted_until = 0.0
+        self._correlation_id = 0
+        self._in_flight: deque[Call] = deque()
+        self._waiting: deque[Call] = deque()
+        self._output: list[Buffer] = []
+        self._chunks: list[bytes] = []
+        self._buffered = 0
+        self._now = 0.0
+
+    # --- requests out -----------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> None:
+        """The connection stands: ask for the versions."""
+        self._now = now
+        self._ask_versions(4)
+
+    def send(self, call: Call, now: float) -> None:
+        """Write it now, or once the connection is ready. `call.done` hears UnsupportedVersion at once."""
+        self._now = now
+        if not self.ready or self._waiting or now < self._muted_until:
+            call.expires = now + (call.timeout_s or self._request_timeout_s)
+            self._waiting.append(call)
+        else:
+            self._write(call)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that were written or wait to be."""
+        return len(self._in_flight) + len(self._waiting)
+
+    @property
+    def has_output(self) -> bool:
+        return bool(self._output)
+
+    def take_output(self) -> list[Buffer]:
+        """The bytes to write, in order; they are the caller's now."""
+        output, self._output = self._output, []
+        return output
+
+    def _write(self, call: Call) -> None:
+        try:
+            call.version = choose_version(self.versions, call.api, self.address, at_most=call.at_most)
+        except UnsupportedVersion as error:
+            call.done(None, error)
+            return
+        self._put(call)
+
+    def _put(self, call: Call) -> None:
+        self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
+        call.correlation_id = self._correlation_id
+        call.sent_at = self.last_used = self._now
+        call.expires = self._now + (call.timeout_s or self._request_timeout_s)
+        if call.encode is not None:
+            self._put_parts(call, call.encode(call.version))
+        else:
+            assert call.build is not None
+            frame = request_frame(call.build(call.version), call.version, call.correlation_id, self._client_id)
+            self.bytes_out += len(frame)
+            self._output.append(frame)
+        if call.one_way:
+            call.done(None, None)
+        else:
+            self._in_flight.append(call)
+
+    def _put_parts(self, call: Call, parts: list[Buffer]) -> None:
+        head = bytearray(4)
+        head += call.api.API_KEY.to_bytes(2, "big") + call.version.to_bytes(2, "big")
+        head += call.correlation_id.to_bytes(4, "big") + self._client_id
+        if call.version >= call.api.FLEXIBLE_FROM:
+            head.append(0)
+        size = len(head) + sum(map(len, parts))
+        head[:4] = (size - 4).to_bytes(4, "big")
+        self.bytes_out += size
+        self._output.append(head)
+        self._output += parts
+
+    def _flush_waiting(self) -> None:
+        while self._waiting and self.ready and self._now >= self._muted_until:
+            self._write(self._waiting.popleft())
+
+    # --- bytes in ---------------------------------------------------------------------------------------------------
+
+    def read_size(self) -> int:
+        """How many bytes are worth asking the socket for: the rest of a large frame, or what is usual."""
+        if self._chunks and len(self._chunks[0]) >= 4:
+            missing = int.from_bytes(self._chunks[0][:4], "big") + 4 - self._buffered
+            return min(max(missing, 1), READ_SIZE_MAX)
+        return READ_SIZE
+
+    def received(self, data: bytes, now: float) -> list[Answered]:
+        """The requests that these bytes answer, with their responses; look at `broken` afterwards."""
+        self._now = now
+        self.bytes_in += len(data)
+        answered: list[Answered] = []
+        if self._chunks:
+            data = self._joined(data)
+        position, end = 0, len(data)
+        while end - position >= 4:
+            size = int.from_bytes(data[position : position + 4], "big", signed=True)
+            if not 4 <= size <= RESPONSE_SIZE_MAX:
+                foreign = foreign_protocol(data[position:]) or "the answer is not Kafka's"
+                self._break(f"a frame claims {size & 0xFFFFFFFF} bytes: {foreign}", foreign)
+                return answered
+            if end - position - 4 < size:
+                break
+            self._take_frame(data, position + 4, position + 4 + size, answered)
+            if self.broken is not None:
+                return answered
+            position += 4 + size
+        if position < end:
+            rest = data[position:] if position else data
+            self._chunks, self._buffered = [rest], len(rest)
+        return answered
+
+    def _joined(self, data: bytes) -> bytes:
+        """All bytes that wait with `data` behind them, once they make a frame; nothing before that."""
+        self._chunks.append(data)
+        self._buffered += len(data)
+        if len(self._chunks[0]) < 4:
+            self._chunks = [b"".join(self._chunks)]
+        first = self._chunks[0]
+        size = int.from_bytes(first[:4], "big", signed=True)
+        if len(first) < 4 or (4 <= size <= RESPONSE_SIZE_MAX and self._buffered < 4 + size):
+            return b""
+        joined = b"".join(self._chunks)
+        self._chunks, self._buffered = [], 0
+        return joined
+
+    def _take_frame(self, data: bytes, start: int, end: int, answered: list[Answered]) -> None:
+        if not self._in_flight:
+            self._break("an answer to no request", "the answer is not Kafka's")
+            return
+        call = self._in_flight.popleft()
+        correlation_id = int.from_bytes(data[start : start + 4], "big", signed=True)
+        if correlation_id != call.correlation_id:
+            self._in_flight.appendleft(call)
+            self._break(f"answer to request {correlation_id}, expected {call.correlation_id}")
+            return
+        if end < len(data):
+            data, start = data[start:end], 0  # what stands behind the frame is not the decoder's to read
+        try:
+            version, position = body_of(call.api.API_KEY, call.version, data, start)
+            if call.decode is not None:
+                response = call.decode(data, position, version)
+            else:
+                response = decode(message_classes(call.api.API_KEY)[1], version, data, position)[0]
+        except MalformedMessage as error:
+            self._in_flight.appendleft(call)
+            self._break(str(error), "the answer is not Kafka's")
+            return
+        throttle_ms = getattr(response, "throttle_time_ms", 0)
+        if throttle_ms > 0:
+            self._muted_until = max(self._muted_until, self._now + throttle_ms / 1000)
+        if type(call) is _OwnCall:
+            self._taken_in(response, None)
+        else:
+            answered.append((call, response))
+        if not self.ready and self.stage == "request" and not self._in_flight:
+            self._authenticate()
+
+    # --- versions ---------------------------------------------------------------------------------------------------
+
+    def _own(self, request: Request, version: int) -> None:
+        """Write one of the connection's own requests, before all others."""
+        call = _OwnCall(request, self._taken_in)
+        call.version = version
+        self._put(call)
+
+    def _taken_in(self, response: Any, error: Error | None) -> None:
+        if error is not None:
+            return  # the connection ends, and `fail` tells everyone
+        if isinstance(response, ApiVersionsResponse):
+            self._take_versions(response)
+        elif hasattr(response, "mechanisms"):
+            self._take_handshake(response)
+        else:
+            self._take_challenge(response)
+
+    def _ask_versions(self, version: int) -> None:
+        from barnabas import __version__
+
+        self._own(ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__), version)
+
+    def _take_versions(self, response: ApiVersionsResponse) -> None:
+        """A broker that does not know our version says 35 and how far it goes (KIP-511)."""
+        if response.error_code == UnsupportedVersion.code and self._correlation_id == 1:
+            known = {api.api_key: api.max_version for api in response.api_keys}
+            self._ask_versions(min(known.get(API_VERSIONS, 0), 4))
+            return
+        if response.error_code:
+            self._break(f"ApiVersions answers error {response.error_code}")
+            return
+        self.api_versions = response
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        if self._new_mechanism is None:
+            self._become_ready()
+        else:
+            self._authenticate()
+
+    def _become_ready(self) -> None:
+        self.ready = True
+        self.stage = "request"
+        self._flush_waiting()
+
+    # --- SASL -------------------------------------------------------------------------------------------------------
+
+    def _authenticate(self) -> None:
+        from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest
+
+        assert self._new_mechanism is not None
+        self.stage = "sasl"
+        self._mechanism = self._new_mechanism()
+        self._steps = 0
+        self._reauthenticate_at = float("inf")
+        self._own(SaslHandshakeRequest(mechanism=self._mechanism.name), 1)
+
+    def _take_handshake(self, response: Any) -> None:
+        assert self._mechanism is not None
+        if response.error_code:
+            offered = ", ".join(response.mechanisms) or "none"
+            self.broken = UnsupportedSaslMechanism(
+                f"{self.address}: sasl: the broker does not take {self._mechanism.name}; it offers: {offered}"
+            )
+            return
+        self._step(None)
+
+    def _take_challenge(self, response: Any) -> None:
+        if response.error_code:
+            text = response.error_message or "the broker refuses the credentials"
+            self.broken = SaslAuthenticationFailed(f"{self.address}: sasl: {text}")
+            return
+        self._step(response.auth_bytes)
+        if response.session_lifetime_ms > 0:
+            self._reauthenticate_at = self._now + response.session_lifetime_ms / 1000 * REAUTHENTICATE_AT
+
+    def _step(self, challenge: bytes | None) -> None:
+        """The mechanism's next word; without one the exchange is over."""
+        from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+
+        assert self._mechanism is not None
+        self._steps += 1
+        try:
+            answer = self._mechanism.next(challenge)
+        except (BarnabasError, ValueError) as error:
+            self.broken = SaslAuthenticationFailed(f"{self.address}: sasl: {error}")
+            return
+        if answer is None:
+            self._become_ready()
+            return
+        if self._steps > SASL_STEPS_MAX:
+            self._break(f"{self._mechanism.name} does not end after {SASL_STEPS_MAX} steps")
+            return
+        low, high = self.versions.get(SaslAuthenticateRequest.API_KEY, (0, 0))
+        self._own(SaslAuthenticateRequest(auth_bytes=answer), max(low, min(high, SaslAuthenticateRequest.LAST_VERSION)))
+
+    # --- time and the end -------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> float:
+        """When `tick` has something to do."""
+        due = min((call.expires for call in self._in_flight), default=float("inf"))
+        for call in self._waiting:
+            due = min(due, call.expires)
+        if self._waiting and self.ready:
+            due = min(due, self._muted_until)
+        return min(due, self._reauthenticate_at)
+
+    def tick(self, now: float) -> None:
+        """Breaks the connection when an answer is overdue: it may still come, and would be taken for another's."""
+        self._now = now
+        overdue = next((call for call in (*self._in_flight, *self._waiting) if call.expires <= now), None)
+        if overdue is not None:
+            hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if self.stage == "version" else ""
+            attempt = Attempt(self.address, self.stage, f"no answer to {overdue.name} in time", hint)
+            self.broken = ConnectionLost(str(attempt), (attempt,))
+            return
+        if now >= self._reauthenticate_at and self.ready:
+            self.ready = False
+            self._reauthenticate_at = float("inf")
+            if not self._in_flight:
+                self._authenticate()
+        self._flush_waiting()
+
+    def _break(self, problem: str, hint: str = "") -> None:
+        attempt = Attempt(self.address, self.stage, problem, hint)
+        self.broken = ConnectionLost(str(attempt), (attempt,))
+
+    def fail(self, error: Error) -> None:
+        """The connection is gone: every request hears it, the oldest first."""
+        self.broken = self.broken or error
+        self.ready = False
+        calls = [*self._in_flight, *self._waiting]
+        self._in_flight.clear()
+        self._waiting.clear()
+        self._output.clear()
+        self._chunks.clear()
+        for call in calls:
+            call.done(None, error)

@@ -1,0 +1,5 @@
+"""What moves an engine: sockets, clocks, and threads or an event loop.
+
+Main classes: `SyncDriver` (whoever calls drives), `AioDriver` (the running loop drives). They know no API of Kafka and
+no producer or consumer: only the engine's orders and what became of them.
+"""

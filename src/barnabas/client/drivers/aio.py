@@ -1,0 +1,250 @@
+"""The asyncio driver: the running loop turns the engine.
+
+Every door is called on the loop's thread. Sockets are asyncio transports; names are resolved by the loop's executor.
+"""
+
+import asyncio
+import logging
+import os
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.peers import Connect
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.wire import Buffer
+from barnabas.client.drivers.channel import Address, attempt_of
+from barnabas.client.errors import Attempt, ClientClosed, OperationTimedOut
+
+__all__ = ["AioDriver"]
+
+TURNS_MAX: Final = 100
+POLL_MAX_S: Final = 60.0
+
+T = TypeVar("T")
+
+_log = logging.getLogger("barnabas.client")
+
+
+class _Protocol(asyncio.Protocol):
+    """Hands what comes to the driver."""
+
+    def __init__(self, driver: "AioDriver", number: int, address: str, ip: str) -> None:
+        self.driver = driver
+        self.number = number
+        self.address = address
+        self.ip = ip
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.driver._received(self.number, data)
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.driver._lost(self, exc or ConnectionResetError(104, "connection closed by the broker"))
+
+
+class AioDriver:
+    """See the module. Bound to the loop that runs when it is made."""
+
+    def __init__(
+        self, engine: Engine, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
+    ) -> None:
+        self.engine = engine
+        self.closed = False
+        self._name = name
+        self._ssl_context = ssl_context
+        self._loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[int, _Protocol] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+
+    # --- doors ------------------------------------------------------------------------------------------------------
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Do something with the engine, and let it act on it before the loop goes on."""
+        self._check_open()
+        self.engine.now = time.monotonic()
+        result = action()
+        self._turn()
+        return result
+
+    async def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
+        """The promise's value, or raise its error, or OperationTimedOut."""
+        if not promise.done:
+            future: asyncio.Future[None] = self._loop.create_future()
+            promise.on_done(lambda _: None if future.done() else future.set_result(None))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await future
+            except TimeoutError:
+                raise OperationTimedOut(f"no result within {timeout_s:g} s") from None
+        return promise.result()
+
+    def nudge(self) -> None:
+        """Something was added that has a deadline: see that it is kept."""
+        if self._soon is None:
+            self._soon = self._loop.call_soon(self._turn_soon)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed(f"the {self._name} is closed")
+        if os.getpid() != self._pid:
+            raise ClientClosed(f"the {self._name} belongs to the parent process; this one was forked from it")
+
+    # --- turning ----------------------------------------------------------------------------------------------------
+
+    def _turn_soon(self) -> None:
+        self._soon = None
+        if not self.closed:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Let the engine do what is due, carry out its orders until it has none, set the alarm for its next
+        deadline."""
+        engine = self.engine
+        for _ in range(TURNS_MAX):
+            engine.advance(time.monotonic())
+            if not self._obey():
+                break
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        left = engine.next_deadline() - time.monotonic()
+        if left <= 0:
+            self.nudge()
+        elif not self.closed:
+            self._timer = self._loop.call_later(min(left, POLL_MAX_S), self._turn_soon)
+        if engine.completions:
+            self._loop.call_soon(self._call_back)
+
+    def _call_back(self) -> None:
+        completions = self.engine.completions
+        while completions:
+            try:
+                completions.popleft()()
+            except Exception:
+                _log.exception("a callback of the %s fails", self._name)
+
+    def _obey(self) -> bool:
+        """Carry out the engine's orders; whether there were any."""
+        connects, output, closes = self.engine.take_connects(), self.engine.take_output(), self.engine.take_closes()
+        for order in connects:
+            self._connecting[order.number] = self._loop.create_task(self._connect(order))
+        for number, buffers in output:
+            self._write(number, buffers)
+        for number in closes:
+            task = self._connecting.pop(number, None)
+            if task is not None:
+                task.cancel()
+            protocol = self._open.pop(number, None)
+            if protocol is not None and protocol.transport is not None:
+                protocol.transport.abort()
+        return bool(connects or output or closes)
+
+    def _write(self, number: int, buffers: list[Buffer]) -> None:
+        protocol = self._open.get(number)
+        if protocol is not None and protocol.transport is not None:
+            protocol.transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+
+    # --- connecting -------------------------------------------------------------------------------------------------
+
+    async def _connect(self, order: Connect) -> None:
+        """DNS, then TCP and TLS to one address after the other."""
+        address = f"[{order.host}]:{order.port}" if ":" in order.host else f"{order.host}:{order.port}"
+        started = time.monotonic()
+        attempts: list[Attempt] = []
+        try:
+            found = await self._loop.getaddrinfo(order.host, order.port, type=1)
+        except (OSError, UnicodeError) as error:
+            attempts.append(attempt_of(address, "", "dns", error, started))
+            found = []
+        share_s = self.engine.settings.connection.setup_timeout_s / max(len(found), 1)
+        for candidate in found:
+            protocol = await self._connect_to(order, address, candidate, share_s, attempts)
+            if protocol is not None:
+                self._connecting.pop(order.number, None)
+                self._open[order.number] = protocol
+                self.engine.connected(order.number, time.monotonic())
+                self._turn()
+                return
+        self._connecting.pop(order.number, None)
+        self.engine.lost(order.number, tuple(attempts), time.monotonic())
+        self._turn()
+
+    async def _connect_to(
+        self, order: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
+    ) -> _Protocol | None:
+        import socket
+
+        family, kind, number, _, target = candidate
+        started = time.monotonic()
+        stage = "tcp"
+        ip = str(target[0])
+        sock = None
+        try:
+            async with asyncio.timeout(share_s):
+                sock = socket.socket(family, kind, number)
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                await self._loop.sock_connect(sock, target)
+                stage = "tls" if self._ssl_context is not None else stage
+                _, protocol = await self._loop.create_connection(
+                    lambda: _Protocol(self, order.number, address, ip),
+                    sock=sock,
+                    ssl=self._ssl_context,
+                    server_hostname=order.host if self._ssl_context is not None else None,
+                )
+        except OSError as error:
+            attempts.append(attempt_of(address, ip, stage, error, started))
+            if sock is not None:
+                sock.close()
+            return None
+        except BaseException:
+            if sock is not None:
+                sock.close()
+            raise
+        return protocol
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def _received(self, number: int, data: bytes) -> None:
+        if number in self._open:
+            self.engine.received(number, data, time.monotonic())
+            self._turn()
+
+    def _lost(self, protocol: _Protocol, error: Exception) -> None:
+        if self._open.get(protocol.number) is not protocol:
+            return
+        del self._open[protocol.number]
+        stage = self.engine.stage(protocol.number)
+        now = time.monotonic()
+        self.engine.lost(protocol.number, (attempt_of(protocol.address, protocol.ip, stage, error, now),), now)
+        self._turn()
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        self.engine.close()
+        self._obey()
+        for handle in (self._timer, self._soon):
+            if handle is not None:
+                handle.cancel()
+        for task in self._connecting.values():
+            task.cancel()
+        self._connecting.clear()
+        self._call_back()

@@ -1,0 +1,232 @@
+"""One non-blocking socket of the synchronous driver: TCP to one address after the other, TLS, reading, writing."""
+
+import errno
+import os
+import socket
+import ssl
+import time
+from collections import deque
+from typing import Any, Final
+
+from barnabas.client.core.wire import Buffer
+from barnabas.client.errors import Attempt
+from barnabas.client.reasons import describe, hint_for
+
+__all__ = ["Address", "Channel", "attempt_of", "resolve"]
+
+Address = tuple[Any, ...]
+"""As socket.getaddrinfo gives it."""
+BUFFERS_MAX: Final = 256
+"""Of one sendmsg; Linux takes 1024."""
+TLS_CHUNK: Final = 256 * 1024
+
+
+def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
+    """The addresses of a host; with `numeric` only if it is an IP address, which takes no time. Raises OSError."""
+    flags = socket.AI_NUMERICHOST if numeric else 0
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
+
+
+def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
+    """A failure as the client's errors tell it."""
+    where = address if not ip or ip in address else f"{address} ({ip})"
+    return Attempt(where, stage, describe(error), hint_for(error), (time.monotonic() - started) * 1e3)
+
+
+class Channel:
+    """See the module. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
+
+    __slots__ = (
+        "_addresses",
+        "_context",
+        "_handshake_writes",
+        "_host",
+        "_ip",
+        "_out",
+        "_port",
+        "_share_s",
+        "_sock",
+        "_started",
+        "attempts",
+        "fd",
+        "give_up_at",
+        "number",
+        "stage",
+    )
+
+    def __init__(
+        self, number: int, host: str, port: int, context: ssl.SSLContext | None, setup_timeout_s: float
+    ) -> None:
+        self.number = number
+        self._host = host
+        self._port = port
+        self._context = context
+        self._addresses: deque[Address] = deque()
+        self._share_s = setup_timeout_s
+        self._sock: socket.socket | None = None
+        self._out: deque[Buffer] = deque()
+        self._ip = ""
+        self._handshake_writes = False
+        self._started = time.monotonic()
+        self.fd = -1
+        self.stage = "dns"
+        """`dns`, `tcp`, `tls`, then `open`."""
+        self.attempts: list[Attempt] = []
+        self.give_up_at = float("inf")
+        """When to try the next address."""
+
+    @property
+    def address(self) -> str:
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    # --- connecting -------------------------------------------------------------------------------------------------
+
+    def begin(self, addresses: list[Address]) -> bool:
+        """Connect to the first that can be reached; False if none can."""
+        self._addresses = deque(addresses)
+        self._share_s /= max(len(addresses), 1)
+        return self.next_address()
+
+    def next_address(self) -> bool:
+        """Leave the address that is being tried; False if there is no other."""
+        self._close_socket()
+        while self._addresses:
+            family, kind, protocol, _, target = self._addresses.popleft()
+            self._started = time.monotonic()
+            self._ip = str(target[0])
+            self.stage = "tcp"
+            try:
+                sock = socket.socket(family, kind, protocol)
+                self._sock, self.fd = sock, sock.fileno()
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                code = sock.connect_ex(target)
+                if code not in (0, errno.EINPROGRESS):
+                    raise OSError(code, os.strerror(code))
+            except OSError as error:
+                self.failed(error)
+                self._close_socket()
+                continue
+            self.give_up_at = self._started + self._share_s
+            return True
+        return False
+
+    def failed(self, error: BaseException, stage: str = "") -> Attempt:
+        """Remember what went wrong with the address in use."""
+        attempt = attempt_of(self.address, self._ip, stage or self.stage, error, self._started)
+        self.attempts.append(attempt)
+        return attempt
+
+    def proceed(self) -> bool:
+        """The socket is ready for the next step of connecting; True once it is open. Raises OSError."""
+        assert self._sock is not None
+        if self.stage == "tcp":
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            self.give_up_at = float("inf")
+            if self._context is None:
+                self.stage = "open"
+                return True
+            self.stage = "tls"
+            self._sock = self._context.wrap_socket(
+                self._sock, server_hostname=self._host, do_handshake_on_connect=False
+            )
+            self.fd = self._sock.fileno()
+        assert isinstance(self._sock, ssl.SSLSocket)
+        try:
+            self._sock.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            self._handshake_writes = isinstance(error, ssl.SSLWantWriteError)
+            return False
+        self.stage = "open"
+        return True
+
+    # --- open -------------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether to be told when the socket takes bytes."""
+        if self.stage == "open":
+            return bool(self._out)
+        return self.stage == "tcp" or self._handshake_writes
+
+    def read(self, size: int) -> bytes | None:
+        """Bytes, empty at the end of the stream, None if there is nothing now. Raises OSError."""
+        assert self._sock is not None
+        try:
+            return self._sock.recv(size)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
+    @property
+    def reads_ahead(self) -> bool:
+        """TLS takes more from the socket than it hands out: read until there is nothing."""
+        return self._context is not None
+
+    def write(self, buffers: list[Buffer]) -> None:
+        """Write now what the socket takes, keep the rest in order. Raises OSError."""
+        self._out += buffers
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what was kept, as far as it goes. Raises OSError."""
+        try:
+            while self._out:
+                if self._context is None:
+                    self._write_plain()
+                else:
+                    self._write_tls()
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            pass
+
+    def _write_plain(self) -> None:
+        assert self._sock is not None
+        out = self._out
+        if len(out) == 1:
+            sent = self._sock.send(out[0])
+        else:
+            batch = list(out) if len(out) <= BUFFERS_MAX else [out[i] for i in range(BUFFERS_MAX)]
+            sent = self._sock.sendmsg(batch)
+        while sent:
+            size = len(out[0])
+            if size > sent:
+                out[0] = memoryview(out[0])[sent:]
+                return
+            sent -= size
+            out.popleft()
+
+    def _write_tls(self) -> None:
+        """The same bytes again after a refusal, as OpenSSL asks for: a chunk stays what it is until it is out."""
+        assert self._sock is not None
+        out = self._out
+        if len(out) > 1 and len(out[0]) < TLS_CHUNK:
+            parts = []
+            size = 0
+            while out and size < TLS_CHUNK:
+                parts.append(out.popleft())
+                size += len(parts[-1])
+            out.appendleft(b"".join(parts))
+        first = out[0]
+        sent = self._sock.send(first)
+        if sent == len(first):
+            out.popleft()
+        else:
+            out[0] = memoryview(first)[sent:]
+
+    def _close_socket(self) -> None:
+        sock, self._sock = self._sock, None
+        self.fd = -1
+        self.give_up_at = float("inf")
+        if sock is not None:
+            sock.close()
+
+    def close(self) -> None:
+        self._out.clear()
+        self._close_socket()
+
+    def abandon(self) -> None:
+        """Close the descriptor alone: in a forked child the connection is still the parent's."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            os.close(sock.detach())

@@ -1,0 +1,202 @@
+"""The sockets of the synchronous driver: the engine's orders carried out, and what became of them told."""
+
+import select
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.peers import Connect
+from barnabas.client.drivers.channel import Address, Channel, resolve
+from barnabas.client.errors import Attempt
+
+__all__ = ["Channels"]
+
+
+class Channels:
+    """Not safe for several threads, but for the names' resolution, which happens in threads of its own."""
+
+    def __init__(
+        self, engine: Engine, poller: select.epoll, ssl_context: ssl.SSLContext | None, on_resolved: Callable[[], None]
+    ) -> None:
+        self._engine = engine
+        self._poller = poller
+        self._ssl_context = ssl_context
+        self._on_resolved = on_resolved
+        self._channels: dict[int, Channel] = {}
+        self._by_fd: dict[int, Channel] = {}
+        self._watched: dict[int, int] = {}
+        """What the poller looks for, by descriptor."""
+        self._resolved: deque[tuple[int, list[Address], OSError | None]] = deque()
+
+    def next_deadline(self) -> float:
+        """When an address that does not answer is left for the next one."""
+        due = float("inf")
+        for channel in self._channels.values():
+            due = min(due, channel.give_up_at)
+        return due
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def obey(self) -> bool:
+        """Carry out what the engine wants and tell what came of names and silent addresses; whether there was
+        anything that it should look at."""
+        told = False
+        for order in self._engine.take_connects():
+            told = self._open(order) or told
+        while self._resolved:
+            self._begin(*self._resolved.popleft())
+            told = True
+        told = self._leave_silent_addresses() or told
+        for number, buffers in self._engine.take_output():
+            channel = self._channels.get(number)
+            if channel is not None:
+                try:
+                    channel.write(buffers)
+                except OSError as error:
+                    self._lose(channel, error)
+                    told = True
+                else:
+                    self._watch(channel)
+        for number in self._engine.take_closes():
+            closed = self._channels.pop(number, None)
+            if closed is not None:
+                self._unwatch(closed)
+                closed.close()
+        return told
+
+    def _open(self, order: Connect) -> bool:
+        setup_timeout_s = self._engine.settings.connection.setup_timeout_s
+        channel = Channel(order.number, order.host, order.port, self._ssl_context, setup_timeout_s)
+        self._channels[order.number] = channel
+        try:
+            addresses = resolve(order.host, order.port, numeric=True)
+        except (OSError, UnicodeError):
+            # Looking up a name may take seconds, and nothing interrupts it.
+            threading.Thread(target=self._resolve, args=(order,), name="barnabas-dns", daemon=True).start()
+            return False
+        self._begin(order.number, addresses, None)
+        return True
+
+    def _resolve(self, order: Connect) -> None:
+        try:
+            self._resolved.append((order.number, resolve(order.host, order.port), None))
+        except OSError as error:
+            self._resolved.append((order.number, [], error))
+        except UnicodeError as error:
+            self._resolved.append((order.number, [], OSError(str(error))))
+        self._on_resolved()
+
+    def _begin(self, number: int, addresses: list[Address], error: OSError | None) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            return  # closed meanwhile
+        if error is not None:
+            channel.failed(error)
+            self._forget(channel, channel.attempts)
+        elif channel.begin(addresses):
+            self._by_fd[channel.fd] = channel
+            self._watch(channel)
+        else:
+            self._forget(channel, channel.attempts)
+
+    def _leave_silent_addresses(self) -> bool:
+        now = time.monotonic()
+        silent = [channel for channel in self._channels.values() if channel.give_up_at <= now]
+        for channel in silent:
+            self._next_address(channel, TimeoutError())
+        return bool(silent)
+
+    def _next_address(self, channel: Channel, error: OSError) -> None:
+        channel.failed(error)
+        self._unwatch(channel)
+        if channel.next_address():
+            self._by_fd[channel.fd] = channel
+            self._watch(channel)
+        else:
+            self._forget(channel, channel.attempts)
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def serve(self, fd: int) -> None:
+        """The descriptor is ready for something."""
+        channel = self._by_fd.get(fd)
+        if channel is None:
+            return
+        try:
+            if channel.stage != "open":
+                if channel.proceed():
+                    self._engine.connected(channel.number, time.monotonic())
+            else:
+                self._read(channel)
+                if channel.fd == fd and channel.wants_write:
+                    channel.flush()
+        except OSError as error:
+            if channel.stage in ("tcp", "tls"):
+                self._next_address(channel, error)
+            else:
+                self._lose(channel, error)
+            return
+        if channel.fd == fd:
+            self._watch(channel)
+
+    def _read(self, channel: Channel) -> None:
+        engine, number = self._engine, channel.number
+        while True:
+            data = channel.read(engine.read_size(number))
+            if data is None:
+                return
+            if not data:
+                raise ConnectionResetError(104, "connection closed by the broker")
+            engine.received(number, data, time.monotonic())
+            if not channel.reads_ahead or number not in self._channels:
+                return
+
+    def _lose(self, channel: Channel, error: OSError) -> None:
+        self._forget(channel, [channel.failed(error, self._engine.stage(channel.number))])
+
+    def _forget(self, channel: Channel, attempts: list[Attempt]) -> None:
+        """The connection is over, or did not come about."""
+        del self._channels[channel.number]
+        self._unwatch(channel)
+        channel.close()
+        self._engine.lost(channel.number, tuple(attempts), time.monotonic())
+
+    # --- the poller -------------------------------------------------------------------------------------------------
+
+    def _watch(self, channel: Channel) -> None:
+        mask = select.EPOLLIN | select.EPOLLOUT if channel.wants_write else select.EPOLLIN
+        known = self._watched.get(channel.fd)
+        if known is None:
+            self._poller.register(channel.fd, mask)
+        elif known != mask:
+            self._poller.modify(channel.fd, mask)
+        else:
+            return
+        self._watched[channel.fd] = mask
+
+    def _unwatch(self, channel: Channel) -> None:
+        """Before the descriptor is closed: its number may come back at once."""
+        fds = [fd for fd, known in self._by_fd.items() if known is channel]
+        for fd in fds:
+            del self._by_fd[fd]
+            if self._watched.pop(fd, None) is not None and fd == channel.fd:
+                self._poller.unregister(fd)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            self._unwatch(channel)
+            channel.close()
+        self._channels.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: close the descriptors, say nothing."""
+        for channel in self._channels.values():
+            channel.abandon()
+        self._channels.clear()
+        self._by_fd.clear()
+        self._watched.clear()

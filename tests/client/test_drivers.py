@@ -1,0 +1,266 @@
+"""Both drivers with real sockets: against a broker of ours, and against ports that are none."""
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from barnabas.client.core.addresses import split_address
+from barnabas.client.core.asking import ask
+from barnabas.client.core.engine import ANY, Engine, EngineSettings, _Any
+from barnabas.client.core.peers import ConnectionSettings
+from barnabas.client.core.promise import Promise
+from barnabas.client.drivers import channel
+from barnabas.client.drivers.aio import AioDriver
+from barnabas.client.drivers.sync import SyncDriver
+from barnabas.client.errors import BrokerUnreachable, ClientClosed, OperationTimedOut
+from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.testing import Broker
+from client.conftest import server
+
+
+def engine_at(address: str, **connection: Any) -> Engine:
+    where = split_address(address)
+    return Engine(EngineSettings((where,), ConnectionSettings(**connection)), time.monotonic())
+
+
+@pytest.fixture
+def driver(broker: Broker) -> Iterator[SyncDriver]:
+    driver = SyncDriver(engine_at(broker.bootstrap_servers))
+    yield driver
+    driver.close()
+
+
+def groups(driver: Any, patient: bool = True) -> Promise[Any]:
+    promise: Promise[Any] = driver.run(
+        lambda: ask(driver.engine, ListGroupsRequest(), ANY if patient else _Any(patient=False), timeout_s=10)
+    )
+    return promise
+
+
+def silent(wait: threading.Event) -> Callable[[socket.socket], None]:
+    def behave(connection: socket.socket) -> None:
+        wait.wait(10)
+
+    return behave
+
+
+# --- synchronous ------------------------------------------------------------------------------------------------------
+
+
+def test_a_request_and_its_answer(driver: SyncDriver) -> None:
+    for _ in range(3):
+        assert driver.wait_for(groups(driver), 10).error_code == 0
+
+
+def test_many_threads_share_a_driver(driver: SyncDriver) -> None:
+    answers: list[int] = []
+
+    def work() -> None:
+        answers.extend([driver.wait_for(groups(driver), 10).error_code for _ in range(50)])
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert answers == [0] * 400
+
+
+def test_the_background_thread_takes_what_nobody_waits_for(driver: SyncDriver) -> None:
+    done = threading.Event()
+    promise = groups(driver)
+    promise.on_done(lambda _: driver.engine.completions.append(done.set))
+    assert done.wait(10)
+
+
+def test_timers_go_off_without_the_application(driver: SyncDriver) -> None:
+    done = threading.Event()
+    driver.run(lambda: driver.engine.at(time.monotonic() + 0.05, done.set))
+    assert done.wait(10)
+    done.clear()
+    driver.wait_for(groups(driver), 10)
+    driver.run(lambda: driver.engine.at(time.monotonic() + 0.05, done.set))
+    assert done.wait(10)
+
+
+def test_a_callback_that_fails_harms_nobody(driver: SyncDriver, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise RuntimeError("the application's mistake")
+
+    driver.run(lambda: driver.engine.completions.append(fail))
+    assert "the application's mistake" in caplog.text
+    assert driver.wait_for(groups(driver), 10).error_code == 0
+
+
+def test_addresses_that_do_not_answer() -> None:
+    driver = SyncDriver(engine_at("127.0.0.1:1"))
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused") as raised:
+        driver.wait_for(groups(driver, patient=False), 10)
+    assert "nothing listens there" in raised.value.attempts[0].hint
+    driver.close()
+    driver = SyncDriver(engine_at("no-such-host.invalid:1"))
+    with pytest.raises(BrokerUnreachable, match="dns"):
+        driver.wait_for(groups(driver, patient=False), 10)
+    driver.close()
+
+
+def test_the_second_address_of_a_name_serves(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    host, port = split_address(broker.bootstrap_servers)
+    dead = channel.resolve("127.0.0.1", 1)[0]
+    good = channel.resolve(host, port)[0]
+    monkeypatch.setattr("barnabas.client.drivers.channels.resolve", lambda *_, **__: [dead, good])
+    driver = SyncDriver(engine_at("two-addresses:9092"))
+    assert driver.wait_for(driver.run(driver.engine.refresh_metadata), 10) is None
+    driver.close()
+
+
+def test_a_wait_has_an_end(driver: SyncDriver) -> None:
+    with pytest.raises(OperationTimedOut):
+        driver.wait_for(Promise[None](), 0.05)
+
+
+def wait_is_cut_short(driver: Any, cut: Callable[[], None], error: type[BaseException]) -> float:
+    """Seconds from `cut`, which another thread calls once somebody polls, to the end of the wait."""
+    at = []
+
+    def work() -> None:
+        while not driver._leader:
+            pass
+        at.append(time.monotonic())
+        cut()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    with pytest.raises(error):
+        driver.wait_for(Promise[None](), 30)
+    over = time.monotonic()
+    thread.join()
+    return over - at[0]
+
+
+def test_close_ends_waits_at_once() -> None:
+    release = threading.Event()
+    with server(silent(release)) as port:
+        driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
+        groups(driver)
+        assert wait_is_cut_short(driver, driver.close, ClientClosed) < 0.1
+        release.set()
+
+
+def test_ctrl_c_ends_waits_at_once(driver: SyncDriver) -> None:
+    interrupt = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
+    assert wait_is_cut_short(driver, interrupt, KeyboardInterrupt) < 0.1
+    assert driver.wait_for(groups(driver), 10).error_code == 0
+
+
+def test_close_does_not_wait_for_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    release, looked_up = threading.Event(), threading.Event()
+
+    def slow(host: str, port: int, *, numeric: bool = False) -> Any:
+        if numeric:
+            raise socket.gaierror(-2, "not an address")
+        looked_up.set()
+        release.wait(10)
+        return []
+
+    monkeypatch.setattr("barnabas.client.drivers.channels.resolve", slow)
+    driver = SyncDriver(engine_at("slow-name:9092"))
+    groups(driver)
+    assert looked_up.wait(10)
+    started = time.monotonic()
+    driver.close()
+    assert time.monotonic() - started < 0.1
+    release.set()
+
+
+def test_a_forked_child_leaves_the_connection_to_its_parent(driver: SyncDriver) -> None:
+    driver.wait_for(groups(driver), 10)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            driver.wait_for(groups(driver), 10)
+        except ClientClosed as error:
+            os._exit(7 if "parent process" in str(error) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+    connections = driver.engine._peers._last_number
+    assert driver.wait_for(groups(driver), 10).error_code == 0
+    assert driver.engine._peers._last_number == connections, "the parent had to connect again"
+
+
+def test_descriptors_are_given_back(broker: Broker) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    for _ in range(5):
+        driver = SyncDriver(engine_at(broker.bootstrap_servers))
+        driver.wait_for(groups(driver), 10)
+        driver.close()
+        assert driver._thread is not None
+        driver._thread.join(5)
+    assert opened() <= before
+
+
+# --- asyncio ----------------------------------------------------------------------------------------------------------
+
+
+def test_asyncio_requests_and_errors(broker: Broker) -> None:
+    async def main() -> None:
+        driver = AioDriver(engine_at(broker.bootstrap_servers))
+        answers = await asyncio.gather(*(driver.wait_for(groups(driver), 10) for _ in range(20)))
+        assert {answer.error_code for answer in answers} == {0}
+        with pytest.raises(OperationTimedOut):
+            await driver.wait_for(Promise[None](), 0.01)
+        driver.close()
+        with pytest.raises(ClientClosed):
+            groups(driver)
+        driver = AioDriver(engine_at("127.0.0.1:1"))
+        with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused"):
+            await driver.wait_for(groups(driver, patient=False), 10)
+        driver.close()
+
+    asyncio.run(main())
+
+
+def test_asyncio_close_and_cancel_end_waits_at_once() -> None:
+    async def main(port: int) -> None:
+        driver = AioDriver(engine_at(f"127.0.0.1:{port}"))
+        waiting = asyncio.ensure_future(driver.wait_for(groups(driver), 30))
+        cancelled = asyncio.ensure_future(driver.wait_for(groups(driver), 30))
+        await asyncio.sleep(0)
+        started = time.monotonic()
+        cancelled.cancel()
+        driver.close()
+        with pytest.raises(ClientClosed):
+            await waiting
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert time.monotonic() - started < 0.1
+
+    release = threading.Event()
+    with server(silent(release)) as port:
+        asyncio.run(main(port))
+        release.set()
+
+
+def test_asyncio_timers_and_reconnects(broker: Broker) -> None:
+    async def main() -> None:
+        driver = AioDriver(engine_at(broker.bootstrap_servers))
+        await driver.wait_for(groups(driver), 10)
+        done = asyncio.Event()
+        driver.run(lambda: driver.engine.at(time.monotonic() + 0.02, done.set))
+        await asyncio.wait_for(done.wait(), 10)
+        broker.faults.disconnect("LIST_GROUPS")
+        assert (await driver.wait_for(groups(driver), 10)).error_code == 0
+        driver.close()
+
+    asyncio.run(main())
