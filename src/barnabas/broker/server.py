@@ -1,7 +1,8 @@
 """One broker: the only place that wires everything up.
 
-Start: open the listeners (a busy port is known at once), registry, logs (recovering what was not closed), controller,
-partitions, coordinators, then accept. Stop: the same backwards, then the marks and the clean-shutdown marker.
+Start: open the listeners (a busy port is known at once), registry, logs (recovering what was not closed; without a
+registry they come first and make it), controller, partitions, coordinators, then accept. Stop: the same backwards, then
+the marks and the clean-shutdown marker.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
+from barnabas.broker.adoption import Adoption
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
@@ -30,13 +32,15 @@ from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
+from barnabas.log.data_directory import Belongs
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import Connection
 from barnabas.network.connection_quotas import resolve_overrides
-from barnabas.registry.embedded import EmbeddedRegistry
+from barnabas.registry.embedded import EmbeddedRegistry, is_founded
+from barnabas.registry.registry import Founding
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica_manager import ReplicaManager
 from barnabas.types import TopicPartition
@@ -93,17 +97,8 @@ class Broker:
             self._addresses = AdvertisedAddresses(config, self.endpoints)
             self._limits()  # a name in them that the DNS does not know is found before anything is touched
             self._make_data_directories()
-            self.registry = EmbeddedRegistry(Path(config.data_dirs[0]) / "registry.db", self.clock)
-            undo.callback(self.registry.close)
-            image = self.registry.load().image
-            self.cluster_id = image.cluster_id
-            self._take_dynamic_settings(image)
             # The logs come before the registration: their lock tells a second broker on the same directory.
-            self.log_manager = LogManager(
-                config.data_dirs, self.clock, producer_expiration_ms=config.producer_id_expiration_ms
-            )
-            self._open_logs(image)
-            undo.callback(self.log_manager.shutdown)
+            self._open_registry_and_logs(undo)
             self.controller = Controller(self.registry, self.config, self.clock)
             self.controller.start(self._advertised_endpoints())
             undo.callback(self.controller.stop)
@@ -181,15 +176,41 @@ class Broker:
                     f"log.dirs: {directory} cannot be made: {error.strerror}; choose another with --data-dir"
                 ) from None
 
-    def _open_logs(self, image: MetadataImage) -> None:
+    def _open_registry_and_logs(self, undo: contextlib.ExitStack) -> None:
+        path = Path(self.config.data_dirs[0]) / "registry.db"
+        if is_founded(path):
+            self._open_registry(path, None, undo)
+            image = self.registry.load().image
+            self._open_logs(
+                image,
+                lambda tp, topic_id: image.has_replica(self.node_id, tp.topic, tp.partition, topic_id),
+                undo,
+            )
+        else:
+            adoption = Adoption(self.config)
+            self._open_logs(adoption.settings, None, undo)
+            self._open_registry(path, adoption.founding(self.log_manager), undo)
+        self.cluster_id = self.log_manager.cluster_id
+
+    def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
+        self.registry = EmbeddedRegistry(path, self.clock, founding=founding)
+        undo.callback(self.registry.close)
+
+    def _open_logs(self, image: MetadataImage, belongs: Belongs | None, undo: contextlib.ExitStack) -> None:
+        """With the settings of the image; see LogManager.startup for `belongs`."""
+        self._take_dynamic_settings(image)
+        self.log_manager = LogManager(
+            self.config.data_dirs, self.clock, producer_expiration_ms=self.config.producer_id_expiration_ms
+        )
         try:
             self.log_manager.startup(
                 lambda topic: self.config.log_config(image.topic_config(topic)),
                 node_id=self.node_id,
-                cluster_id=self.cluster_id,
-                belongs=lambda tp, topic_id: image.has_replica(self.node_id, tp.topic, tp.partition, topic_id),
+                cluster_id=image.cluster_id or None,
+                belongs=belongs,
                 progress=self._report_recovery,
             )
+            undo.callback(self.log_manager.shutdown)
         except KafkaStorageError as error:
             raise UsageError(f"{error.message}; make room or mend the disk, then start again") from None
 

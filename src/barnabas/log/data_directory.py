@@ -11,6 +11,7 @@ import fcntl
 import json
 import logging
 import os
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -56,6 +57,7 @@ DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
 _RUNNING: Final = "barnabas-running"
 _NAME_MAX: Final = 255
+_SEGMENT: Final = re.compile(r"\d{20}\.log")
 METADATA_TOPIC: Final = "__cluster_metadata"
 """Kafka's own registry: a directory with this name is none of our logs."""
 _LOCKED: set[str] = set()
@@ -92,7 +94,7 @@ def aside_directory_name(topic_partition: TopicPartition, suffix: str) -> str:
 
 
 def _has_segments(path: str) -> bool:
-    return any(name.endswith(".log") for name in os.listdir(path))
+    return any(_SEGMENT.fullmatch(name) for name in os.listdir(path))
 
 
 Belongs = Callable[[TopicPartition, uuid.UUID | None], bool]
@@ -163,7 +165,10 @@ class DataDirectory:
         found = read_properties(path)
         stored_node, stored_cluster = found.get("node.id", found.get("broker.id")), found.get("cluster.id")
         if stored_node is not None and stored_node != str(node_id):
-            raise UsageError(f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory")
+            raise UsageError(
+                f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory, or start it "
+                f"with --node-id {stored_node}"
+            )
         if stored_cluster and cluster_id and stored_cluster != cluster_id:
             raise UsageError(
                 f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"

@@ -12,15 +12,15 @@ share, together with the boot that it counts from.
 import os
 import sqlite3
 import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, Literal
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
+from barnabas.log.data_directory import new_cluster_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.registry import (
@@ -29,6 +29,7 @@ from barnabas.registry.registry import (
     Change,
     CreateTopic,
     DeleteTopic,
+    Founding,
     ProducerIdBlock,
     Registry,
     RegistryUnavailable,
@@ -38,7 +39,7 @@ from barnabas.registry.registry import (
 )
 from barnabas.registry.sqlite_file import SqliteFile
 
-__all__ = ["EmbeddedRegistry"]
+__all__ = ["EmbeddedRegistry", "is_founded"]
 
 _FORMAT: Final = 1
 _CHANGES_KEPT: Final = 10_000
@@ -64,11 +65,23 @@ CREATE TABLE changes (version INTEGER, kind TEXT, name TEXT);
 CREATE INDEX changes_by_version ON changes (version);
 """
 
+_HAS_STATE: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'state'"
+
 _Kind = Literal["topic", "topic_config", "broker_config", "broker", "none"]
 
 
 class _Refused(Exception):
     """A condition of a write does not hold: roll back and answer False."""
+
+
+def is_founded(path: Path) -> bool:
+    """Whether there is a registry in the file: not where nobody made it, or died when he did. What cannot be read is
+    for EmbeddedRegistry to refuse."""
+    if not path.exists():
+        return False
+    with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as db:
+        return bool(db.execute(_HAS_STATE).fetchone()[0])
+    return True
 
 
 def _way_out(path: Path, error: Exception) -> str:
@@ -84,8 +97,16 @@ class EmbeddedRegistry(Registry):
 
     max_changes_per_write = 100_000
 
-    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK, *, boot_id: str | None = None) -> None:
-        """Opens the file, or makes it (about 3 ms). Raises UsageError where it cannot be opened or is no registry."""
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        boot_id: str | None = None,
+        founding: Founding | None = None,
+    ) -> None:
+        """Opens the file, or makes it (about 3 ms) with what `founding` says. Raises UsageError where it cannot be
+        opened or is no registry."""
         self._path = path
         self._clock = clock
         self._boot_id = boot_id if boot_id is not None else _boot_id()
@@ -94,15 +115,15 @@ class EmbeddedRegistry(Registry):
         self._epoch = 0
         try:
             self._db = SqliteFile(path)
-            self._prepare()
+            self._prepare(founding or Founding(new_cluster_id()))
             self._data_version = self._db.data_version()
         except (sqlite3.Error, RegistryUnavailable) as error:
             raise UsageError(f"{path}: cannot be used as the registry: {error}; {_way_out(path, error)}") from None
 
-    def _prepare(self) -> None:
+    def _prepare(self, founding: Founding) -> None:
         db = self._db
-        with db.transaction(durable=False):
-            if db.row("SELECT count(*) FROM sqlite_master WHERE name = 'state'")[0]:
+        with db.transaction(durable=bool(founding.changes)):
+            if db.row(_HAS_STATE)[0]:
                 found = db.row("SELECT format FROM state")[0]
                 if found != _FORMAT:
                     raise UsageError(
@@ -112,8 +133,10 @@ class EmbeddedRegistry(Registry):
                 return
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
-            cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-            db.execute("INSERT INTO state VALUES (?, ?, 1, 0, -1, 0, 0, 0)", (_FORMAT, cluster_id))
+            row = (_FORMAT, founding.cluster_id, founding.next_producer_id)
+            db.execute("INSERT INTO state VALUES (?, ?, 1, 0, -1, 0, 0, ?)", row)
+            for change in founding.changes:
+                self._apply(change)
 
     # -- what is there ----------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ __all__ = [
     "Change",
     "CreateTopic",
     "DeleteTopic",
+    "Founding",
     "ProducerIdBlock",
     "Registry",
     "RegistryUnavailable",
@@ -98,6 +99,14 @@ class SetBrokerConfig(NamedTuple):
 
 
 Change: TypeAlias = CreateTopic | DeleteTopic | AddPartitions | SetPartition | SetTopicConfig | SetBrokerConfig
+
+
+class Founding(NamedTuple):
+    """What a registry knows from its first moment on, instead of nothing: see `broker/adoption.py`."""
+
+    cluster_id: str
+    changes: Sequence[Change] = ()
+    next_producer_id: int = 0
 
 
 class ProducerIdBlock(NamedTuple):

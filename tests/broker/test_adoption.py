@@ -1,0 +1,218 @@
+"""A broker on a data directory that Apache Kafka wrote, or whose registry was lost.
+
+`golden/kafka-data.tar.gz` is the directory of a Kafka 4.3.1 (one node, broker and controller), started twice and ended
+cleanly both times: topic `flights` (3 partitions, retention.ms=-1) with records of 2017, of an idempotent producer and
+of three transactions of `tower`, the second aborted; `ports` (compacted), `plain` (max.message.bytes=2000000), `gone`
+(deleted); the groups `ground-crew` (classic) and `modern` (consumer protocol) with offsets for two partitions each.
+"""
+
+import shutil
+import tarfile
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from barnabas.client.cluster import Cluster
+from barnabas.client.simple_consumer import SimpleConsumer
+from barnabas.errors import CorruptMessage, UsageError
+from barnabas.log.checkpoints import write_partition_metadata
+from barnabas.log.kraft_metadata import read_kraft_metadata
+from barnabas.records.batch import iter_batches
+from barnabas.records.builder import build_batch
+from barnabas.records.reader import read_records
+from barnabas.testing import Broker
+from barnabas.types import TopicPartition
+
+GOLDEN = Path(__file__).parent / "golden" / "kafka-data.tar.gz"
+COMMITTED = {("flights", 0): 4, ("flights", 1): 7}
+METADATA = "__cluster_metadata-0"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with tarfile.open(GOLDEN) as archive:
+        archive.extractall(tmp_path / "data", filter="data")
+    return tmp_path / "data"
+
+
+def values(broker: Broker, topic: str, partition: int) -> list[bytes | None]:
+    return [record.value for record in broker.records(topic, partition)]
+
+
+def flights(partition: int) -> list[bytes]:
+    return [b"f%d" % number for number in range(partition, 30, 3)]
+
+
+def check(broker: Broker) -> None:
+    assert broker.topics() == ["flights", "plain", "ports"]
+    assert values(broker, "flights", 0) == [*flights(0), b"last"]
+    assert values(broker, "flights", 1) == flights(1)
+    aborted = [b"t1-0", b"t1-1"]
+    assert [value for value in values(broker, "flights", 2) if value not in aborted] == [
+        *flights(2), b"t0-0", b"t0-1", b"t2-0", b"t2-1",
+    ]  # fmt: skip
+    assert values(broker, "plain", 0) == [b"today"]
+    assert (broker.committed("ground-crew"), broker.committed("modern")) == (COMMITTED, COMMITTED)
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["ended", "killed"])
+def test_a_directory_of_kafkas_is_taken_over(data: Path, clean: bool, caplog: pytest.LogCaptureFixture) -> None:
+    if not clean:
+        (data / ".kafka_cleanshutdown").unlink()
+        (data / "recovery-point-offset-checkpoint").unlink()
+    before = {path.name: path.read_bytes() for path in (data / METADATA).iterdir()}
+    with Broker(data_dir=data) as broker:
+        check(broker)
+        image = broker._broker.image
+        assert image.cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
+        assert image.topic_config("flights") == {"retention.ms": "-1"}
+        assert image.topic_config("plain") == {"max.message.bytes": "2000000"}
+        assert image.topic_config("__consumer_offsets")["cleanup.policy"] == "compact"
+        assert image.broker_config("") == {"min.insync.replicas": "1"}
+        assert {partition.leader_epoch for partition in image.topics["flights"].partitions} == {3}, "Kafka had led in 2"
+        assert broker._on_loop(broker._broker.controller.next_producer_id) == 2000, "1001 were asked for"
+    assert {path.name: path.read_bytes() for path in (data / METADATA).iterdir()} == before
+    (line,) = [message for message in caplog.messages if "no registry" in message]
+    assert "took over 5 topics with 10 partitions" in line
+    assert "retention" not in line
+
+
+def test_what_was_taken_over_lives_on(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Broker(data_dir=data) as broker:
+        ids = {name: topic.topic_id for name, topic in broker._broker.image.topics.items()}
+        broker._on_loop(lambda: broker._broker.log_manager.cleanup_logs(broker._broker.clock.wall_ms()))
+        broker.create_topic("new")
+        broker.delete_topic("ports")
+    caplog.clear()
+    with Broker(data_dir=data) as broker:
+        assert broker.topics() == ["flights", "new", "plain"]
+        assert values(broker, "flights", 1) == flights(1), "of 2017, and kept for ever"
+        assert broker._broker.image.topics["flights"].topic_id == ids["flights"]
+        assert broker.committed("modern") == COMMITTED
+    assert not [message for message in caplog.messages if "took over" in message]
+
+
+def test_a_read_committed_consumer_does_not_see_what_kafka_aborted(data: Path) -> None:
+    with Broker(data_dir=data) as broker, Cluster(broker.bootstrap_servers) as cluster:
+        consumer = SimpleConsumer(cluster, {TopicPartition("flights", 2): 0}, read_committed=True)
+        seen: list[bytes | None] = []
+        while len(seen) < 14:
+            seen += [record.value for fetched in consumer.poll(10) for record in fetched.records()]
+        consumer.close()
+    assert seen == [*flights(2), b"t0-0", b"t0-1", b"t2-0", b"t2-1"]
+
+
+def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(data / METADATA)
+    with Broker(data_dir=data) as broker:
+        broker._on_loop(lambda: broker._broker.log_manager.cleanup_logs(broker._broker.clock.wall_ms()))
+        check(broker)
+        image = broker._broker.image
+        assert image.topic_config("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
+        assert image.topic_config("__consumer_offsets") == {"cleanup.policy": "compact"}
+        assert broker._on_loop(broker._broker.controller.next_producer_id) > 1_000_000
+    (line,) = [message for message in caplog.messages if "no registry" in message]
+    assert "retention is off until retention.ms is set: flights, plain, ports" in line
+
+
+def test_a_registry_that_was_lost_is_made_again(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("t", 3)
+        before = broker._broker.image
+    for path in tmp_path.glob("registry.db*"):
+        path.unlink()
+    with Broker(data_dir=tmp_path) as broker:
+        image = broker._broker.image
+        assert image.cluster_id == before.cluster_id
+        assert image.topics["t"].topic_id == before.topics["t"].topic_id
+        assert len(image.topics["t"].partitions) == 3
+
+
+def test_a_start_that_died_before_the_registry_was_written_is_made_up_for(data: Path) -> None:
+    (data / "registry.db").touch()
+    with Broker(data_dir=data) as broker:
+        check(broker)
+
+
+# --- what cannot be taken over --------------------------------------------------------------------------------------
+
+
+def refusal(data: Path) -> str:
+    with pytest.raises(UsageError) as refused:
+        Broker(data_dir=data).start()
+    text = str(refused.value)
+    assert "\n" not in text
+    assert not any(path.name.startswith("registry.db") for path in data.iterdir())
+    return text
+
+
+@pytest.mark.parametrize(("gone", "with_metadata"), [(0, False), (1, False), (2, True)])
+def test_a_part_of_a_topic_is_refused(data: Path, gone: int, with_metadata: bool) -> None:
+    (data / f"flights-{gone}").rename(data.parent / "elsewhere")
+    if not with_metadata:
+        shutil.rmtree(data / METADATA)
+    text = refusal(data)
+    assert f"flights-{gone} is not" in text
+    assert "log.dirs" in text
+    (data.parent / "elsewhere").rename(data / f"flights-{gone}")
+    with Broker(data_dir=data) as broker:
+        check(broker)
+
+
+def test_two_topics_of_one_name_are_refused(data: Path) -> None:
+    write_partition_metadata(str(data / "flights-1"), UUID(int=7))
+    text = refusal(data)
+    assert "flights" in text
+    assert "two topics" in text
+    assert "move" in text
+
+
+def test_a_directory_of_another_node_says_how_to_start(data: Path) -> None:
+    properties = data / "meta.properties"
+    properties.write_text(properties.read_text().replace("node.id=1", "node.id=5"))
+    assert "--node-id 5" in refusal(data)
+
+
+# --- __cluster_metadata-0 -------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_and_the_log_behind_it(data: Path) -> None:
+    """As Kafka leaves them once it has removed the log's beginning."""
+    whole = read_kraft_metadata([str(data)])
+    assert whole is not None
+    log = data / METADATA / f"{0:020}.log"
+    batches = [bytes(batch) for _, batch in iter_batches(log.read_bytes())]
+    half = len(batches) // 2
+    start = next(iter_batches(batches[half]))[0].base_offset
+    records = [r for batch in batches[:half] for r in read_records(batch)]
+    snapshot = data / METADATA / f"{start:020}-{1:010}.checkpoint"
+    snapshot.write_bytes(build_batch(records))
+    (data / METADATA / f"{start:020}.log").write_bytes(b"".join(batches[half:]))
+    log.unlink()
+    read = read_kraft_metadata([str(data.parent), str(data)])
+    assert read is not None
+    assert vars(read) == vars(whole)
+    assert sorted(read.topic_names.values()) == [
+        "__consumer_offsets",
+        "__transaction_state",
+        "flights",
+        "plain",
+        "ports",
+    ]
+    snapshot.unlink()
+    with pytest.raises(CorruptMessage, match="lacks what comes before"):
+        read_kraft_metadata([str(data)])
+
+
+def test_a_torn_end_is_left_out_and_nothing_else_is_fatal(data: Path) -> None:
+    log = data / METADATA / f"{0:020}.log"
+    content = log.read_bytes()
+    log.write_bytes(content[:-7])
+    read = read_kraft_metadata([str(data)])
+    assert read is not None
+    assert read.topic_configs["flights"] == {"retention.ms": "-1"}
+    log.write_bytes(content[:200] + bytes(len(content) - 200))
+    with Broker(data_dir=data) as broker:
+        check(broker)
+        assert broker._broker.image.topic_config("flights")["retention.ms"] == "-1"
