@@ -16,6 +16,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt setup.py src/barnabas/records
 	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo]'
+	@$(BIN)/python -m compileall -q src  # an editable install has no bytecode, and PYTHONDONTWRITEBYTECODE would keep it so
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

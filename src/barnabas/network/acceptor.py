@@ -206,6 +206,7 @@ class Acceptor:
             return
         self.connections.add(connection)
         self._per_ip[ip] += 1
+        connection.read()  # the first request usually comes right behind the connection
 
     def _closed(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)

@@ -214,11 +214,12 @@ class Connection:
         self.state: dict[str, Any] | None = None
         """What a handler keeps for the life of the connection."""
         self.last_active = loop.time()
-        loop.add_reader(self._fd, self._on_readable)
+        loop.add_reader(self._fd, self.read)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _on_readable(self) -> None:
+    def read(self) -> None:
+        """Take what the socket has. The loop calls it when there is something."""
         frames = self._frames
         self.last_active = self._loop.time()
         for _ in range(_READS_MAX):
@@ -287,7 +288,7 @@ class Connection:
             self.close(str(error))
             return
         if read_on:
-            self._loop.add_reader(self._fd, self._on_readable)
+            self._loop.add_reader(self._fd, self.read)
 
     def _request(self, frame: memoryview) -> None:
         try:
@@ -340,7 +341,7 @@ class Connection:
             if self._unhandled:
                 self._loop.call_soon(self._handle_kept)
             else:
-                self._loop.add_reader(self._fd, self._on_readable)
+                self._loop.add_reader(self._fd, self.read)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 

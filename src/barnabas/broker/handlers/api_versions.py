@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.dispatch import frame_of
 from barnabas.errors import InvalidRequest, UnsupportedVersion
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey
@@ -17,14 +18,15 @@ from barnabas.protocol.messages.api_versions import (
 
 if TYPE_CHECKING:
     from barnabas.broker.server import Broker
+    from barnabas.metadata.features import Features
 
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
+_encoded: "dict[int, tuple[Features, bytes]]" = {}
+"""By version: what was encoded of which features."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
 def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts:
-    from barnabas.broker.dispatch import frame_of
-
     if not 0 <= context.api_version <= _LAST_VERSION:
         context.api_version = 0
         served = SERVED[ApiKey.API_VERSIONS]
@@ -35,13 +37,26 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
         if not (_is_valid(request.client_software_name) and _is_valid(request.client_software_version)):
             return (frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code)),)
         context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
-    features = broker.controller.features
-    response = ApiVersionsResponse(
+    return (_answer(broker.controller.features, context),)
+
+
+def _answer(features: "Features", context: RequestContext) -> bytes:
+    """The same for all who ask in a version: encoded once, since every connection begins with it."""
+    version = context.api_version
+    kept = _encoded.get(version)
+    if kept is None or kept[0] is not features:
+        kept = _encoded[version] = (features, bytes(frame_of(context, _describe(features, version))))
+    frame = kept[1]
+    return frame[:4] + context.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]
+
+
+def _describe(features: "Features", version: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
         api_keys=_api_keys(),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in features.supported.items()
-            if context.api_version >= 4 or low > 0
+            if version >= 4 or low > 0
         ],
         finalized_features_epoch=features.epoch,
         finalized_features=[
@@ -50,7 +65,6 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
             if level > 0
         ],
     )
-    return (frame_of(context, response),)
 
 
 def _api_keys() -> list[ApiVersion]:
