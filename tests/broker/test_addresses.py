@@ -2,10 +2,14 @@
 
 import logging
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from barnabas.broker.addresses import problem_with
+from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -36,6 +40,26 @@ def test_a_client_is_told_the_address_that_its_connection_arrived_on() -> None:
     with Broker(host="0.0.0.0") as broker:
         for address in ("127.0.0.1", "127.0.0.2", "127.1.2.3"):
             assert told(broker, address) == (address, port_of(broker))
+
+
+@pytest.mark.parametrize(
+    ("listen", "told_locally"),
+    [("127.0.0.2:0", "127.0.0.2:"), ("0.0.0.0:0", "127.0.0.1:"), ("[::]:0", "[::1]:"), ("[::1]:0", "[::1]:")],
+)
+def test_the_ready_line_and_file_name_an_address_to_connect_to(tmp_path: Path, listen: str, told_locally: str) -> None:
+    ready = tmp_path / "ready"
+    command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(tmp_path / "data"), "--listen", listen]
+    with subprocess.Popen([*command, "--ready-file", str(ready)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            (address,) = ready.read_text().splitlines()
+            assert f"is ready on {address} (" in line
+            assert address.startswith(told_locally)
+            with Cluster(address) as cluster:
+                cluster.refresh()
+        finally:
+            process.terminate()
 
 
 def test_clients_of_a_network_are_told_what_their_rule_says() -> None:

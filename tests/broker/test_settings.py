@@ -24,7 +24,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.records.batch import iter_headers
 from barnabas.records.compression import CODEC_IDS
 from barnabas.testing import Broker
-from broker.requests import batch, produce
+from broker.requests import T0, batch, produce
 from broker.wire import Wire
 
 
@@ -60,6 +60,19 @@ def test_limits_on_connections_change_while_the_broker_runs() -> None:
         assert alter(wire, "max.connections.per.ip.overrides", "127.0.0.1") != 0
         assert alter(wire, "max.connection.creation.rate", "0") == 0
         assert not is_served(broker)
+
+
+def test_producers_are_forgotten_after_as_long_as_is_said_while_it_runs() -> None:
+    with Broker() as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        wire.ask(produce(broker, {0: batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)}), 12)
+        logs = broker._running().log_manager
+        later_ms = T0 + 10_000
+        assert broker._on_loop(lambda: logs.expire_producers(later_ms)) == 0
+        assert alter(wire, "producer.id.expiration.ms", "5000") == 0
+        broker.create_topic("made-afterwards")
+        assert {log.producers.expiration_ms for log in logs.logs.values()} == {5000}
+        assert broker._on_loop(lambda: logs.expire_producers(later_ms)) == 1
 
 
 def commit(wire: Wire, offset: int) -> None:

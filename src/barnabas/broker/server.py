@@ -234,6 +234,7 @@ class Broker:
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
             self._take_limits()
+            self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
         for kept in self.metadata_cache.values():
             for name in change.topics:
                 kept.pop(name, None)

@@ -70,14 +70,14 @@ def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
 
 
 def _tell_ready(broker: Broker, ready_file: Path | None, began: float) -> None:
-    address = ", ".join(f"{e.host}:{e.port}" for e in broker.endpoints)
+    if ready_file is not None:
+        _write_ready_file(ready_file, broker.endpoints)
+    address = ", ".join(endpoint.local_address for endpoint in broker.endpoints)
     print(  # noqa: T201  the ready line is the command's output
         f"barnabas broker {broker.node_id} is ready on {address} "
         f"({(time.perf_counter() - began) * 1000:.0f} ms, data in {', '.join(broker.config.data_dirs)})",
         flush=True,
     )
-    if ready_file is not None:
-        _write_ready_file(ready_file, broker.endpoints)
 
 
 def _stopped(broker: Broker) -> bool:
@@ -94,7 +94,7 @@ def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
     """Appears whole or not at all: one `host:port` a line."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        temporary.write_text("".join(f"{e.host}:{e.port}\n" for e in endpoints))
+        temporary.write_text("".join(f"{endpoint.local_address}\n" for endpoint in endpoints))
         os.replace(temporary, path)
     except OSError as error:
         raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None

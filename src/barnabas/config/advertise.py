@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from barnabas.config.endpoints import Endpoint
+from barnabas.config.endpoints import WILDCARDS, Endpoint
 from barnabas.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ __all__ = ["AUTO", "LISTENERS", "AdvertiseRules", "container_gateway"]
 
 AUTO: Final = "auto"
 LISTENERS: Final = "listeners"
-_WILDCARDS: Final = frozenset(("", "0.0.0.0", "::"))
 
 
 class AdvertiseRules:
@@ -53,7 +52,7 @@ class AdvertiseRules:
             for network, host, port in self._networks:
                 if address.version == network.version and address in network:
                     return host, port or local_port
-        if not self._auto and endpoint.host not in _WILDCARDS:
+        if not self._auto and endpoint.host not in WILDCARDS:
             return endpoint.host, local_port
         if self._gateway is not None and client_host == self._gateway:
             return "localhost", local_port

@@ -20,7 +20,7 @@ from barnabas.config.definitions import (
     Value,
     nearest,
 )
-from barnabas.config.endpoints import Endpoint, parse_endpoints, parse_protocol_map
+from barnabas.config.endpoints import WILDCARDS, Endpoint, parse_endpoints, parse_protocol_map
 from barnabas.config.log_config import LogConfig
 from barnabas.config.topic import describe_topic, log_config, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
@@ -346,7 +346,7 @@ class BrokerConfig:
                 raise UsageError(
                     f"advertised.listeners: {endpoint.name} is not a name in listeners ({', '.join(sorted(names))})"
                 )
-            if endpoint.host in ("", "0.0.0.0", "::"):
+            if endpoint.host in WILDCARDS:
                 raise UsageError(
                     f"advertised.listeners: {endpoint} cannot use the nonroutable meta-address 0.0.0.0. "
                     "Use a routable IP address."

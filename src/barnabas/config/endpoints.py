@@ -4,13 +4,16 @@ Kafka calls both a listener; an Endpoint here is one of them: name, protocol, ho
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
 
-__all__ = ["Endpoint", "parse_endpoint", "parse_endpoints", "parse_protocol_map"]
+__all__ = ["WILDCARDS", "Endpoint", "parse_endpoint", "parse_endpoints", "parse_protocol_map"]
 
 PLAINTEXT = "PLAINTEXT"
+
+WILDCARDS: Final = frozenset(("", "0.0.0.0", "::"))
+"""Hosts that mean every interface: one can listen there, not connect to it."""
 
 
 class Endpoint(NamedTuple):
@@ -22,8 +25,17 @@ class Endpoint(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
+        return f"{self.name}://{_address(self.host, self.port)}"
+
+    @property
+    def local_address(self) -> str:
+        """`host:port`, for clients on the same machine: what they are told with `advertise=auto`."""
+        loopback = "::1" if self.host == "::" else "127.0.0.1"
+        return _address(loopback if self.host in WILDCARDS else self.host, self.port)
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def parse_protocol_map(text: str) -> dict[str, str]:

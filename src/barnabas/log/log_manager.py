@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Final
 
 from barnabas.clock import Clock
@@ -254,6 +255,12 @@ class LogManager:
     def remove_deleted(self, now_ms: int) -> int:
         """Remove files whose delay is over. May block for large files; safe in any thread."""
         return self._deletions.remove_due(now_ms)
+
+    def set_producer_expiration(self, expiration_ms: int) -> None:
+        """producer.id.expiration.ms, from the next `expire_producers` on."""
+        self._environment = replace(self._environment, producer_expiration_ms=expiration_ms)
+        for log in self._logs.values():
+            log.producers.expiration_ms = expiration_ms
 
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers idle for producer.id.expiration.ms (producer.id.expiration.check.interval.ms)."""

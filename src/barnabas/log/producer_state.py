@@ -138,12 +138,12 @@ class ProducerStateManager:
 
     __slots__ = (
         "_directory",
-        "_expiration_ms",
         "_ongoing",
         "_snapshots",
         "_topic_partition",
         "_unreplicated",
         "end_offset",
+        "expiration_ms",
         "producers",
     )
 
@@ -152,7 +152,7 @@ class ProducerStateManager:
     ) -> None:
         self._topic_partition = topic_partition
         self._directory = directory
-        self._expiration_ms = expiration_ms
+        self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
         self.end_offset = 0
         self._ongoing: dict[int, int] = {}  # first offset: producer id; insertion order is offset order
@@ -292,7 +292,7 @@ class ProducerStateManager:
 
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that have written nothing for producer.id.expiration.ms; returns how many."""
-        oldest = now_ms - self._expiration_ms
+        oldest = now_ms - self.expiration_ms
         expired = [
             entry.producer_id
             for entry in self.producers.values()

@@ -158,9 +158,7 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         """`host:port`, for any client on this machine."""
-        endpoint = self._running().endpoints[0]
-        host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(endpoint.host, endpoint.host)
-        return f"[{host}]:{endpoint.port}" if ":" in host else f"{host}:{endpoint.port}"
+        return self._running().endpoints[0].local_address
 
     def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
         """Raises TopicAlreadyExists, InvalidTopic, InvalidConfig."""
