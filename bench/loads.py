@@ -23,6 +23,7 @@ from bench.brokers import HOST, BrokerFailed, BrokerProcess
 Figures = dict[str, float]
 PARTITIONS = 4
 LOAD_TIMEOUT_S = 600
+WRITE_FLOOR_BYTES_MAX = 1 << 30
 LOAD_ERRORS = (KafkaException, subprocess.SubprocessError)
 RESULT = re.compile(r"in (\d+)ms: (\d+) msgs/s")
 
@@ -87,7 +88,25 @@ def records_per_s(command: Sequence[str]) -> float:
 def produce(broker: BrokerProcess, topic: str, size: int, count: int, acks: int, codec: str) -> Figures:
     cpu_before = broker.cpu_s()
     rate = records_per_s(performance_command(broker, *producer_arguments(topic, size, count, acks, codec)))
-    return _throughput(broker, rate, size, count, cpu_before)
+    figures = _throughput(broker, rate, size, count, cpu_before)
+    if codec == "none":
+        figures["write_floor_cpu_s_per_GB"] = write_floor(broker.directory, min(size * count, WRITE_FLOOR_BYTES_MAX))
+    return figures
+
+
+def write_floor(directory: Path, total_bytes: int) -> float:
+    """CPU-seconds per GB of a bare loop that writes as many new bytes into the page cache, at this very moment.
+
+    No broker can do with less. On a virtual machine it varies tenfold: memory that the guest has used before costs a
+    quarter of a second per GB, memory that the host must give it first costs three.
+    """
+    chunk = os.urandom(1 << 20)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        began = time.process_time()
+        for _ in range(total_bytes // len(chunk)):
+            file.write(chunk)
+        file.flush()
+        return (time.process_time() - began) / (total_bytes // len(chunk) * len(chunk) / 1e9)
 
 
 def consume(broker: BrokerProcess, topic: str, size: int, count: int) -> Figures:
