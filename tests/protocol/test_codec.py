@@ -10,6 +10,7 @@ from kio.serial import entity_reader, entity_writer  # noqa: E402
 
 from barnabas.protocol import apis  # noqa: E402
 from barnabas.protocol.codec import MalformedMessage, decode, encode  # noqa: E402
+from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse  # noqa: E402
 from barnabas.protocol.messages.index import REQUESTS  # noqa: E402
 from barnabas.protocol.schema import Field, Message  # noqa: E402
 
@@ -98,3 +99,22 @@ def test_truncated_or_mutated_is_malformed_or_a_message(key, kind, cls, version)
             decode(cls, version, bytes(mutated))
         except MalformedMessage:
             continue
+
+
+@pytest.mark.parametrize("version", [2, 3], ids=["legacy", "flexible"])
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("x" * 32_766, 32_766),
+        ("x" * 32_767, 32_767),
+        ("x" * 32_768, 32_767),
+        ("x" * 70_000, 32_767),
+        ("x" * 32_766 + "\N{EURO SIGN}!", 32_766),
+        ("\N{EURO SIGN}" * 20_000, 10_922),
+    ],
+)
+def test_texts_that_no_message_can_carry_are_cut_behind_a_character(version: int, text: str, kept: int) -> None:
+    answer = FindCoordinatorResponse(error_code=15, error_message=text, node_id=3, host="h", port=9)
+    read, end = decode(FindCoordinatorResponse, version, encode(answer, version))
+    assert end == len(encode(answer, version))
+    assert (read.error_message, read.node_id, read.port) == (text[:kept], 3, 9)

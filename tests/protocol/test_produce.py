@@ -110,7 +110,7 @@ def test_response_is_what_the_codec_reads(version):
     topic = read_produce_request(memoryview(encode(SHAPES[0], version)), 0, version).topics[0]
     results = [
         PartitionResult(0, 0, 12, 34, 5),
-        PartitionResult(1, 87, record_errors=[(3, "no key"), (9, None)], error_message="refused"),
+        PartitionResult(1, 87, record_errors=[(3, "no key"), (9, None)], error_message="refused" * 5_000),
     ]
     message, _ = decode(ProduceResponse, version, encode_produce_response([(topic, results)], version))
     first, second = message.responses[0].partition_responses
@@ -121,7 +121,7 @@ def test_response_is_what_the_codec_reads(version):
             (3, "no key"),
             (9, None),
         ]
-        assert second.error_message == "refused"
+        assert second.error_message == ("refused" * 5_000)[:32_767]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

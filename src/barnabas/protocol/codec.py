@@ -34,6 +34,7 @@ __all__ = [
     "encode_into",
     "encode_struct",
     "put_compact_text",
+    "put_legacy_text",
     "read_uvarint",
     "uvarint",
 ]
@@ -62,6 +63,11 @@ _FIXED: Final = {
     "bool": ("?", 1),
     "uuid": ("16s", 16),
 }
+
+
+_TEXT_MAX_BYTES: Final = 2**15 - 1
+"""Longer texts do not fit into an int16, and Kafka's clients give up a flexible message that has one. In practice it is
+a sentence about somebody's long name."""
 
 
 class MalformedMessage(BarnabasError):
@@ -186,10 +192,13 @@ def _skip_tag(data: bytes, position: int) -> int:
 
 
 def put_legacy_text(out: bytearray, value: str | None) -> None:
+    """Append a nullable string of the versions before the flexible ones."""
     if value is None:
         out += b"\xff\xff"
         return
     data = value.encode()
+    if len(data) > _TEXT_MAX_BYTES:
+        data = _cut(data)
     out += len(data).to_bytes(2, "big")
     out += data
 
@@ -204,8 +213,15 @@ def put_compact_text(out: bytearray, value: str | None) -> None:
     if size < 0x80:
         out.append(size)
     else:
-        out += uvarint(size)
+        if size > _TEXT_MAX_BYTES:
+            data = _cut(data)
+        out += uvarint(len(data) + 1)
     out += data
+
+
+def _cut(data: bytes) -> bytes:
+    """The longest text that a message can carry, ended behind a whole character."""
+    return data[:_TEXT_MAX_BYTES].decode(errors="ignore").encode()
 
 
 def _put_legacy_bytes(out: bytearray, value: bytes | None) -> None:

@@ -14,6 +14,7 @@ from barnabas.protocol.codec import (
     MalformedMessage,
     TooManyElements,
     put_compact_text,
+    put_legacy_text,
     read_uvarint,
     uvarint,
 )
@@ -319,14 +320,5 @@ def _put_result(out: bytearray, result: PartitionResult, version: int) -> None:
     out += len(errors).to_bytes(4, "big")
     for index, text in errors:
         out += index.to_bytes(4, "big")
-        _put_legacy(out, text)
-    _put_legacy(out, message)
-
-
-def _put_legacy(out: bytearray, text: str | None) -> None:
-    if text is None:
-        out += b"\xff\xff"
-        return
-    data = text.encode()[:32767]
-    out += len(data).to_bytes(2, "big")
-    out += data
+        put_legacy_text(out, text)
+    put_legacy_text(out, message)
