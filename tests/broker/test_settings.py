@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.scheduler import Scheduler
+from barnabas.log import flush
 from barnabas.log.disk import Disk
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -105,6 +106,7 @@ def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number:
 def test_logs_are_flushed_when_flush_ms_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(Disk, "fdatasync", staticmethod(synced.append))
+    monkeypatch.setattr(flush, "fsync_directory", lambda _: None)  # seconds, on a disk that others keep busy
     settings = {"log.flush.scheduler.interval.ms": 20, "log.flush.interval.ms": 1, "log.initial.task.delay.ms": 0}
     with Broker(settings=settings) as broker, Wire(broker) as wire:
         broker.create_topic("t")
