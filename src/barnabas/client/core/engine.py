@@ -86,6 +86,8 @@ class EngineSettings(NamedTuple):
     retry_backoff_s: float = 0.1
     retry_backoff_max_s: float = 1.0
     metadata_max_age_s: float = 300.0
+    rebootstrap: bool = True
+    """Try the bootstrap addresses again when no known broker can be reached (KIP-899)."""
     allow_auto_topic_creation: bool = True
 
 
@@ -199,6 +201,8 @@ class Engine:
             return
         brokers = list(self.metadata.view.brokers.values())
         bootstrap = [Broker(BOOTSTRAP - i, *where, None) for i, where in enumerate(self.settings.bootstrap)]
+        if brokers and not self.settings.rebootstrap:
+            bootstrap.clear()
         self._rng.shuffle(brokers)
         self._rng.shuffle(bootstrap)
         peers = [self._peers.peer(b.node_id, 0, b.host, b.port) for b in (*brokers, *bootstrap)]

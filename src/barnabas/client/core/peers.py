@@ -27,10 +27,14 @@ class ConnectionSettings(NamedTuple):
     client_id: str = "barnabas"
     request_timeout_s: float = 30.0
     setup_timeout_s: float = 10.0
-    """socket.connection.setup.timeout.ms: DNS, TCP, TLS, versions and SASL together."""
+    """socket.connection.setup.timeout.ms: DNS, TCP, TLS, versions and SASL together; it doubles with each failure."""
+    setup_timeout_max_s: float = 30.0
     backoff_s: float = 0.05
     backoff_max_s: float = 1.0
     idle_max_s: float = 540.0
+    send_buffer_bytes: int = -1
+    receive_buffer_bytes: int = -1
+    """-1 leaves the system's choice."""
     mechanism: Callable[[], Mechanism] | None = None
 
 
@@ -40,6 +44,8 @@ class Connect(NamedTuple):
     number: int
     host: str
     port: int
+    timeout_s: float
+    """Until then the engine gives up; several addresses of a name share it."""
 
 
 class Peer:
@@ -146,9 +152,11 @@ class Peers:
     def _connect(self, peer: Peer, now: float) -> None:
         self._last_number += 1
         peer.number = self._last_number
-        peer.setup_until = now + self._settings.setup_timeout_s
+        settings = self._settings
+        allowed_s = min(settings.setup_timeout_s * 2.0 ** min(peer.failures, 20), settings.setup_timeout_max_s)
+        peer.setup_until = now + allowed_s
         self._by_number[peer.number] = peer
-        self._connects.append(Connect(peer.number, peer.host, peer.port))
+        self._connects.append(Connect(peer.number, peer.host, peer.port, allowed_s))
 
     # --- what the driver does ---------------------------------------------------------------------------------------
 

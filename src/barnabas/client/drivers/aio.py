@@ -6,6 +6,7 @@ Every door is called on the loop's thread. Sockets are asyncio transports; names
 import asyncio
 import logging
 import os
+import socket
 import ssl
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.wire import Buffer
-from barnabas.client.drivers.channel import Address, attempt_of
+from barnabas.client.drivers.channel import Address, attempt_of, prepare
 from barnabas.client.errors import Attempt, ClientClosed, OperationTimedOut
 
 __all__ = ["AioDriver"]
@@ -169,7 +170,7 @@ class AioDriver:
         except (OSError, UnicodeError) as error:
             attempts.append(attempt_of(address, "", "dns", error, started))
             found = []
-        share_s = self.engine.settings.connection.setup_timeout_s / max(len(found), 1)
+        share_s = order.timeout_s / max(len(found), 1)
         for candidate in found:
             protocol = await self._connect_to(order, address, candidate, share_s, attempts)
             if protocol is not None:
@@ -185,8 +186,7 @@ class AioDriver:
     async def _connect_to(
         self, order: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
     ) -> _Protocol | None:
-        import socket
-
+        settings = self.engine.settings.connection
         family, kind, number, _, target = candidate
         started = time.monotonic()
         stage = "tcp"
@@ -195,8 +195,7 @@ class AioDriver:
         try:
             async with asyncio.timeout(share_s):
                 sock = socket.socket(family, kind, number)
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                prepare(sock, (settings.send_buffer_bytes, settings.receive_buffer_bytes))
                 await self._loop.sock_connect(sock, target)
                 stage = "tls" if self._ssl_context is not None else stage
                 _, protocol = await self._loop.create_connection(

@@ -8,11 +8,12 @@ import time
 from collections import deque
 from typing import Any, Final
 
+from barnabas.client.core.peers import Connect
 from barnabas.client.core.wire import Buffer
 from barnabas.client.errors import Attempt
 from barnabas.client.reasons import describe, hint_for
 
-__all__ = ["Address", "Channel", "attempt_of", "resolve"]
+__all__ = ["Address", "Channel", "attempt_of", "prepare", "resolve"]
 
 Address = tuple[Any, ...]
 """As socket.getaddrinfo gives it."""
@@ -33,11 +34,21 @@ def attempt_of(address: str, ip: str, stage: str, error: BaseException, started:
     return Attempt(where, stage, describe(error), hint_for(error), (time.monotonic() - started) * 1e3)
 
 
+def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:
+    """Before it connects."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), buffers, strict=True):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
 class Channel:
     """See the module. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
 
     __slots__ = (
         "_addresses",
+        "_buffers",
         "_context",
         "_handshake_writes",
         "_host",
@@ -54,15 +65,15 @@ class Channel:
         "stage",
     )
 
-    def __init__(
-        self, number: int, host: str, port: int, context: ssl.SSLContext | None, setup_timeout_s: float
-    ) -> None:
-        self.number = number
-        self._host = host
-        self._port = port
+    def __init__(self, order: Connect, context: ssl.SSLContext | None, buffers: tuple[int, int]) -> None:
+        """`buffers`: bytes of the system's buffers for sending and receiving, -1 for its own choice."""
+        self.number = order.number
+        self._host = order.host
+        self._port = order.port
+        self._buffers = buffers
         self._context = context
         self._addresses: deque[Address] = deque()
-        self._share_s = setup_timeout_s
+        self._share_s = order.timeout_s
         self._sock: socket.socket | None = None
         self._out: deque[Buffer] = deque()
         self._ip = ""
@@ -98,8 +109,7 @@ class Channel:
             try:
                 sock = socket.socket(family, kind, protocol)
                 self._sock, self.fd = sock, sock.fileno()
-                sock.setblocking(False)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                prepare(sock, self._buffers)
                 code = sock.connect_ex(target)
                 if code not in (0, errno.EINPROGRESS):
                     raise OSError(code, os.strerror(code))

@@ -68,8 +68,9 @@ class Channels:
         return told
 
     def _open(self, order: Connect) -> bool:
-        setup_timeout_s = self._engine.settings.connection.setup_timeout_s
-        channel = Channel(order.number, order.host, order.port, self._ssl_context, setup_timeout_s)
+        settings = self._engine.settings.connection
+        buffers = (settings.send_buffer_bytes, settings.receive_buffer_bytes)
+        channel = Channel(order, self._ssl_context, buffers)
         self._channels[order.number] = channel
         try:
             addresses = resolve(order.host, order.port, numeric=True)
