@@ -1,7 +1,7 @@
 """Offsets of partitions, asked from their leaders: earliest, latest, by time, by leader epoch; and deleting records."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.client.admin_base import AdminBase
 from barnabas.client.deadline import Deadline
@@ -10,6 +10,9 @@ from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "OffsetsAdmin", "PartitionOffset"]
+
+P = TypeVar("P")
+T = TypeVar("T")
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -24,6 +27,13 @@ class PartitionOffset(NamedTuple):
     leader_epoch: int
 
 
+def _answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
+    """(partition, error code, answer) as most responses have them."""
+    for topic in response.topics:
+        for p in topic.partitions:
+            yield TopicPartition(topic.name, p.partition_index), p.error_code, p
+
+
 class OffsetsAdmin(AdminBase):
     """Calls that go to the leaders of partitions, one request for each leader."""
 
@@ -34,26 +44,16 @@ class OffsetsAdmin(AdminBase):
         from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
         def request(partitions: Collection[TopicPartition]) -> Request:
-            topics = [
-                ListOffsetsTopic(
-                    name=topic,
-                    partitions=[
-                        ListOffsetsPartition(partition_index=p, timestamp=timestamps[TopicPartition(topic, p)])
-                        for p in indexes
-                    ],
-                )
-                for topic, indexes in by_topic(partitions).items()
-            ]
+            topics = grouped(
+                partitions,
+                lambda tp: ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamps[tp]),
+                lambda name, asked: ListOffsetsTopic(name=name, partitions=asked),
+            )
             return ListOffsetsRequest(
                 replica_id=-1, isolation_level=int(read_committed), topics=topics, timeout_ms=self._timeout_ms
             )
 
-        def answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
-            for topic in response.topics:
-                for p in topic.partitions:
-                    yield TopicPartition(topic.name, p.partition_index), p.error_code, p
-
-        found = self._by_leader(timestamps, request, answers)
+        found = self._by_leader(timestamps, request)
         return {tp: PartitionOffset(p.offset, p.timestamp, p.leader_epoch) for tp, p in found.items()}
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
@@ -71,16 +71,11 @@ class OffsetsAdmin(AdminBase):
         )
 
         def request(partitions: Collection[TopicPartition]) -> Request:
-            topics = [
-                OffsetForLeaderTopic(
-                    topic=topic,
-                    partitions=[
-                        OffsetForLeaderPartition(partition=p, leader_epoch=epochs[TopicPartition(topic, p)])
-                        for p in indexes
-                    ],
-                )
-                for topic, indexes in by_topic(partitions).items()
-            ]
+            topics = grouped(
+                partitions,
+                lambda tp: OffsetForLeaderPartition(partition=tp.partition, leader_epoch=epochs[tp]),
+                lambda name, asked: OffsetForLeaderTopic(topic=name, partitions=asked),
+            )
             return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
         def answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
@@ -100,31 +95,21 @@ class OffsetsAdmin(AdminBase):
         )
 
         def request(partitions: Collection[TopicPartition]) -> Request:
-            topics = [
-                DeleteRecordsTopic(
-                    name=topic,
-                    partitions=[
-                        DeleteRecordsPartition(partition_index=p, offset=before[TopicPartition(topic, p)])
-                        for p in indexes
-                    ],
-                )
-                for topic, indexes in by_topic(partitions).items()
-            ]
+            topics = grouped(
+                partitions,
+                lambda tp: DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp]),
+                lambda name, asked: DeleteRecordsTopic(name=name, partitions=asked),
+            )
             return DeleteRecordsRequest(topics=topics, timeout_ms=self._timeout_ms)
 
-        def answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
-            for topic in response.topics:
-                for p in topic.partitions:
-                    yield TopicPartition(topic.name, p.partition_index), p.error_code, p
-
-        found = self._by_leader(before, request, answers)
+        found = self._by_leader(before, request)
         return {tp: p.low_watermark for tp, p in found.items()}
 
     def _by_leader(
         self,
         partitions: Collection[TopicPartition],
         request: Callable[[Collection[TopicPartition]], Request],
-        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, Any]]],
+        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, Any]]] = _answers,
     ) -> dict[TopicPartition, Any]:
         """Ask each partition's leader; what fails with a retriable error is asked again from the new leader."""
         done: dict[TopicPartition, Any] = {}
@@ -149,6 +134,18 @@ class OffsetsAdmin(AdminBase):
 
         self._retrying(once, stale=[*{tp.topic for tp in partitions}])
         return done
+
+
+def grouped(
+    partitions: Iterable[TopicPartition],
+    partition: Callable[[TopicPartition], P],
+    topic: Callable[[str, list[P]], T],
+) -> list[T]:
+    """A request's topics, each made of its name and of what `partition` makes of its partitions."""
+    return [
+        topic(name, [partition(TopicPartition(name, index)) for index in indexes])
+        for name, indexes in by_topic(partitions).items()
+    ]
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -21,35 +21,21 @@ _VERIFY_BLOCK: Final = 1024 * 1024
 
 def scan_headers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each whole batch in [position, end); stops in front of a torn or impossible one."""
-    block, block_start, small = b"", position, True
-    while end - position >= HEADER_SIZE:
-        at = position - block_start
-        if at + HEADER_SIZE > len(block):
-            block = disk.pread(fd, min(_BLOCK if small else HEADER_SIZE, end - position), position)
-            block_start, at = position, 0
-        try:
-            header = read_header(block, at)
-        except CorruptMessage:
-            return
-        size = header.size_bytes
-        if position + size > end:
-            return
-        yield position, header
-        position += size
-        small = size < _SMALL_BATCH
+    return _scan(disk, fd, position, end, verify=False)
 
 
 def scan_verified(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
     """As `scan_headers`, and stops also in front of a batch whose checksum does not fit."""
-    block, block_start = memoryview(b""), position
+    return _scan(disk, fd, position, end, verify=True)
+
+
+def _scan(disk: Disk, fd: int, position: int, end: int, *, verify: bool) -> Iterator[tuple[int, BatchHeader]]:
+    block, block_start, read_size = memoryview(b""), position, _VERIFY_BLOCK if verify else _BLOCK
     while end - position >= HEADER_SIZE:
         at = position - block_start
         if at + HEADER_SIZE > len(block):
-            block, block_start, at = (
-                memoryview(disk.pread(fd, min(_VERIFY_BLOCK, end - position), position)),
-                position,
-                0,
-            )
+            block = memoryview(disk.pread(fd, min(read_size, end - position), position))
+            block_start, at = position, 0
         try:
             header = read_header(block, at)
         except CorruptMessage:
@@ -57,12 +43,14 @@ def scan_verified(disk: Disk, fd: int, position: int, end: int) -> Iterator[tupl
         size = header.size_bytes
         if position + size > end:
             return
-        if at + size > len(block):
+        if not verify:
+            read_size = _BLOCK if size < _SMALL_BATCH else HEADER_SIZE
+        elif at + size > len(block):
             block = memoryview(disk.pread(fd, min(max(size, _VERIFY_BLOCK), end - position), position))
             block_start, at = position, 0
             if size > len(block):
                 return
-        if crc32c(block[at + CHECKED_POSITION : at + size]) != header.crc:
+        if verify and crc32c(block[at + CHECKED_POSITION : at + size]) != header.crc:
             return
         yield position, header
         position += size

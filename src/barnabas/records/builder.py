@@ -1,7 +1,7 @@
 """Building v2 batches: what a producer sends, and what coordinators append to their topics."""
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, TypedDict, Unpack
 
 from crc32c import crc32c
 from librt.strings import BytesWriter
@@ -21,10 +21,25 @@ from barnabas.records.batch import (
 from barnabas.records.compression import CODEC_IDS, NONE, compress
 from barnabas.records.record import Headers, Record
 
-__all__ = ["BatchBuilder", "build_batch", "build_control_batch"]
+__all__ = ["BatchBuilder", "BatchOptions", "build_batch", "build_control_batch"]
 
 COMMIT: Final = 1
 ABORT: Final = 0
+
+
+class BatchOptions(TypedDict, total=False):
+    """What BatchBuilder takes, with its defaults there."""
+
+    base_offset: int
+    compression: str
+    compression_level: int | None
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    transactional: bool
+    control: bool
+    log_append_time: int | None
+    partition_leader_epoch: int
 
 
 class BatchBuilder:
@@ -127,33 +142,9 @@ class BatchBuilder:
         return b"".join((prefix, checked, records))
 
 
-def build_batch(
-    records: Iterable[Record],
-    *,
-    base_offset: int = 0,
-    compression: str = "none",
-    compression_level: int | None = None,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    transactional: bool = False,
-    control: bool = False,
-    log_append_time: int | None = None,
-    partition_leader_epoch: int = -1,
-) -> bytes:
+def build_batch(records: Iterable[Record], **options: Unpack[BatchOptions]) -> bytes:
     """One v2 batch of `records`; their own offsets do not matter, they get consecutive ones from `base_offset` on."""
-    builder = BatchBuilder(
-        base_offset=base_offset,
-        compression=compression,
-        compression_level=compression_level,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        transactional=transactional,
-        control=control,
-        log_append_time=log_append_time,
-        partition_leader_epoch=partition_leader_epoch,
-    )
+    builder = BatchBuilder(**options)
     builder.extend(records)
     return builder.build()
 
@@ -169,7 +160,11 @@ def build_control_batch(
     partition_leader_epoch: int = -1,
 ) -> bytes:
     """The end marker of a transaction: one control record, COMMIT or ABORT."""
-    builder = BatchBuilder(
+    kind = COMMIT if committed else ABORT
+    key = b"\x00\x00" + kind.to_bytes(2, "big")
+    value = b"\x00\x00" + coordinator_epoch.to_bytes(4, "big", signed=True)
+    return build_batch(
+        [Record(0, timestamp, key, value, ())],
         base_offset=base_offset,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -177,8 +172,3 @@ def build_control_batch(
         control=True,
         partition_leader_epoch=partition_leader_epoch,
     )
-    kind = COMMIT if committed else ABORT
-    key = b"\x00\x00" + kind.to_bytes(2, "big")
-    value = b"\x00\x00" + coordinator_epoch.to_bytes(4, "big", signed=True)
-    builder.append(key, value, timestamp)
-    return builder.build()

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from barnabas.broker.config_answers import all_or_each, answers
 from barnabas.broker.context import RequestContext
 from barnabas.controller.wishes import ConfigResource
-from barnabas.errors import KafkaError
 from barnabas.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResourceResponse,
@@ -23,19 +23,5 @@ def handle(broker: "Broker", request: AlterConfigsRequest, context: RequestConte
         )
         for resource in request.resources
     ]
-    results: list[tuple[ConfigResource, KafkaError | None]]
-    try:
-        results = broker.controller.alter_configs(wishes, validate_only=request.validate_only)
-    except KafkaError as error:
-        results = [(resource, error) for resource, _ in wishes]
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=0 if failure is None else failure.code,
-                error_message=None if failure is None else failure.message,
-                resource_type=resource.type,
-                resource_name=resource.name,
-            )
-            for resource, failure in results
-        ]
-    )
+    results = all_or_each(lambda: broker.controller.alter_configs(wishes, validate_only=request.validate_only), wishes)
+    return AlterConfigsResponse(responses=answers(AlterConfigsResourceResponse, results))

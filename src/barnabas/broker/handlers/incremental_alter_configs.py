@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from barnabas.broker import loggers
+from barnabas.broker.config_answers import ConfigResult, all_or_each, answers
 from barnabas.broker.context import RequestContext
 from barnabas.controller.config_decisions import check_operations, parse_node_id
 from barnabas.controller.wishes import ConfigOperation, ConfigResource, ResourceType
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from barnabas.broker.server import Broker
 
 Wish = tuple[ConfigResource, list[ConfigOperation]]
-Result = tuple[ConfigResource, KafkaError | None]
 
 
 def handle(
@@ -34,36 +34,24 @@ def handle(
         )
         for resource in request.resources
     ]
-    stored = iter(_stored(broker, [wish for wish in wishes if not _is_logger(wish)], request.validate_only))
+    kept = [wish for wish in wishes if not _is_logger(wish)]
+    stored = iter(
+        all_or_each(
+            lambda: broker.controller.incremental_alter_configs(kept, validate_only=request.validate_only), kept
+        )
+    )
     levels = iter(_levels(broker, [wish for wish in wishes if _is_logger(wish)], request.validate_only))
     results = [next(levels) if _is_logger(wish) else next(stored) for wish in wishes]
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=0 if failure is None else failure.code,
-                error_message=None if failure is None else failure.message,
-                resource_type=resource.type,
-                resource_name=resource.name,
-            )
-            for resource, failure in results
-        ]
-    )
+    return IncrementalAlterConfigsResponse(responses=answers(AlterConfigsResourceResponse, results))
 
 
 def _is_logger(wish: Wish) -> bool:
     return wish[0].type == ResourceType.BROKER_LOGGER
 
 
-def _stored(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[Result]:
-    try:
-        return broker.controller.incremental_alter_configs(wishes, validate_only=validate_only)
-    except KafkaError as error:
-        return [(resource, error) for resource, _ in wishes]
-
-
-def _levels(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[Result]:
+def _levels(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[ConfigResult]:
     times = Counter(resource for resource, _ in wishes)
-    results: list[Result] = []
+    results: list[ConfigResult] = []
     for resource, operations in wishes:
         try:
             if times[resource] > 1:
