@@ -156,16 +156,23 @@ def test_log_append_time_is_told(broker: Broker, wire: Wire) -> None:
     assert record.timestamp == result.log_append_time_ms
 
 
-@pytest.mark.parametrize("transactional", [True, False])
-def test_transactions_are_refused_by_name(broker: Broker, wire: Wire, transactional: bool) -> None:
-    """Neither the request nor a batch may claim to belong to one: nothing is served of transactions yet."""
-    records = batch(b"x", transactional=not transactional, producer_id=1, producer_epoch=0, base_sequence=0)
-    name = "mine" if transactional else None
-    for sent in ({0: records}, {0: records, 1: records}):
-        answer = wire.ask(produce(broker, sent, 9, transactional_id=name), 9)
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_transaction_needs_its_name(broker: Broker, wire: Wire, version: int) -> None:
+    """One such batch has the whole request refused, as in Kafka."""
+    records = batch(b"x", transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    for sent in ({0: records}, {0: batch(b"y"), 1: records}):
+        answer = wire.ask(produce(broker, sent, version), version)
         refused = {name_of(result.error_code) for result in answer.responses[0].partition_responses}
-        assert refused == {"TransactionalIdAuthorizationFailed" if transactional else "InvalidTxnState"}
-    assert broker.end_offsets("t")[0] == 0
+        assert refused == {"TransactionalIdAuthorizationFailed"}
+    assert broker.end_offsets("t") == [0, 0, 0]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_name_does_not_make_a_transaction(broker: Broker, wire: Wire, version: int) -> None:
+    name = "n" * 130 if version % 2 else "mine"
+    for expected in range(2):
+        answer = wire.ask(produce(broker, {0: batch(b"x")}, version, transactional_id=name), version)
+        assert (only(answer).error_code, only(answer).base_offset) == (0, expected)
 
 
 def test_an_idempotent_producer(broker: Broker, wire: Wire) -> None:

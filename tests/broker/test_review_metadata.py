@@ -147,9 +147,10 @@ def test_a_long_name_and_a_partition_number_that_looks_like_a_size(broker: Broke
             assert produce(wire, name, partition, b"v" * size) == 0, (partition, size)
 
 
-def test_no_answer_to_acks_0_even_for_a_transactional_id(broker: Broker, wire: Wire) -> None:
+def test_no_answer_to_acks_0_even_when_the_whole_request_is_refused(broker: Broker, wire: Wire) -> None:
     broker.create_topic("t")
-    batch = build_batch([Record(0, 1_700_000_000_000, None, b"x", ())])
+    records = [Record(0, 1_700_000_000_000, None, b"x", ())]
+    batch = build_batch(records, transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
     data = [TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch)])]
-    wire.send(ProduceRequest(transactional_id="mine", acks=0, timeout_ms=1000, topic_data=data), 8)
+    wire.send(ProduceRequest(acks=0, timeout_ms=1000, topic_data=data), 8)
     assert wire.is_closed()

@@ -50,7 +50,9 @@ def begin(broker: Broker, producer_id: int, epoch: int = 0, index: int = 0, sequ
     data = build_batch(
         records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
     )
-    broker.replica_manager.leader_of("t", index).append_as_leader(own_batch(data), 1)
+    batch = own_batch(data)
+    guard = log_of(broker, index).begin_verification(batch.header, starts_at_zero=False)
+    broker.replica_manager.leader_of("t", index).append_as_leader(batch, 1, guard=guard)
 
 
 def write(broker: Broker, *places: tuple[str, int], epoch: int = 0, **fields: Any) -> Outcomes:
@@ -225,7 +227,7 @@ def test_no_markers(broker: Broker) -> None:
 
 def test_group_offsets_are_ended_by_the_group_coordinator(broker: Broker) -> None:
     assert kind(write(broker, ("__consumer_offsets", 0))["__consumer_offsets", 0]) is UnknownTopicOrPartition
-    broker.create_offsets_topic()
+    broker.controller.ensure_internal_topic("__consumer_offsets")
     assert write(broker, ("__consumer_offsets", 0), ("t", 0)) == {("__consumer_offsets", 0): None, ("t", 0): None}
     assert broker.replica_manager.leader_of("__consumer_offsets", 0).log.log_end_offset == 1
     broker.groups.on_resigned(0)

@@ -86,7 +86,8 @@ def fill(log: Log) -> None:
         sequences[producer_id] = sequence + count
         options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
         sent = batch(count, number, **options, transactional=transactional)
-        log.append_as_leader(sent, number // 20, origin="client")
+        guard = log.begin_verification(sent.header, starts_at_zero=False) if transactional else None
+        log.append_as_leader(sent, number // 20, origin="client", guard=guard)
 
     for number in range(60):
         send(7, 1 + number % 3, number)

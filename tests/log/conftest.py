@@ -13,6 +13,7 @@ from barnabas.log.log import Log
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_offsets import AppendInfo
 from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
+from barnabas.log.verification import VerificationGuard
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.record import Record
@@ -149,9 +150,16 @@ class Rig:
 
     def append(self, log: Log, count: int = 1, *, epoch: int = 0, **options: object) -> AppendInfo:
         """Append a batch and let all replicas have it."""
-        info = log.append_as_leader(self.batch(count, **options), epoch)
+        batch = self.batch(count, **options)
+        info = log.append_as_leader(batch, epoch, guard=self.guard(log, batch))
         log.update_high_watermark(log.log_end_offset)
         return info
+
+    def guard(self, log: Log, batch: ValidatedBatch, *, starts_at_zero: bool = False) -> VerificationGuard | None:
+        """What lets a transactional batch in, as if its coordinator had been asked."""
+        if not batch.header.is_transactional:
+            return None
+        return log.begin_verification(batch.header, starts_at_zero=starts_at_zero)
 
     def send(self, log: Log, producer_id: int, sequence: int, count: int = 1, *, producer_epoch: int = 0) -> AppendInfo:
         """Append a batch of an idempotent producer."""

@@ -70,7 +70,8 @@ def test_coordinators_write_without_sequences(rig) -> None:
     log = rig.log()
     batch = rig.batch(producer_id=7, producer_epoch=0, base_sequence=-1, transactional=True)
     for _ in range(2):
-        assert not log.append_as_leader(batch, 0, origin="coordinator").duplicate
+        guard = rig.guard(log, batch)
+        assert not log.append_as_leader(batch, 0, origin="coordinator", guard=guard).duplicate
 
 
 def test_idle_producers_expire(rig) -> None:

@@ -39,7 +39,9 @@ def validated(data: bytes) -> ValidatedBatch:
 
 def append(log: Log, count: int = 1, **options: object) -> None:
     records = [Record(0, START_MS, b"k", b"v" * 30) for _ in range(count)]
-    log.append_as_leader(validated(build_batch(records, **options)), 0)
+    batch = validated(build_batch(records, **options))
+    guard = log.begin_verification(batch.header, starts_at_zero=False) if batch.header.is_transactional else None
+    log.append_as_leader(batch, 0, guard=guard)
     log.update_high_watermark(log.log_end_offset)
 
 

@@ -22,6 +22,7 @@ from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
 from barnabas.broker.periodic import schedule_tasks
+from barnabas.broker.produce_lines import ProduceLines
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.transaction_wiring import wire_transactions
@@ -66,6 +67,7 @@ class Broker:
         self.cluster_id = ""
         self.dispatcher = Dispatcher(self)
         self.purgatory = Purgatory(loop)
+        self.produce_lines = ProduceLines(self)
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)
         self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
         self.endpoints: tuple[Endpoint, ...] = ()

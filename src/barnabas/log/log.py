@@ -24,7 +24,9 @@ from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateM
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
 from barnabas.log.segments import LogSegments
 from barnabas.log.transaction_index import AbortedTransaction
-from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, BatchHeader, Buffer
+from barnabas.log.verification import VerificationGuard
+from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, TRANSACTIONAL_FLAG, BatchHeader, Buffer
+from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import ValidatedBatch, validate_replicated
 from barnabas.types import NO_TIMESTAMP, TopicPartition
 
@@ -208,10 +210,13 @@ class Log:
         leader_epoch: int,
         *,
         origin: Literal["client", "coordinator"] = "client",
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Give the batch the next offsets and write it; `transaction_version` says by which rules a marker is judged.
+        """Give the batch the next offsets and write it.
 
+        The first batch of a transaction needs the `guard` of `begin_verification`, which the transaction's coordinator
+        was asked for meanwhile. `transaction_version` says by which rules a marker is judged.
         Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
         RecordListTooLarge (larger than a segment), KafkaStorageError (the disk did not take it: nothing has changed).
         """
@@ -226,7 +231,7 @@ class Log:
             if header.is_control:
                 marker = read_end_marker(payload)
                 self.producers.check_marker(header, marker, transaction_version)
-            elif (duplicate := self._check_producer(header, origin)) is not None:
+            elif (duplicate := self._check_producer(header, origin, guard)) is not None:
                 return duplicate
         epochs = self.leader_epochs
         if leader_epoch != epochs.latest:
@@ -257,6 +262,14 @@ class Log:
             self.flush()
         append_time = batch.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         return AppendInfo(base_offset, last_offset, append_time, offsets.log_start_offset, False)
+
+    def begin_verification(self, header: BatchHeader, *, starts_at_zero: bool) -> VerificationGuard | None:
+        """The guard that the first batch of a transaction needs, to be taken before the transaction's coordinator is
+        asked; None if the transaction has records here already. Raises InvalidProducerEpoch.
+
+        `starts_at_zero`: sequences begin anew with each transaction.
+        """
+        return self.producers.begin_verification(header, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Write batches as the leader has them, offsets and epochs included; a torn one at the end is left out.
@@ -319,12 +332,15 @@ class Log:
         self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
         self._snapshot_if_due()
 
-    def _check_producer(self, header: BatchHeader, origin: str) -> AppendInfo | None:
+    def _check_producer(self, header: BatchHeader, origin: str, guard: VerificationGuard | None) -> AppendInfo | None:
         producers = self.producers
         if origin == "client" and (batch := producers.find_duplicate(header)) is not None:
             start = self.offsets.log_start_offset
             return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, start, True)
-        producers.check(header, check_sequence=origin == "client")
+        from_client = origin == "client"
+        if header.attributes & TRANSACTIONAL_FLAG:
+            producers.check_transaction(header, guard, check_sequence=from_client)
+        producers.check(header, check_sequence=from_client)
         return None
 
     def _assign_epoch(self, epoch: int, start_offset: int) -> None:
@@ -489,6 +505,12 @@ class Log:
         """The aborted transactions that have records or their marker in [fetch_offset, upper_bound)."""
         with self._storage_errors():
             return self._segments.aborted_transactions(fetch_offset, upper_bound)
+
+    def aborted_in(self, fetch_offset: int, part: FileSlice) -> list[AbortedTransaction]:
+        """The aborted transactions that the reader of a slice, read from `fetch_offset` on, may meet, or a few more."""
+        end_position = part.position + part.size
+        with self._storage_errors():
+            return self._segments.aborted_before(fetch_offset, end_position, self.offsets.last_stable_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
         """The first record whose timestamp is at or after `timestamp` (ms). Reads the batch that holds it."""

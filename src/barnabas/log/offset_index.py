@@ -36,6 +36,18 @@ class OffsetIndex(SparseIndex):
 
     def lookup_position(self, position: int) -> tuple[int, int]:
         """The last entry at or below a position: (offset, position), (base_offset, 0) if there is none."""
+        slot = self._slots_up_to(position)
+        if not slot:
+            return self.base_offset, 0
+        relative, found = self.entry_at(slot - 1)
+        return self.base_offset + relative, found
+
+    def offset_behind(self, position: int) -> int | None:
+        """An offset above all that stands before a position, as near as the index knows one."""
+        slot = self._slots_up_to(position - 1)
+        return self.base_offset + self.entry_at(slot)[0] if slot < len(self) else None
+
+    def _slots_up_to(self, position: int) -> int:
         low, high = 0, len(self)
         while low < high:
             middle = (low + high) >> 1
@@ -43,10 +55,7 @@ class OffsetIndex(SparseIndex):
                 low = middle + 1
             else:
                 high = middle
-        if not low:
-            return self.base_offset, 0
-        relative, found = self.entry_at(low - 1)
-        return self.base_offset + relative, found
+        return low
 
     def last_offset(self) -> int:
         """The offset of the last entry, base_offset if there is none."""

@@ -7,7 +7,9 @@ format at a roll, at a clean shutdown and every few megabytes, shorten the way b
 
 import contextlib
 import os
+from collections import OrderedDict
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from barnabas.errors import (
@@ -24,6 +26,7 @@ from barnabas.log.producer_snapshot import (
     snapshot_offsets,
     write_snapshot,
 )
+from barnabas.log.verification import VerificationGuard, VerificationGuards
 from barnabas.records.batch import SEQUENCE_MAX, BatchHeader
 from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, TopicPartition
 
@@ -144,6 +147,7 @@ class ProducerStateManager:
         "_unreplicated",
         "end_offset",
         "expiration_ms",
+        "guards",
         "producers",
     )
 
@@ -155,8 +159,12 @@ class ProducerStateManager:
         self.expiration_ms = expiration_ms
         self.producers: dict[int, ProducerEntry] = {}
         self.end_offset = 0
-        self._ongoing: dict[int, int] = {}  # first offset: producer id; insertion order is offset order
-        self._unreplicated: dict[int, int] = {}  # first offset: offset of the marker above the high watermark
+        self.guards = VerificationGuards()
+        self._ongoing: OrderedDict[int, None] = OrderedDict()
+        """Where open transactions begin, in this order."""
+        self._unreplicated: list[tuple[int, int]] = []
+        """A heap of transactions, (first offset, offset of the marker): those ended above the high watermark, and some
+        ended below."""
         self._snapshots: list[int] = []
 
     # -- checking and updating -----------------------------------------------------------------------------------------
@@ -180,18 +188,53 @@ class ProducerStateManager:
         entry = self.producers.get(header.producer_id)
         if entry is None:
             return  # new, expired or deleted with its records: any sequence may come first
-        epoch, current = header.producer_epoch, entry.producer_epoch
-        if epoch < current:
-            raise InvalidProducerEpoch(
-                f"Epoch of producer {header.producer_id} in {self._topic_partition} is {epoch}, "
-                f"which is smaller than the last seen epoch {current}"
-            )
+        if header.producer_epoch < entry.producer_epoch:
+            raise self._stale(entry, header)
         if check_sequence:
             self._check_sequence(entry, header)
         if entry.current_txn_first_offset >= 0 and not header.is_transactional:
             raise InvalidTxnState(
                 f"Expected transactional write from producer {header.producer_id} in {self._topic_partition}"
             )
+
+    def _stale(self, entry: ProducerEntry, header: BatchHeader) -> InvalidProducerEpoch:
+        return InvalidProducerEpoch(
+            f"Epoch of producer {header.producer_id} in {self._topic_partition} is {header.producer_epoch}, "
+            f"which is smaller than the last seen epoch {entry.producer_epoch}"
+        )
+
+    def has_ongoing_transaction(self, header: BatchHeader) -> bool:
+        """Whether the batch goes on with a transaction that has records here."""
+        entry = self.producers.get(header.producer_id)
+        return (
+            entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == header.producer_epoch
+        )
+
+    def begin_verification(self, header: BatchHeader, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard | None:
+        """The guard to show when the coordinator of the batch's transaction has been asked; None if the transaction
+        has records here, so that there is nothing to ask. Raises InvalidProducerEpoch."""
+        if self.has_ongoing_transaction(header):
+            return None
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.producer_epoch:
+            raise self._stale(entry, header)
+        return self.guards.begin(header, starts_at_zero=starts_at_zero, now_ms=now_ms)
+
+    def check_transaction(self, header: BatchHeader, guard: VerificationGuard | None, *, check_sequence: bool) -> None:
+        """Whether a transactional batch may be written. Raises InvalidProducerEpoch, InvalidTxnState,
+        OutOfOrderSequenceNumber; changes nothing."""
+        if self.has_ongoing_transaction(header):
+            return
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and header.producer_epoch < entry.producer_epoch:
+            raise self._stale(entry, header)
+        if guard is None or not self.guards.holds(header.producer_id, guard):
+            raise InvalidTxnState(
+                f"Record of producer {header.producer_id} for {self._topic_partition} was not part of an ongoing "
+                "transaction"
+            )
+        if check_sequence:
+            guard.check_sequence(header, known=entry is not None and bool(entry.batches))
 
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
         first_sequence, current = header.base_sequence, entry.producer_epoch
@@ -226,9 +269,11 @@ class ProducerStateManager:
         if len(batches) > CACHED_BATCHES:
             del batches[0]
         entry.last_timestamp = header.max_timestamp
-        if header.is_transactional and entry.current_txn_first_offset < 0:
-            entry.current_txn_first_offset = base_offset
-            self._ongoing[base_offset] = header.producer_id
+        if header.is_transactional:
+            self.guards.end(header.producer_id)
+            if entry.current_txn_first_offset < 0:
+                entry.current_txn_first_offset = base_offset
+                self._ongoing[base_offset] = None
         self.end_offset = last_offset + 1
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
@@ -267,12 +312,13 @@ class ProducerStateManager:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         self.end_offset = offset + 1
+        self.guards.end(header.producer_id)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
         if first_offset < 0:
             return None
         self._ongoing.pop(first_offset, None)
-        self._unreplicated[first_offset] = offset
-        last_stable_offset = min(self._ongoing, default=offset + 1)
+        heappush(self._unreplicated, (first_offset, offset))
+        last_stable_offset = next(iter(self._ongoing), offset + 1)
         return CompletedTransaction(header.producer_id, first_offset, offset, not marker.commit, last_stable_offset)
 
     # -- transactions --------------------------------------------------------------------------------------------------
@@ -284,9 +330,14 @@ class ProducerStateManager:
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """Where the first transaction begins that is undecided, or decided above the high watermark only."""
-        for first_offset in [first for first, last in self._unreplicated.items() if last < high_watermark]:
-            del self._unreplicated[first_offset]
-        return min((*self._ongoing, *self._unreplicated), default=None)
+        unreplicated = self._unreplicated
+        while unreplicated and unreplicated[0][1] < high_watermark:
+            heappop(unreplicated)
+        undecided = next(iter(self._ongoing), None)
+        if not unreplicated:
+            return undecided
+        first_offset = unreplicated[0][0]
+        return first_offset if undecided is None else min(first_offset, undecided)
 
     # -- ends of the log -----------------------------------------------------------------------------------------------
 
@@ -300,6 +351,7 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self.producers[producer_id]
+        self.guards.remove_started_before(oldest)
         return len(expired)
 
     def clear(self, end_offset: int) -> None:
@@ -333,8 +385,8 @@ class ProducerStateManager:
         self.clear(offset)
         for item in stored:
             self.producers[item.producer_id] = ProducerEntry.from_snapshot(item)
-        ongoing = ((e.current_txn_first_offset, e.producer_id) for e in self.producers.values())
-        self._ongoing.update(sorted(pair for pair in ongoing if pair[0] >= 0))
+        ongoing = (entry.current_txn_first_offset for entry in self.producers.values())
+        self._ongoing.update(dict.fromkeys(sorted(offset for offset in ongoing if offset >= 0)))
 
     def refill_batches(self, headers: Iterable[BatchHeader]) -> None:
         """Complete the cached batches from headers below `end_offset`: a snapshot keeps only the last of each

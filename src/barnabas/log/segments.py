@@ -1,11 +1,12 @@
 """The segments of a log in order, and what is found by looking through them."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import overload
 
 from barnabas.log.segment import LogSegment
-from barnabas.log.transaction_index import AbortedTransaction
+from barnabas.log.transaction_index import AbortedTransaction, TransactionIndex
 from barnabas.records.batch import BatchHeader
 
 __all__ = ["LogSegments"]
@@ -14,13 +15,15 @@ __all__ = ["LogSegments"]
 class LogSegments(Sequence[LogSegment]):
     """Oldest first, never empty; the last one is `active`. Base offsets grow."""
 
-    __slots__ = ("_segments", "active", "base_offsets")
+    __slots__ = ("_segments", "_with_aborts", "active", "base_offsets")
 
     def __init__(self, segments: list[LogSegment]) -> None:
         assert segments, "a log has at least its active segment"
         self._segments = segments
         self.base_offsets = [segment.base_offset for segment in segments]
         self.active = segments[-1]
+        self._with_aborts: list[LogSegment] | None = None
+        """The segments with a transaction index, but for the active one; None: not looked yet."""
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -47,12 +50,14 @@ class LogSegments(Sequence[LogSegment]):
         self._segments.append(segment)
         self.base_offsets.append(segment.base_offset)
         self.active = segment
+        self._with_aborts = None
 
     def remove_first(self, count: int) -> list[LogSegment]:
         """Take the oldest out; one has to stay."""
         assert count < len(self._segments), (count, len(self._segments))
         removed = self._segments[:count]
         del self._segments[:count], self.base_offsets[:count]
+        self._with_aborts = None
         return removed
 
     def remove_above(self, offset: int) -> list[LogSegment]:
@@ -62,6 +67,7 @@ class LogSegments(Sequence[LogSegment]):
         removed = self._segments[keep:]
         del self._segments[keep:], self.base_offsets[keep:]
         self.active = self._segments[-1]
+        self._with_aborts = None
         return removed
 
     def replace_all(self, segment: LogSegment) -> None:
@@ -69,6 +75,7 @@ class LogSegments(Sequence[LogSegment]):
         self._segments = [segment]
         self.base_offsets = [segment.base_offset]
         self.active = segment
+        self._with_aborts = None
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
@@ -104,11 +111,38 @@ class LogSegments(Sequence[LogSegment]):
 
     def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """The aborted transactions that have records or their marker in [fetch_offset, upper_bound)."""
-        found: list[AbortedTransaction] = []
-        for segment in self.from_offset(fetch_offset):
-            if (index := segment.transaction_index_if_any()) is not None:
-                aborted, complete = index.collect(fetch_offset, upper_bound)
-                found += aborted
-                if complete:
-                    break
-        return found
+        return _collect(self._aborts_from(fetch_offset), fetch_offset, upper_bound)
+
+    def aborted_before(self, fetch_offset: int, end_position: int, upper_bound: int) -> list[AbortedTransaction]:
+        """Those that touch what stands from `fetch_offset` up to a position in its segment's file, below `upper_bound`;
+        and maybe the next few, as the offset index knows only some of the batches."""
+        indexes = self._aborts_from(fetch_offset)
+        if not indexes:
+            return []
+        segment, _ = self.locate(fetch_offset)
+        end_offset = segment.offset_index.offset_behind(end_position)
+        if end_offset is None:
+            slot = bisect_right(self.base_offsets, segment.base_offset)
+            end_offset = self.base_offsets[slot] if slot < len(self.base_offsets) else upper_bound
+        return _collect(indexes, fetch_offset, min(end_offset, upper_bound))
+
+    def _aborts_from(self, offset: int) -> list[TransactionIndex]:
+        """The transaction indexes of the segment that should hold `offset`, and of those behind it."""
+        if self._with_aborts is None:
+            self._with_aborts = [s for s in self._segments[:-1] if s.transaction_index_if_any() is not None]
+        start = self.base_offsets[max(bisect_right(self.base_offsets, offset) - 1, 0)]
+        first = bisect_left(self._with_aborts, start, key=attrgetter("base_offset"))
+        indexes = [segment.transaction_index for segment in self._with_aborts[first:]]
+        if (index := self.active.transaction_index_if_any()) is not None:
+            indexes.append(index)
+        return indexes
+
+
+def _collect(indexes: list[TransactionIndex], fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        aborted, complete = index.collect(fetch_offset, upper_bound)
+        found += aborted
+        if complete:
+            break
+    return found

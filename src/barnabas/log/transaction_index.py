@@ -7,6 +7,8 @@ offset at that time, each i64.
 import contextlib
 import errno
 import os
+from bisect import bisect_left
+from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -16,6 +18,7 @@ __all__ = ["AbortedTransaction", "CorruptTransactionIndex", "TransactionIndex"]
 
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0
+_last_offset: Final = attrgetter("last_offset")
 
 
 class CorruptTransactionIndex(KafkaStorageError):
@@ -93,8 +96,10 @@ class TransactionIndex:
     def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that touch [fetch_offset, upper_bound), and whether later segments can hold no more."""
         found = []
-        for entry in self._entries:
-            if entry.last_offset >= fetch_offset and entry.first_offset < upper_bound:
+        entries = self._entries
+        for slot in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
+            entry = entries[slot]
+            if entry.first_offset < upper_bound:
                 found.append(entry)
             if entry.last_stable_offset >= upper_bound:
                 return found, True

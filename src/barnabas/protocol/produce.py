@@ -87,13 +87,14 @@ class SinglePartition:
     records are the same each time. They are read once and found again by themselves; so is the response around them.
     """
 
-    __slots__ = ("_head", "_size", "_tail", "acks", "partition", "timeout_ms", "topic")
+    __slots__ = ("_head", "_size", "_tail", "acks", "partition", "timeout_ms", "topic", "transactional_id")
 
     def __init__(self, request: ProduceRequest, version: int) -> None:
         self.topic = request.topics[0]
         self.partition = self.topic.partitions[0][0]
         self.acks = request.acks
         self.timeout_ms = request.timeout_ms
+        self.transactional_id = request.transactional_id
         whole = encode_produce_response([(self.topic, [PartitionResult(self.partition)])], version)
         header = b"\0" if version >= FLEXIBLE_FROM else b""
         at = whole.index(_RESULT_V5.pack(self.partition, 0, -1, -1, -1))
@@ -120,8 +121,9 @@ def read_single_partition(frame: memoryview, position: int, version: int) -> tup
     """
     try:
         if version >= FLEXIBLE_FROM:
-            # null transactional id, acks, timeout, one topic: its id, or a name shorter than 127 bytes
-            name_end = position + (24 if version >= TOPIC_IDS_FROM else 8 + frame[position + 8])
+            # transactional id (null is one byte), acks, timeout, one topic: its id, or a name; texts below 127 bytes
+            topic_at = position + 7 + (frame[position] or 1)
+            name_end = topic_at + (16 if version >= TOPIC_IDS_FROM else frame[topic_at])
             records_at = name_end + 5
             size, start = read_uvarint(frame, records_at)  # type: ignore[arg-type]
             size -= 1
@@ -150,9 +152,13 @@ def _remember_single(frame: memoryview, position: int, key: tuple[int, bytes], v
     topics = request.topics
     # Tagged fields at the end would have other lengths than the three empty sections that were taken for granted.
     plain = version < FLEXIBLE_FROM or bytes(frame[-3:]) == b"\0\0\0"
-    plain = plain and request.transactional_id is None and request.acks in (1, -1)
-    # A name of 127 bytes and more has a longer length before it than was taken for granted.
-    plain = plain and (not FLEXIBLE_FROM <= version < TOPIC_IDS_FROM or frame[position + 8] < 0x80)
+    plain = plain and request.acks in (1, -1)
+    # A text of 127 bytes and more has a longer length before it than was taken for granted.
+    if version >= FLEXIBLE_FROM:
+        topic_at = position + 7 + (frame[position] or 1)
+        plain = plain and frame[position] < 0x80 and (version >= TOPIC_IDS_FROM or frame[topic_at] < 0x80)
+    else:
+        plain = plain and request.transactional_id is None
     if plain and len(topics) == 1 and len(topics[0].partitions) == 1 and topics[0].partitions[0][1] is not None:
         kept = topics[0]._replace(partitions=[(topics[0].partitions[0][0], None)])
         single = SinglePartition(request._replace(topics=[kept]), version)

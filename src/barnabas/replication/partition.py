@@ -19,6 +19,8 @@ from barnabas.errors import (
 )
 from barnabas.log.log import Log
 from barnabas.log.log_offsets import AppendInfo, LogRead
+from barnabas.log.verification import VerificationGuard
+from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.types import TopicPartition
 
@@ -119,9 +121,11 @@ class Partition:
         required_acks: int,
         *,
         origin: Literal["client", "coordinator"] = "client",
+        guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Append one batch. Raises NotLeaderOrFollower, NotEnoughReplicas, and what the log refuses."""
+        """Append one batch, as `Log.append_as_leader` does. Raises NotLeaderOrFollower, NotEnoughReplicas, and what the
+        log refuses."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
         log = self.log
@@ -130,7 +134,9 @@ class Partition:
                 f"{self.topic_partition} has {len(self.in_sync_replicas)} in-sync replicas, "
                 f"min.insync.replicas asks for {log.config.min_insync_replicas}"
             )
-        info = log.append_as_leader(batch, self.leader_epoch, origin=origin, transaction_version=transaction_version)
+        info = log.append_as_leader(
+            batch, self.leader_epoch, origin=origin, guard=guard, transaction_version=transaction_version
+        )
         if self._flush_behind is not None:
             self.flush_error = None
             self._flush_behind(self)
@@ -210,9 +216,10 @@ class Partition:
             return latest if latest >= 0 else epoch, log.log_end_offset
         return log.offset_for_leader_epoch(epoch)
 
-    def aborted_transactions(self, fetch_offset: int) -> list[tuple[int, int]]:
-        """(producer id, first offset) of the aborted transactions that a read_committed reader may meet from here."""
-        found = self.log.aborted_transactions(fetch_offset, self.log.last_stable_offset)
+    def aborted_transactions(self, fetch_offset: int, records: FileSlice) -> list[tuple[int, int]]:
+        """(producer id, first offset) of the aborted transactions that a read_committed reader of these records may
+        meet, in the order of the offsets."""
+        found = self.log.aborted_in(fetch_offset, records)
         return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=lambda pair: pair[1])
 
     def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:

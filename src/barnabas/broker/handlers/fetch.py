@@ -4,7 +4,7 @@ Consumers see records below the high watermark, or the last stable offset under 
 records gives at least one whole batch, whatever the limits, so that a large batch can always be read.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -162,6 +162,10 @@ class Fetch:
                 read_committed=self._read_committed,
                 min_one_message=self._bytes == 0,
             )
+            records = read.file_slice
+            aborted: Sequence[tuple[int, int]] | None = None
+            if self._read_committed:
+                aborted = partition.aborted_transactions(wanted.fetch_offset, records) if records is not None else ()
         except (UnknownTopicOrPartition, UnknownTopicId) as error:
             return PartitionData(wanted.partition, error.code, aborted_transactions=())
         except KafkaError as error:
@@ -169,12 +173,9 @@ class Fetch:
         except OSError as error:
             self._broker.log.error("reading %s-%d failed: %s", wanted.topic, wanted.partition, error)
             return PartitionData(wanted.partition, KafkaStorageError.code)
-        records = read.file_slice
-        if records is not None and wanted.fetch_offset < log.active_segment.base_offset < log.high_watermark:
+        bound = log.last_stable_offset if self._read_committed else log.high_watermark
+        if records is not None and wanted.fetch_offset < log.active_segment.base_offset < bound:
             self._urgent = True  # one answer is of one segment: there is more, whatever min_bytes says
-        aborted = None
-        if self._read_committed:
-            aborted = partition.aborted_transactions(wanted.fetch_offset) if records is not None else ()
         return PartitionData(
             wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, records, aborted
         )

@@ -2,19 +2,23 @@
 
 acks=0 gets no answer, and an error then closes the connection, as in Kafka. acks=1 answers after the append, acks=all
 when every in-sync replica has it. Under durability=fsync both wait for the disk.
+
+The first batch of a transaction in a partition waits for the transaction's coordinator to agree (`produce_lines`).
 """
 
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.commit_wait import CommitWait, Uncommitted
 from barnabas.broker.context import RequestContext
+from barnabas.broker.verification import Grants
 from barnabas.errors import (
     CorruptMessage,
+    InvalidProducerIdMapping,
     InvalidRecord,
     InvalidRequiredAcks,
-    InvalidTxnState,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
@@ -25,6 +29,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from barnabas.log.verification import VerificationGuard
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.produce import (
     FLEXIBLE_FROM,
@@ -36,7 +41,7 @@ from barnabas.protocol.produce import (
     read_produce_request,
     read_single_partition,
 )
-from barnabas.records.batch import TRANSACTIONAL_FLAG
+from barnabas.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
 from barnabas.records.validation import record_errors_of, validate_produce
 from barnabas.replication.partition import Partition
 
@@ -45,12 +50,15 @@ if TYPE_CHECKING:
 
 _SIZE_CORRELATION: Final = Struct(">ii")
 _ZSTD_FROM: Final = 7
+_FLAGS_POSITION: Final = 22
+"""Of a batch's lower byte of attributes."""
 _WITHOUT_START: Final = (
     CorruptMessage,
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
     RecordListTooLarge,
+    TransactionalIdAuthorizationFailed,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -64,14 +72,52 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     version = context.api_version
     single = read_single_partition(frame, position, version)
     if single is not None:
-        return _append_single(broker, single[0], single[1], context)
+        answer = _append_single(broker, single[0], single[1], context)
+        if answer is not None:
+            return answer
     request = read_produce_request(frame, position, version)
     if request.acks not in (-1, 0, 1):
-        return _respond(context, _refuse_all(request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)")))
-    if request.transactional_id is not None:
-        error = TransactionalIdAuthorizationFailed("transactions are not served by this broker")
-        refused = _refuse_all(request, error)
-        return _unanswered(context, refused) if request.acks == 0 else _respond(context, refused)
+        return _refuse(context, request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)"))
+    if request.transactional_id is None:
+        if _claims_transaction(request):
+            return _refuse(context, request, _no_transaction())
+        return _append_all(broker, context, request, {})
+    batches = _transactional_batches(broker, request)
+    if not batches:
+        return _append_all(broker, context, request, {})
+    if len({(header.producer_id, header.producer_epoch) for header in batches.values()}) > 1:
+        several = InvalidProducerIdMapping("Transactional records contained more than one producer ID")
+        return _refuse(context, request, several)
+    return broker.produce_lines.enter(context, request, batches, partial(_append_all, broker, context))
+
+
+def _claims_transaction(request: ProduceRequest) -> bool:
+    for topic in request.topics:
+        for _, records in topic.partitions:
+            if records is not None and len(records) > _FLAGS_POSITION and records[_FLAGS_POSITION] & TRANSACTIONAL_FLAG:
+                return True
+    return False
+
+
+def _transactional_batches(broker: "Broker", request: ProduceRequest) -> dict[Partition, BatchHeader]:
+    """By the partitions that are led here; what is no batch, or for no partition, is refused when it is appended."""
+    batches: dict[Partition, BatchHeader] = {}
+    for topic in request.topics:
+        name, _ = _name_of(broker, topic)
+        for index, records in topic.partitions:
+            try:
+                header = read_header(records or b"")
+                if header.is_transactional and header.has_producer_id:
+                    batches[broker.replica_manager.leader_of(name, index)] = header
+            except KafkaError:
+                continue
+    return batches
+
+
+def _append_all(
+    broker: "Broker", context: RequestContext, request: ProduceRequest, grants: Grants
+) -> Parts | PendingReply:
+    version = context.api_version
     waiting: list[Uncommitted[Place]] = []
     topics: Topics = []
     for topic_index, topic in enumerate(request.topics):
@@ -83,7 +129,11 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
                 continue
             try:
                 partition = broker.replica_manager.leader_of(name, index)
-                result, end_offset = _append(broker, partition, index, records, request.acks, version)
+                grant = grants.get(partition.topic_partition) if grants else None
+                if isinstance(grant, KafkaError):
+                    results.append(_failed(index, grant))
+                    continue
+                result, end_offset = _append(broker, partition, index, records, request, version, grant)
             except KafkaError as error:
                 results.append(_refused(broker, name, index, error))
                 continue
@@ -105,8 +155,9 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
 
 def _append_single(
     broker: "Broker", single: SinglePartition, records: memoryview, context: RequestContext
-) -> Parts | PendingReply:
-    """The short way of what `handle_frame` does for any number of partitions."""
+) -> Parts | PendingReply | None:
+    """The short way of what `_append_all` does for any number of partitions; None: the batch is the first of its
+    transaction in this partition, or others of its producer wait."""
     topic, index = single.topic, single.partition
     name, topic_error = _name_of(broker, topic)
     try:
@@ -120,7 +171,13 @@ def _append_single(
             zstd_allowed=context.api_version >= _ZSTD_FROM,
         )
         if batch.header.attributes & TRANSACTIONAL_FLAG:
-            raise _no_transaction()
+            if single.transactional_id is None:
+                raise _no_transaction()
+            header = batch.header
+            if header.producer_id in broker.produce_lines.waiting:
+                return None
+            if header.producer_id >= 0 and not partition.log.producers.has_ongoing_transaction(header):
+                return None
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:
         return _respond(context, [(topic, [_refused(broker, name, index, error)])])
@@ -149,22 +206,26 @@ def _name_of(broker: "Broker", topic: ProducedTopic) -> tuple[str, KafkaError | 
 
 
 def _append(
-    broker: "Broker", partition: Partition, index: int, records: memoryview | None, acks: int, version: int
+    broker: "Broker",
+    partition: Partition,
+    index: int,
+    records: memoryview | None,
+    request: ProduceRequest,
+    version: int,
+    guard: VerificationGuard | None,
 ) -> tuple[PartitionResult, int]:
     """The partition's result, and the offset behind the batch."""
     batch = validate_produce(
         records, partition.append_policy, broker.clock.wall_ms(), zstd_allowed=version >= _ZSTD_FROM
     )
-    if batch.header.attributes & TRANSACTIONAL_FLAG:
-        raise _no_transaction()
-    info = partition.append_as_leader(batch, acks)
+    info = partition.append_as_leader(batch, request.acks, guard=guard)
     result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
     return result, info.last_offset + 1
 
 
 def _no_transaction() -> KafkaError:
-    """What Kafka says too: a batch without a begun transaction would hold the last stable offset for ever."""
-    return InvalidTxnState("the batch claims to belong to a transaction, but none is under way")
+    """What Kafka says: nobody may write in the name of no transactional id."""
+    return TransactionalIdAuthorizationFailed("a batch belongs to a transaction, but the request names none")
 
 
 def _failed(index: int, error: KafkaError) -> PartitionResult:
@@ -180,8 +241,9 @@ def _refused(broker: "Broker", name: str, index: int, error: KafkaError) -> Part
     return result if partition is None else result._replace(log_start_offset=partition.log.log_start_offset)
 
 
-def _refuse_all(request: ProduceRequest, error: KafkaError) -> Topics:
-    return [(topic, [_failed(index, error) for index, _ in topic.partitions]) for topic in request.topics]
+def _refuse(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Parts:
+    topics = [(topic, [_failed(index, error) for index, _ in topic.partitions]) for topic in request.topics]
+    return _unanswered(context, topics) if request.acks == 0 else _respond(context, topics)
 
 
 def _unanswered(context: RequestContext, topics: Topics) -> Parts:

@@ -1,0 +1,151 @@
+"""Produce requests that wait for a transaction's coordinator, and those of the same producer behind them.
+
+A producer may have five requests under way, and their sequences must reach the log in order: while one waits, the
+others stand in line behind it. Who waits is copied, as a frame lives only as long as its handler runs.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from barnabas.broker.context import RequestContext
+from barnabas.broker.verification import Grants, Support, verify
+from barnabas.errors import (
+    ConcurrentTransactions,
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidTxnState,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+)
+from barnabas.network.connection import Parts, PendingReply
+from barnabas.protocol.produce import ProduceRequest
+from barnabas.records.batch import BatchHeader
+from barnabas.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+__all__ = ["ProduceLines"]
+
+_LINE_MAX: Final = 100
+"""Requests in one line. Java's producers have five under way, librdkafka's as well when they are idempotent."""
+_ABORTABLE_FROM: Final = 11
+_ADDS_PARTITIONS_FROM: Final = 12
+_NOT_NOW: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+
+Append = Callable[[ProduceRequest, Grants], Parts | PendingReply]
+
+
+class ProduceLines:
+    """One line for each producer that waits. `waiting`: the ids of these producers."""
+
+    __slots__ = ("_broker", "waiting")
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self.waiting: dict[int, deque[_Waiting]] = {}
+
+    def enter(
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        batches: dict[Partition, BatchHeader],
+        append: Append,
+    ) -> Parts | PendingReply:
+        """Append the request as soon as its transaction's coordinator agrees and no older one of its producer waits.
+
+        `batches` are the transactional ones, all of one producer.
+        """
+        assert request.transactional_id is not None
+        version = context.api_version
+        support = Support(version >= _ABORTABLE_FROM, version >= _ADDS_PARTITIONS_FROM)
+        producer_id = next(iter(batches.values())).producer_id
+        line = self.waiting.get(producer_id)
+        if line is None:
+            grants = verify(
+                self._broker, request.transactional_id, batches, support, partial(self._verified, producer_id)
+            )
+            if grants is not None:
+                return append(request, _for_producer(grants, support))
+            line = self.waiting[producer_id] = deque()
+        elif len(line) >= _LINE_MAX:
+            full = NotEnoughReplicas(f"{_LINE_MAX} requests of producer {producer_id} wait for its transaction")
+            return append(request, {partition.topic_partition: full for partition in batches})
+        waiting = _Waiting(context, _copied(request), batches, support, append)
+        line.append(waiting)
+        return context.pending_reply()
+
+    def _verified(self, producer_id: int, grants: Grants) -> None:
+        line = self.waiting[producer_id]
+        answer: Grants | None = grants
+        while answer is not None:
+            self._finish(line.popleft(), answer)
+            if not line:
+                del self.waiting[producer_id]
+                return
+            head = line[0]
+            assert head.request.transactional_id is not None
+            answer = verify(
+                self._broker,
+                head.request.transactional_id,
+                head.batches,
+                head.support,
+                partial(self._verified, producer_id),
+            )
+
+    def _finish(self, waiting: "_Waiting", grants: Grants) -> None:
+        context = waiting.context
+        reply = context.pending_reply()
+        try:
+            answer = waiting.append(waiting.request, _for_producer(grants, waiting.support))
+        except Exception as error:
+            # A bug of ours: the client must not wait for an answer that will never come, nor those behind it.
+            self._broker.log.exception("a Produce request that waited for its transaction failed")
+            reply.fail(f"{type(error).__name__}: {error}")
+            return
+        if not isinstance(answer, PendingReply) and not context.connection.closed:
+            reply.resolve(answer)
+
+
+class _Waiting(NamedTuple):
+    """A request in line."""
+
+    context: RequestContext
+    request: ProduceRequest
+    batches: dict[Partition, BatchHeader]
+    support: Support
+    append: Append
+
+
+def _copied(request: ProduceRequest) -> ProduceRequest:
+    return request._replace(
+        topics=[
+            topic._replace(
+                partitions=[
+                    (index, None if records is None else memoryview(bytes(records)))
+                    for index, records in topic.partitions
+                ]
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _for_producer(grants: Grants, support: Support) -> Grants:
+    """Coordinators' errors as producers know them; NOT_ENOUGH_REPLICAS makes all of them try again without a look at
+    the metadata."""
+    return {
+        place: _known_to_producers(grant, support) if isinstance(grant, KafkaError) else grant
+        for place, grant in grants.items()
+    }
+
+
+def _known_to_producers(error: KafkaError, support: Support) -> KafkaError:
+    if isinstance(error, InvalidTxnState):
+        return InvalidTxnState("Partition was not added to the transaction")
+    if isinstance(error, _NOT_NOW) or (isinstance(error, ConcurrentTransactions) and not support.adds_partitions):
+        return NotEnoughReplicas(f"Unable to verify the partition has been added to the transaction: {error.message}")
+    return error

@@ -1,0 +1,91 @@
+"""Producers of whose transactions a coordinator is being asked, before their first records are written (KIP-890).
+
+Records of a transaction that its coordinator does not know of would never be decided: they would hold the last stable
+offset for ever. So the first append of a transaction shows a guard, given out before the coordinator was asked. An end
+marker takes the guard away: an answer that it has overtaken no longer lets anything in.
+"""
+
+from typing import Final
+
+from barnabas.errors import OutOfOrderSequenceNumber
+from barnabas.records.batch import BatchHeader
+
+__all__ = ["GUARDS_MAX", "VerificationGuard", "VerificationGuards"]
+
+GUARDS_MAX: Final = 10_000
+"""Of one log; beyond that the oldest goes, and whoever holds it asks again."""
+
+
+class VerificationGuard:
+    """Lets the first batch of a transaction in, while the log still knows it.
+
+    Several batches of a producer may be on their way with one guard. When the first of them fails, those behind it must
+    not get in before it comes again: `lowest_sequence` remembers where the transaction begins.
+    """
+
+    __slots__ = ("lowest_sequence", "producer_epoch", "started_ms", "starts_at_zero")
+
+    def __init__(self, header: BatchHeader, *, starts_at_zero: bool, now_ms: int) -> None:
+        self.producer_epoch = header.producer_epoch
+        self.lowest_sequence = header.base_sequence
+        self.starts_at_zero = starts_at_zero
+        """Whether the producer's epoch is raised for each transaction, and its sequences begin anew with it."""
+        self.started_ms = now_ms
+
+    def note(self, header: BatchHeader) -> None:
+        """One more batch asks to be let in."""
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch > self.producer_epoch or (epoch == self.producer_epoch and sequence < self.lowest_sequence):
+            self.producer_epoch = epoch
+            self.lowest_sequence = sequence
+
+    def check_sequence(self, header: BatchHeader, *, known: bool) -> None:
+        """Raises OutOfOrderSequenceNumber; `known`: the log has a batch of the producer."""
+        sequence = header.base_sequence
+        if sequence and self.starts_at_zero and not known:
+            raise OutOfOrderSequenceNumber(
+                f"Producer {header.producer_id} has written nothing here yet: its first sequence is {sequence}, not 0"
+            )
+        if sequence > self.lowest_sequence:
+            raise OutOfOrderSequenceNumber(
+                f"Out of order sequence number for producer {header.producer_id}: {sequence} (incoming seq. number), "
+                f"{self.lowest_sequence} (earliest seen sequence)"
+            )
+
+
+class VerificationGuards:
+    """Of one log, by producer."""
+
+    __slots__ = ("_guards",)
+
+    def __init__(self) -> None:
+        self._guards: dict[int, VerificationGuard] = {}
+
+    def __len__(self) -> int:
+        return len(self._guards)
+
+    def begin(self, header: BatchHeader, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard:
+        """The producer's guard, a new one if it has none."""
+        guard = self._guards.get(header.producer_id)
+        if guard is not None:
+            guard.note(header)
+            return guard
+        if len(self._guards) >= GUARDS_MAX:
+            del self._guards[next(iter(self._guards))]
+        guard = self._guards[header.producer_id] = VerificationGuard(
+            header, starts_at_zero=starts_at_zero, now_ms=now_ms
+        )
+        return guard
+
+    def holds(self, producer_id: int, guard: VerificationGuard) -> bool:
+        """Whether the producer still has this very guard."""
+        return self._guards.get(producer_id) is guard
+
+    def end(self, producer_id: int) -> None:
+        """The transaction has begun or ended: older answers count no more."""
+        self._guards.pop(producer_id, None)
+
+    def remove_started_before(self, oldest_ms: int) -> None:
+        """Forget the guards that nobody has used for long."""
+        for producer_id in [key for key, guard in self._guards.items() if guard.started_ms <= oldest_ms]:
+            del self._guards[producer_id]
