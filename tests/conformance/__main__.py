@@ -36,6 +36,8 @@ def main() -> int:
         expected = load()
         if options.record:
             return _record(address, expected, options.suites)
+        if options.repeat:
+            return _repeat(address, expected, options)
         good = [_check(suite, address, expected[suite], options) for suite in options.suites]
         return 0 if all(good) else 1
     except (peers.PeerUnavailable, BrokerFailed, SuiteBroken) as error:
@@ -55,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--address", help="HOST:PORT of a broker that runs already")
     parser.add_argument("--suites", type=lambda text: text.split(","), default=list(SUITES), help="librdkafka,kgo")
     parser.add_argument("--only", type=lambda text: text.split(","), default=[], help="some tests of one suite by name")
+    parser.add_argument("--repeat", type=int, default=0, help="run so often, without a second try; ends at a failure")
     parser.add_argument("--with-exceptions", action="store_true", help="run the excepted tests too")
     parser.add_argument("--record", action="store_true", help="write what this broker (Kafka) passes as expected.toml")
     return parser
@@ -77,6 +80,22 @@ def _check(suite: str, address: str, expected: Expectations, options: argparse.N
         verdict = judge(expected, outcomes, complete)
     _print(suite, verdict, outcomes, expected)
     return verdict.good
+
+
+def _repeat(address: str, expected: Mapping[str, Expectations], options: argparse.Namespace) -> int:
+    """For a test that fails now and then, or must be shown not to: every run counts."""
+    for number in range(1, options.repeat + 1):
+        for suite in options.suites:
+            without = [] if options.with_exceptions else list(expected[suite].exceptions)
+            outcomes = SUITES[suite].run(address, options.only, without)
+            verdict = judge(expected[suite], outcomes, complete=not options.only)
+            seconds = sum(outcome.seconds for name, outcome in outcomes.items() if "/" not in name)
+            told = "; ".join(f"{name}: {reason}" for name, reason in {**verdict.failures, **verdict.gaps}.items())
+            passed = [*verdict.passed, *verdict.stale_exceptions]
+            print(f"{number}/{options.repeat} {suite}: {len(passed)} passed in {seconds:.1f} s {told}", flush=True)
+            if not verdict.good or not passed:
+                return 1
+    return 0
 
 
 def _print(suite: str, verdict: Verdict, outcomes: Mapping[str, Outcome], expected: Expectations) -> None:
@@ -112,6 +131,7 @@ def _record(address: str, expected: Mapping[str, Expectations], suites: Sequence
             passes=sorted(name for name, outcome in outcomes.items() if outcome.result == PASSED and _named(name)),
             exceptions=old.exceptions,
             kafka_fails={name: old.kafka_fails.get(name, reason) for name, reason in sorted(failing.items())},
+            beyond_kafka={name: why for name, why in old.beyond_kafka.items() if name in failing},
             skips={name: old.skips.get(name, reason) for name, reason in sorted(skipping.items())},
         )
         print(f"{suite}: {len(updated[suite].passes)} pass, {len(failing)} fail, {len(skipping)} skip")

@@ -62,3 +62,10 @@ def test_every_exception_names_what_lifts_it() -> None:
     for suite in load().values():
         for reason in suite.exceptions.values():
             assert "issue " in reason or "feature " in reason
+
+
+def test_what_barnabas_must_pass_beyond_kafka() -> None:
+    expected = Expectations(passes=["TestFetch"], kafka_fails={"Small": "why"}, beyond_kafka={"Small": "why not here"})
+    assert judge(expected, outcomes(TestFetch=PASSED, Small=PASSED)).passed == ["TestFetch", "Small"]
+    assert list(judge(expected, outcomes(TestFetch=PASSED, Small=FAILED)).failures) == ["Small"]
+    assert list(judge(expected, outcomes(TestFetch=PASSED)).gaps) == ["Small"]
