@@ -17,8 +17,8 @@ from barnabas.cli.options import (
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.cli.positions import parse_time
 from barnabas.client.admin import Admin
+from barnabas.client.core.offset_messages import EARLIEST, LATEST
 from barnabas.client.group_admin import GroupDescription
-from barnabas.client.offsets import EARLIEST, LATEST
 from barnabas.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 

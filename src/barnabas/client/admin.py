@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.core.offset_messages import by_topic
 from barnabas.client.core.views import ClusterView, TopicView
 from barnabas.client.deadline import Deadline
 from barnabas.client.group_admin import GroupAdmin
-from barnabas.client.offsets import OffsetsAdmin, by_topic
+from barnabas.client.offsets import OffsetsAdmin
 from barnabas.errors import KafkaError, UsageError, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition

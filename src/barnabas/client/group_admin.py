@@ -143,7 +143,7 @@ class GroupAdmin(AdminBase):
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Forget commits of topics that no member subscribes to."""
-        from barnabas.client.offsets import by_topic
+        from barnabas.client.core.offset_messages import by_topic
         from barnabas.protocol.messages.offset_delete import (
             OffsetDeleteRequest,
             OffsetDeleteRequestPartition,

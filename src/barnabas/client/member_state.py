@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from barnabas.client.offsets import by_topic
+from barnabas.client.core.offset_messages import by_topic
 from barnabas.protocol.codec import MalformedMessage, decode, encode
 from barnabas.protocol.messages import consumer_protocol_assignment as assignment_messages
 from barnabas.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription

@@ -1,30 +1,26 @@
 """Offsets of partitions, asked from their leaders: earliest, latest, by time, by leader epoch; and deleting records."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any
 
 from barnabas.client.admin_base import AdminBase
+from barnabas.client.core.offset_messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    PartitionOffset,
+    epoch_answers,
+    epoch_request,
+    grouped,
+    offset_answers,
+    offset_request,
+)
 from barnabas.client.deadline import Deadline
 from barnabas.errors import KafkaError, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "OffsetsAdmin", "PartitionOffset"]
-
-P = TypeVar("P")
-T = TypeVar("T")
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-
-
-class PartitionOffset(NamedTuple):
-    """An offset with the timestamp and leader epoch that belong to it; -1 for none."""
-
-    offset: int
-    timestamp: int
-    leader_epoch: int
 
 
 def _answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
@@ -41,20 +37,12 @@ class OffsetsAdmin(AdminBase):
         self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, PartitionOffset]:
         """The first offset at or after each timestamp (ms), or of EARLIEST, LATEST, MAX_TIMESTAMP; offset -1: none."""
-        from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 
         def request(partitions: Collection[TopicPartition]) -> Request:
-            topics = grouped(
-                partitions,
-                lambda tp: ListOffsetsPartition(partition_index=tp.partition, timestamp=timestamps[tp]),
-                lambda name, asked: ListOffsetsTopic(name=name, partitions=asked),
-            )
-            return ListOffsetsRequest(
-                replica_id=-1, isolation_level=int(read_committed), topics=topics, timeout_ms=self._timeout_ms
-            )
+            wanted = {where: timestamps[where] for where in partitions}
+            return offset_request(wanted, read_committed=read_committed, timeout_ms=self._timeout_ms)
 
-        found = self._by_leader(timestamps, request)
-        return {tp: PartitionOffset(p.offset, p.timestamp, p.leader_epoch) for tp, p in found.items()}
+        return self._by_leader(timestamps, request, offset_answers)
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """(earliest, end) offsets; the end is exclusive."""
@@ -64,27 +52,11 @@ class OffsetsAdmin(AdminBase):
 
     def offsets_for_leader_epoch(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """(epoch, end offset) of the largest epoch that is not above the asked one."""
-        from barnabas.protocol.messages.offset_for_leader_epoch import (
-            OffsetForLeaderEpochRequest,
-            OffsetForLeaderPartition,
-            OffsetForLeaderTopic,
-        )
 
         def request(partitions: Collection[TopicPartition]) -> Request:
-            topics = grouped(
-                partitions,
-                lambda tp: OffsetForLeaderPartition(partition=tp.partition, leader_epoch=epochs[tp]),
-                lambda name, asked: OffsetForLeaderTopic(topic=name, partitions=asked),
-            )
-            return OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+            return epoch_request({where: epochs[where] for where in partitions})
 
-        def answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
-            for topic in response.topics:
-                for p in topic.partitions:
-                    yield TopicPartition(topic.topic, p.partition), p.error_code, p
-
-        found = self._by_leader(epochs, request, answers)
-        return {tp: (p.leader_epoch, p.end_offset) for tp, p in found.items()}
+        return self._by_leader(epochs, request, epoch_answers)
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Drop what lies before each offset (-1: all there is); the new first offsets. Raises OffsetOutOfRange."""
@@ -134,23 +106,3 @@ class OffsetsAdmin(AdminBase):
 
         self._retrying(once, stale=[*{tp.topic for tp in partitions}])
         return done
-
-
-def grouped(
-    partitions: Iterable[TopicPartition],
-    partition: Callable[[TopicPartition], P],
-    topic: Callable[[str, list[P]], T],
-) -> list[T]:
-    """A request's topics, each made of its name and of what `partition` makes of its partitions."""
-    return [
-        topic(name, [partition(TopicPartition(name, index)) for index in indexes])
-        for name, indexes in by_topic(partitions).items()
-    ]
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers under their topics, as most requests want them."""
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return found

@@ -1,0 +1,216 @@
+"""Requests about offsets in the shapes of all their versions: committed ones, and those that a log has.
+
+OffsetFetch asks for one group or for several, and from version 10 on it and OffsetCommit carry topic ids; names work in
+every version below and need no look-up.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeVar
+
+from barnabas.protocol.messages import list_offsets, offset_commit, offset_fetch, offset_for_leader_epoch
+from barnabas.types import NO_LEADER_EPOCH, TopicPartition
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "NAMES_UNTIL",
+    "OffsetAndMetadata",
+    "PartitionOffset",
+    "by_topic",
+    "commit_answers",
+    "commit_request",
+    "committed_answers",
+    "committed_request",
+    "epoch_answers",
+    "epoch_request",
+    "grouped",
+    "offset_answers",
+    "offset_request",
+]
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+NAMES_UNTIL: Final = 9
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+_GROUPS_FROM: Final = 8
+
+
+class OffsetAndMetadata(NamedTuple):
+    """A committed offset: the next one to read, the epoch of the record before it, and a note of the committer's."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+class PartitionOffset(NamedTuple):
+    """An offset with the timestamp and leader epoch that belong to it; -1 for none."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Partition numbers under their topics, as most requests want them."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        found.setdefault(topic, []).append(partition)
+    return found
+
+
+def grouped(
+    partitions: Iterable[TopicPartition],
+    partition: Callable[[TopicPartition], P],
+    topic: Callable[[str, list[P]], T],
+) -> list[T]:
+    """A request's topics, each made of its name and of what `partition` makes of its partitions."""
+    return [
+        topic(name, [partition(TopicPartition(name, index)) for index in indexes])
+        for name, indexes in by_topic(partitions).items()
+    ]
+
+
+# --- committed offsets ------------------------------------------------------------------------------------------------
+
+
+def committed_request(
+    version: int, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool = False
+) -> offset_fetch.OffsetFetchRequest:
+    """What the group committed for these partitions, or (None) for all. `require_stable`: not before transactions
+    that may still change it have ended."""
+    topics: Any = None
+    if version >= _GROUPS_FROM:
+        if partitions is not None:
+            topics = [
+                offset_fetch.OffsetFetchRequestTopics(name=topic, partition_indexes=indexes)
+                for topic, indexes in by_topic(partitions).items()
+            ]
+        group = offset_fetch.OffsetFetchRequestGroup(group_id=group_id)
+        group.topics = topics
+        return offset_fetch.OffsetFetchRequest(groups=[group], require_stable=require_stable)
+    if partitions is not None:
+        topics = [
+            offset_fetch.OffsetFetchRequestTopic(name=topic, partition_indexes=indexes)
+            for topic, indexes in by_topic(partitions).items()
+        ]
+    request = offset_fetch.OffsetFetchRequest(group_id=group_id, require_stable=require_stable)
+    request.topics = topics
+    return request
+
+
+def committed_answers(response: Any) -> tuple[int, dict[TopicPartition, tuple[int, OffsetAndMetadata | None]]]:
+    """The group's error code, and of each partition its own one with what is committed, None for nothing."""
+    answer = response.groups[0] if response.groups else response
+    found: dict[TopicPartition, tuple[int, OffsetAndMetadata | None]] = {}
+    for topic in answer.topics or ():
+        for p in topic.partitions:
+            committed = None
+            if p.committed_offset >= 0 and not p.error_code:
+                committed = OffsetAndMetadata(p.committed_offset, p.metadata or "", p.committed_leader_epoch)
+            found[TopicPartition(topic.name, p.partition_index)] = p.error_code, committed
+    return answer.error_code, found
+
+
+def commit_request(
+    group_id: str,
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+    *,
+    generation_id: int = -1,
+    member_id: str = "",
+    group_instance_id: str | None = None,
+) -> offset_commit.OffsetCommitRequest:
+    """Commit as a member, or from outside without one."""
+
+    def partition(where: TopicPartition) -> offset_commit.OffsetCommitRequestPartition:
+        offset, metadata, leader_epoch = offsets[where]
+        return offset_commit.OffsetCommitRequestPartition(
+            partition_index=where.partition,
+            committed_offset=offset,
+            committed_leader_epoch=leader_epoch,
+            committed_metadata=metadata,
+        )
+
+    topics = grouped(
+        offsets,
+        partition,
+        lambda name, partitions: offset_commit.OffsetCommitRequestTopic(name=name, partitions=partitions),
+    )
+    return offset_commit.OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=generation_id,
+        member_id=member_id,
+        group_instance_id=group_instance_id,
+        topics=topics,
+    )
+
+
+def commit_answers(response: Any) -> dict[TopicPartition, int]:
+    """The error code of each partition."""
+    return {
+        TopicPartition(topic.name, p.partition_index): p.error_code
+        for topic in response.topics
+        for p in topic.partitions
+    }
+
+
+# --- offsets of the log -----------------------------------------------------------------------------------------------
+
+
+def offset_request(
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool = False,
+    timeout_ms: int = 0,
+    leader_epochs: Mapping[TopicPartition, int] | None = None,
+) -> list_offsets.ListOffsetsRequest:
+    """The first offset at or after each timestamp (ms), or of EARLIEST, LATEST, MAX_TIMESTAMP."""
+    epochs = leader_epochs or {}
+    topics = grouped(
+        timestamps,
+        lambda where: list_offsets.ListOffsetsPartition(
+            partition_index=where.partition,
+            current_leader_epoch=epochs.get(where, NO_LEADER_EPOCH),
+            timestamp=timestamps[where],
+        ),
+        lambda name, partitions: list_offsets.ListOffsetsTopic(name=name, partitions=partitions),
+    )
+    return list_offsets.ListOffsetsRequest(
+        replica_id=-1, isolation_level=int(read_committed), topics=topics, timeout_ms=timeout_ms
+    )
+
+
+def offset_answers(response: Any) -> Iterator[tuple[TopicPartition, int, PartitionOffset]]:
+    """(partition, error code, offset) of each."""
+    for topic in response.topics:
+        for p in topic.partitions:
+            found = PartitionOffset(p.offset, p.timestamp, p.leader_epoch)
+            yield TopicPartition(topic.name, p.partition_index), p.error_code, found
+
+
+def epoch_request(
+    epochs: Mapping[TopicPartition, int], leader_epochs: Mapping[TopicPartition, int] | None = None
+) -> offset_for_leader_epoch.OffsetForLeaderEpochRequest:
+    """Where each of these epochs ends."""
+    current = leader_epochs or {}
+    topics = grouped(
+        epochs,
+        lambda where: offset_for_leader_epoch.OffsetForLeaderPartition(
+            partition=where.partition,
+            current_leader_epoch=current.get(where, NO_LEADER_EPOCH),
+            leader_epoch=epochs[where],
+        ),
+        lambda name, partitions: offset_for_leader_epoch.OffsetForLeaderTopic(topic=name, partitions=partitions),
+    )
+    return offset_for_leader_epoch.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
+
+
+def epoch_answers(response: Any) -> Iterator[tuple[TopicPartition, int, tuple[int, int]]]:
+    """(partition, error code, (epoch, end offset)) of each: of the largest epoch that is not above the asked one."""
+    for topic in response.topics:
+        for p in topic.partitions:
+            yield TopicPartition(topic.topic, p.partition), p.error_code, (p.leader_epoch, p.end_offset)
