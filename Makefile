@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 help:  ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-$(VENV)/.installed: pyproject.toml constraints.txt setup.py src/barnabas/records/kernel.py
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/barnabas/records/*kernel.py)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

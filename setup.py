@@ -1,8 +1,8 @@
-"""The compiled part of the package: one module, by mypyc, where that is possible.
+"""The compiled part of the package: a few modules, by mypyc, where that is possible.
 
-Everything else stands in pyproject.toml. Without a C compiler, or if mypyc fails, the install goes on and the same file
-runs as plain Python, ten to sixty times slower; `barnabas.records.kernel.is_compiled()` tells. BARNABAS_PURE=1 asks
-for that. In a checkout `pip install -e .` or `python setup.py build_ext --inplace` puts the module beside its source.
+Everything else stands in pyproject.toml. Without a C compiler, or if mypyc fails, the install goes on and the same
+files run as plain Python, ten to sixty times slower; `barnabas.records.kernel.is_compiled()` tells. BARNABAS_PURE=1
+asks for that. In a checkout `pip install -e .` or `python setup.py build_ext --inplace` puts them beside their sources.
 """
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNEL = "src/barnabas/records/kernel.py"
+KERNELS = [f"src/barnabas/records/{name}.py" for name in ("kernel", "consumer_kernel", "columns_kernel")]
 
 
 def stays_plain(reason: object) -> None:
@@ -20,13 +20,15 @@ def stays_plain(reason: object) -> None:
 
 
 def extensions() -> list[Extension]:
-    """The kernel as C extensions (mypyc makes two: the code and a door to it); none if it cannot be translated here."""
+    """The kernels as C extensions (mypyc makes one of code and a door to it for each); none if they cannot be made."""
     if os.environ.get("BARNABAS_PURE") == "1":
         return []
     try:
         from mypyc.build import mypycify
 
-        return list(mypycify(["--follow-imports=silent", KERNEL], opt_level="3", debug_level="0", target_dir="build"))
+        # the group's name puts the code beside its modules; without one it would lie outside the package
+        options = {"opt_level": "3", "debug_level": "0", "target_dir": "build", "group_name": "barnabas.records.kernel"}
+        return list(mypycify(["--follow-imports=silent", *KERNELS], **options))
     # ImportError, CompileError or SystemExit, depending on what is missing
     except (Exception, SystemExit) as error:
         stays_plain(error or type(error).__name__)
@@ -34,7 +36,7 @@ def extensions() -> list[Extension]:
 
 
 class BuildAllOrNone(build_ext):
-    """One of the two extensions without the other would hide the source and then fail to import."""
+    """One of the extensions without the others would hide the source and then fail to import."""
 
     def build_extensions(self) -> None:
         try:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.errors import KafkaError
 from barnabas.records.batch import HEADER_SIZE, crc_of, iter_headers, set_crc
 from barnabas.records.compression import DamagedData, DecompressedTooLarge, decompress
@@ -25,10 +26,12 @@ from barnabas.records.validation import (
     validate_produce,
     validate_replicated,
 )
+from barnabas.types import TopicPartition
 
 HERE = Path(__file__).parent
 CORPUS = HERE / "corpus" / "records"
 FINDINGS = HERE.parent.parent / "build" / "fuzz-records"
+WHERE = TopicPartition("topic", 0)
 NOW = 1_800_000_000_000
 SECONDS_MAX = 2.0
 INPUT_MAX = 65_536
@@ -62,6 +65,7 @@ def run(data: bytes) -> str:
         lambda: read_records(body, max_bytes=BOUND),
         lambda: list(iter_any(body, check_crc=False, max_bytes=BOUND)),
         lambda: list(iter_headers(body)),
+        lambda: consumed(body),
     )
     for reader in readers:
         try:
@@ -86,6 +90,35 @@ def check_accepted(accepted: ValidatedBatch, policy: AppendPolicy) -> None:
     assert header.max_timestamp == max(-1, *(record.timestamp for record in records))
     assert header.is_log_append_time == policy.log_append_time
     assert not policy.compacted or all(record.key is not None for record in records)
+
+
+def consumed(data: bytearray) -> int:
+    """What a consumer sees, one by one and as Arrow batches: the same, and nothing of it twice."""
+    one_by_one = CompletedFetch(WHERE, data, 3, aborted=[(1, 0)], max_bytes=BOUND)
+    offsets = []
+    failure: KafkaError | None = None
+    try:
+        while records := one_by_one.read(7):
+            offsets += [record.offset for record in records]
+            assert all(isinstance(record.headers, tuple) for record in records)
+    except KafkaError as error:
+        failure = error
+    assert offsets == sorted(set(offsets))
+    assert all(3 <= offset < one_by_one.next_offset for offset in offsets)
+    arrow = CompletedFetch(WHERE, data, 3, aborted=[(1, 0)], max_bytes=BOUND)
+    count = 0
+    try:
+        while (batch := arrow.read_arrow(headers=True, size_bytes=1000)) is not None:
+            batch.validate(full=True)
+            assert batch.column("offset").to_pylist() == offsets[count : count + batch.num_rows]
+            count += batch.num_rows
+        assert failure is None
+        assert count == len(offsets)
+    except KafkaError:
+        assert failure is not None
+    if failure is not None:
+        raise failure
+    return count
 
 
 def guarded(data: bytes) -> str:

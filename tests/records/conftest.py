@@ -11,8 +11,11 @@ from barnabas.records import builder, kernel, reader, validation
 
 
 def is_stale() -> bool:
-    built = [path.stat().st_mtime for path in Path(kernel.__file__).parent.glob("kernel*.so")]
-    return max(built) < int(Path(str(SOURCE.__file__)).stat().st_mtime)
+    """Whether a kernel was built before its source was last changed. They are built together, into one file of code."""
+    folder = Path(str(SOURCE.__file__)).parent
+    built = max(path.stat().st_mtime for path in folder.glob("*.so"))
+    sources = [path for path in folder.glob("*kernel.py") if list(folder.glob(f"{path.stem}.*.so"))]
+    return built < int(max(path.stat().st_mtime for path in sources))
 
 
 @pytest.fixture(autouse=True, params=["compiled", "source"], scope="session")

@@ -1,0 +1,238 @@
+"""One partition's share of one Fetch answer, on its way to the consumer: decoded as far as it is asked for."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.core.aborted import AbortedTransactions
+from barnabas.client.core.sections import Section, Sections
+from barnabas.errors import BarnabasError, CorruptMessage
+from barnabas.records.batch import Buffer
+from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
+from barnabas.records.consumer_kernel import ConsumerRecord, RecordCursor, RecordOrigin
+from barnabas.types import NO_LEADER_EPOCH, TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["CompletedFetch", "RecordDeserializationFailed"]
+
+Deserializer = Callable[[bytes], Any]
+
+ARROW_CHUNK_BYTES: Final = 1024 * 1024
+"""Bytes of records that become one Arrow batch: more would fall out of the processor's cache."""
+
+
+class RecordDeserializationFailed(BarnabasError):
+    """A deserializer raised. The position stays at the record, so that a seek can step over it."""
+
+    def __init__(self, record: ConsumerRecord, part: str, error: Exception) -> None:
+        where = f"{record.topic}-{record.partition}, offset {record.offset}"
+        super().__init__(f"the {part} of the record at {where} cannot be deserialized: {error!r}; seek to pass it")
+        self.record = record
+        """As it came, with key and value as bytes."""
+
+
+class CompletedFetch:
+    """Records of `partition` from the offset on that was asked for."""
+
+    __slots__ = (
+        "_cursor",
+        "_failure",
+        "_key_deserializer",
+        "_origin",
+        "_section",
+        "_sections",
+        "_value_deserializer",
+        "leader_epoch",
+        "next_offset",
+        "partition",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        data: Buffer,
+        first_offset: int,
+        *,
+        check_crcs: bool = True,
+        aborted: Iterable[tuple[int, int]] | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        max_bytes: int = DECOMPRESSED_MAX_BYTES,
+    ) -> None:
+        """`data`: the records of the answer, as they came; `first_offset`: what was asked for. `aborted`: (producer
+        id, first offset) of aborted transactions for read_committed, None for read_uncommitted. `max_bytes`: the most
+        that one batch may hold uncompressed."""
+        self.partition = partition
+        self.size_bytes = len(data)
+        self.next_offset = first_offset
+        """Where to go on: behind what was returned and behind what consumers never see."""
+        self.leader_epoch = NO_LEADER_EPOCH
+        """Of the batch before `next_offset`."""
+        whole = data if type(data) is bytes else bytes(data)
+        filtered = None if aborted is None else AbortedTransactions(aborted)
+        self._sections = Sections(
+            str(partition), whole, first_offset, check_crcs=check_crcs, aborted=filtered, max_bytes=max_bytes
+        )
+        self._key_deserializer = key_deserializer
+        self._value_deserializer = value_deserializer
+        self._origin = RecordOrigin(partition.topic, partition.partition, NO_LEADER_EPOCH, 0)
+        self._section: Section | None = None
+        self._cursor: RecordCursor | None = None
+        self._failure: BarnabasError | None = None
+
+    @property
+    def bytes_left(self) -> int:
+        """Bytes of batches that were not begun."""
+        return self._sections.bytes_left
+
+    def read(self, limit: int) -> list[ConsumerRecord]:
+        """At most `limit` records; an empty list at the end. What is wrong with a record is raised when all before it
+        were returned, and again by each further call: CorruptMessage, RecordDeserializationFailed."""
+        records: list[ConsumerRecord] = []
+        if self._failure is None:
+            try:
+                while len(records) < limit and self._open():
+                    self._read_section(records, limit - len(records))
+            except CorruptMessage as error:
+                self._failure = error
+            if self._key_deserializer is not None or self._value_deserializer is not None:
+                self._deserialize(records)
+        if self._failure is not None and not records:
+            raise self._failure
+        return records
+
+    def read_arrow(self, *, headers: bool = False, size_bytes: int = ARROW_CHUNK_BYTES) -> "pyarrow.RecordBatch | None":
+        """The next records as an Arrow batch of about `size_bytes`; None at the end, errors as for `read`. Needs
+        pyarrow. Keys and values are as they were sent: no deserializer sees them."""
+        from barnabas.client.core.arrow_records import to_arrow
+
+        while self._failure is None:
+            sections = self._gather(size_bytes)
+            if not sections:
+                break
+            try:
+                batch = to_arrow(self.partition, sections, headers=headers)
+            except (ValueError, IndexError):
+                sections = self._whole_ones(sections)
+                batch = to_arrow(self.partition, sections, headers=headers)
+            if batch.num_rows:
+                return batch
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    # --- sections ---------------------------------------------------------------------------------------------------
+
+    def _open(self) -> bool:
+        """Make sure that there is a section with something left; False at the end."""
+        while self._section is None:
+            section = self._sections.next()
+            if section is None or not (section.record_count or section.position < section.end):
+                self.next_offset = self._sections.next_offset
+            if section is None:
+                return False
+            self.leader_epoch = section.leader_epoch
+            if section.record_count or section.position < section.end:
+                self._section = section
+        return True
+
+    def _close(self) -> None:
+        self._section = self._cursor = None
+        self.next_offset = self._sections.next_offset
+
+    def _read_section(self, records: list[ConsumerRecord], limit: int) -> None:
+        section, before, failure = self._section, len(records), None
+        assert section is not None
+        try:
+            if self._cursor is None:
+                self._cursor = self._cursor_of(section)
+            self._cursor.read(records, limit)
+        except (ValueError, IndexError) as error:
+            failure = error
+        if len(records) > before:
+            self.next_offset = records[-1].offset + 1
+        if failure is not None:
+            raise self._broken(section, failure)
+        if self._cursor is not None and not self._cursor.left:
+            self._close()
+
+    def _cursor_of(self, section: Section) -> RecordCursor:
+        origin = self._origin
+        if origin.leader_epoch != section.leader_epoch or origin.timestamp_type != section.timestamp_type:
+            name, number = self.partition
+            origin = self._origin = RecordOrigin(name, number, section.leader_epoch, section.timestamp_type)
+        return RecordCursor(
+            origin,
+            section.data,
+            section.position,
+            section.end,
+            section.record_count,
+            section.base_offset,
+            section.base_timestamp,
+            section.append_timestamp,
+            section.first_offset,
+            section.last_offset,
+        )
+
+    def _broken(self, section: Section, error: Exception) -> CorruptMessage:
+        reason = "the records end early" if isinstance(error, IndexError) else str(error)
+        return CorruptMessage(
+            f"{self.partition}: the batch at offset {section.base_offset} is broken at or after offset"
+            f" {self.next_offset}: {reason}; a seek to an offset beyond leaves it out"
+        )
+
+    # --- Arrow ------------------------------------------------------------------------------------------------------
+
+    def _gather(self, size_bytes: int) -> list[Section]:
+        """Sections of about that many bytes and of one type of timestamp; the rest of one that was begun first."""
+        sections: list[Section] = []
+        size = 0
+        try:
+            while size < size_bytes and self._open():
+                section = self._section
+                assert section is not None
+                if sections and section.timestamp_type != sections[0].timestamp_type:
+                    break
+                sections.append(section._replace(first_offset=max(self.next_offset, section.first_offset)))
+                size += section.end - section.position
+                self._close()
+        except CorruptMessage as error:
+            self._failure = error
+        return sections
+
+    def _whole_ones(self, sections: list[Section]) -> list[Section]:
+        """The sections before the first that is broken, which is kept for the next call to be raised."""
+        from barnabas.client.core.arrow_records import to_arrow
+
+        for index, section in enumerate(sections):
+            try:
+                to_arrow(self.partition, [section])
+            except (ValueError, IndexError) as error:
+                self.next_offset = section.first_offset
+                self._failure = self._broken(section, error)
+                return sections[:index]
+        raise AssertionError("sections are broken together, but not one by one")
+
+    # --- deserializers ----------------------------------------------------------------------------------------------
+
+    def _deserialize(self, records: list[ConsumerRecord]) -> None:
+        key_of, value_of = self._key_deserializer, self._value_deserializer
+        part = "key"
+        done = 0
+        try:
+            for record in records:
+                part, key = "key", record.key
+                if key_of is not None and key is not None:
+                    key = key_of(key)
+                part = "value"
+                if value_of is not None and record.value is not None:
+                    record.value = value_of(record.value)
+                record.key = key
+                done += 1
+        except Exception as error:
+            self._failure = RecordDeserializationFailed(records[done], part, error)
+            self._failure.__cause__ = error
+            self.next_offset = records[done].offset
+            del records[done:]

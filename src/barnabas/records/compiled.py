@@ -1,0 +1,20 @@
+"""What the modules that mypyc compiles need from its world, for when they run as plain Python.
+
+Never compiled itself: what is here must work where mypy_extensions is not installed.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+__all__ = ["i32", "mypyc_attr"]
+
+if TYPE_CHECKING:
+    from mypy_extensions import i32 as i32
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+    i32 = int
+    _Class = TypeVar("_Class", bound=type)
+
+    def mypyc_attr(**_: object) -> Callable[[_Class], _Class]:
+        """Only the compiler listens."""
+        return lambda cls: cls
