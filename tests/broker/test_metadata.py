@@ -70,6 +70,17 @@ def test_topics_come_into_being_where_that_is_allowed(broker: Broker, wire: Wire
     assert broker.topics() == ["made"]
 
 
+@pytest.mark.parametrize(("partitions", "created"), [(1, 100), (40, 2), (1000, 1)])
+def test_one_request_creates_so_many_partitions_and_the_next_one_goes_on(partitions: int, created: int) -> None:
+    names = ["bad name", *(f"t-{number:03}" for number in range(created + 1))]
+    with Broker(settings={"num.partitions": partitions}) as broker, Wire(broker) as wire:
+        codes = [name_of(topic.error_code) for topic in wire.ask(named(*names), 12).topics]
+        assert codes == ["InvalidTopic", *[""] * created, "UnknownTopicOrPartition"]
+        codes = [name_of(topic.error_code) for topic in wire.ask(named(*names), 12).topics]
+        assert codes == ["InvalidTopic", *[""] * (created + 1)]
+        assert broker.topics() == names[1:]
+
+
 def test_a_broker_that_creates_nothing_by_itself() -> None:
     with Broker(settings={"auto.create.topics.enable": False}) as broker, Wire(broker) as wire:
         (topic,) = wire.ask(named("t", allow_auto_topic_creation=True), 12).topics

@@ -48,6 +48,8 @@ from barnabas.types import TopicPartition
 
 __all__ = ["Broker", "StartInterrupted"]
 
+AUTO_CREATED_PARTITIONS_MAX: Final = 100
+"""By one Metadata request. A new log takes the event loop half a millisecond."""
 _REPORT_INTERVAL_S: Final = 1.0
 
 
@@ -268,14 +270,25 @@ class Broker:
         return self.config.log_config(self.image.topic_config(topic))
 
     def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
-        """Create the missing topics that may come into being by being asked for; returns why others do not."""
+        """Create the missing topics that may come into being by being asked for; returns why others do not.
+
+        No more than AUTO_CREATED_PARTITIONS_MAX at once: the rest do not exist yet, and their clients ask again.
+        """
+        errors = {name: _why_unknown(name) for name in names}
         if not (allowed and self.config.auto_create_topics_enable):
-            return {name: _why_unknown(name) for name in names}
+            return errors
+        possible = [name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)]
+        chosen = possible[: max(AUTO_CREATED_PARTITIONS_MAX // self.config.num_partitions, 1)]
         try:
-            results = self.controller.auto_create_topics(names)
+            results = self.controller.auto_create_topics(chosen)
         except KafkaError as error:
-            return dict.fromkeys(names, error)
-        return {name: result for name, result in results.items() if isinstance(result, KafkaError)}
+            return errors | dict.fromkeys(chosen, error)
+        for name, result in results.items():
+            if isinstance(result, KafkaError):
+                errors[name] = result
+            else:
+                del errors[name]
+        return errors
 
     # --- addresses --------------------------------------------------------------------------------------------------
 
