@@ -22,6 +22,24 @@ def test_a_half_closed_client_gets_the_whole_of_a_large_answer() -> None:
     run(main())
 
 
+def test_a_half_closed_client_that_was_answered_leaves_no_timer_behind() -> None:
+    async def main() -> None:
+        async with Rig() as rig:
+            client, connection = await rig.connected()
+            await client.send("later:1")
+            await rig.until(lambda: rig.script.parked)
+            client.socket.shutdown(socket.SHUT_WR)
+            await rig.until(lambda: connection._ended is not None)
+            timer = connection._ended
+            assert timer is not None
+            rig.script.answer("1")
+            assert await client.receive() == "1"
+            await rig.until(lambda: connection.closed)
+            assert timer.cancelled()
+
+    run(main())
+
+
 def test_who_takes_nothing_of_its_answer_is_idle() -> None:
     async def main() -> None:
         async with Rig(connections_max_idle_ms=300) as rig:

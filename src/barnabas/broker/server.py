@@ -18,6 +18,7 @@ from typing import Final
 
 from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
 from barnabas.broker.adoption import Adoption
+from barnabas.broker.connection_limits import LimitsFollower
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
@@ -28,7 +29,6 @@ from barnabas.broker.scheduler import Scheduler
 from barnabas.broker.transaction_wiring import wire_transactions
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
-from barnabas.config.connection_quotas import parse_overrides
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
@@ -37,9 +37,8 @@ from barnabas.log.data_directory import Belongs
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
-from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
+from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import Connection
-from barnabas.network.connection_quotas import resolve_overrides
 from barnabas.registry.embedded import EmbeddedRegistry, is_founded
 from barnabas.registry.registry import Founding
 from barnabas.replication.group_commit import GroupCommit
@@ -79,6 +78,7 @@ class Broker:
         """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
         self._scheduler = Scheduler(loop, self._executor, self.log)
         self._acceptor: Acceptor | None = None
+        self._connection_limits = LimitsFollower(loop, self.log)
         self._committer: ThreadPoolExecutor | None = None
         """durability=fsync: nobody who waits for a commit waits for a file's deletion too."""
         self._reported_at = clock.monotonic()
@@ -99,7 +99,7 @@ class Broker:
                 undo.callback(sock.close)
             self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
             self._addresses = AdvertisedAddresses(config, self.endpoints)
-            self._limits()  # a name in them that the DNS does not know is found before anything is touched
+            limits = self._connection_limits.start(config)
             self._make_data_directories()
             # The logs come before the registration: their lock tells a second broker on the same directory.
             self._open_registry_and_logs(undo)
@@ -121,7 +121,7 @@ class Broker:
             self._acceptor = Acceptor(
                 self.loop,
                 self.dispatcher,
-                self._limits(),
+                limits,
                 self.log,
                 in_thread=partial(self.loop.run_in_executor, self._readers),
             )
@@ -154,22 +154,6 @@ class Broker:
             if self._acceptor is not None:
                 steps.callback(self._acceptor.close)
             steps.callback(self._scheduler.stop)
-
-    def _limits(self) -> ConnectionLimits:
-        config = self.config
-        overrides = parse_overrides(config.max_connections_per_ip_overrides)
-        return ConnectionLimits(
-            socket_request_max_bytes=config.socket_request_max_bytes,
-            max_connections=config.max_connections,
-            max_connections_per_ip=config.max_connections_per_ip,
-            max_connections_per_ip_overrides=resolve_overrides(overrides),
-            max_connection_creation_rate=config.max_connection_creation_rate,
-            connections_max_idle_ms=config.connections_max_idle_ms,
-            socket_send_buffer_bytes=config.socket_send_buffer_bytes,
-            socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
-            queued_max_requests=config.queued_max_requests,
-            queued_max_request_bytes=config.queued_max_request_bytes,
-        )
 
     def _make_data_directories(self) -> None:
         for directory in self.config.data_dirs:
@@ -237,7 +221,8 @@ class Broker:
     def _metadata_changed(self, change: MetadataChange) -> None:
         if change.brokers_configured:
             self._take_dynamic_settings(change.image)
-            self._take_limits()
+            if self._acceptor is not None:
+                self._connection_limits.follow(self.config, self._acceptor.set_limits)
             self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
         for kept in self.metadata_cache.values():
             for name in change.topics:
@@ -257,14 +242,6 @@ class Broker:
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))
-
-    def _take_limits(self) -> None:
-        if self._acceptor is None:
-            return
-        try:
-            self._acceptor.set_limits(self._limits())
-        except UsageError as error:  # a name that the DNS does not know by now
-            self.log.error("%s", error)
 
     def _log_config_of(self, topic: str) -> LogConfig:
         return self.config.log_config(self.image.topic_config(topic))

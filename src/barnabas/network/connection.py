@@ -203,7 +203,8 @@ class Connection:
         self._writing = False
         """Whether somebody will call `_flush`: the loop when the socket takes more, or a thread's end."""
         self._paused = False
-        self._ended = False
+        self._ended: asyncio.TimerHandle | None = None
+        """Set once the client has ended its stream and is still owed answers: who takes none is closed by it."""
         self._unhandled: list[bytes] = []
         """Requests that had come in one piece with the one that made us pause."""
         self.closed = False
@@ -252,9 +253,8 @@ class Connection:
         if not self._owes_answers:
             self.close("the client closed the connection")
             return
-        self._ended = True
         self._loop.remove_reader(self._fd)
-        self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
+        self._ended = self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
 
     def _handle(self, frames: Sequence[memoryview]) -> bool:
         """Hand requests over until one of them makes us stop reading; False if one did. The rest is kept."""
@@ -329,7 +329,7 @@ class Connection:
 
     def maybe_resume(self) -> None:
         """Read on, if nothing stands against it any more."""
-        if self._ended and not self._owes_answers:
+        if self._ended is not None and not self._owes_answers:
             self.close("the client closed the connection")
             return
         if not self._paused or self.closed:
@@ -550,6 +550,8 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._ended is not None:
+            self._ended.cancel()
         self._loop.remove_reader(self._fd)
         if self._writing:
             self._loop.remove_writer(self._fd)

@@ -1,19 +1,33 @@
-"""Quotas of single addresses, given by host name: resolved once, at the start."""
+"""Quotas of single addresses, given by host name."""
 
 import socket
+from collections.abc import Mapping
 
 from barnabas.errors import UsageError
 
-__all__ = ["resolve_overrides"]
+__all__ = ["is_address", "resolve_overrides"]
 
 
-def resolve_overrides(overrides: dict[str, int]) -> dict[str, int]:
+def resolve_overrides(overrides: Mapping[str, int]) -> dict[str, int]:
     """By address, as connections show it. Asks the DNS for what is not an address; unknown names raise UsageError."""
     resolved: dict[str, int] = {}
     for host, count in overrides.items():
         try:
-            found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None, type=socket.SOCK_STREAM)
+            found = _addresses(host)
         except (OSError, UnicodeError):
             raise UsageError(f"max.connections.per.ip.overrides: {host} cannot be resolved; give an address") from None
-        resolved.update((str(entry[4][0]), count) for entry in found)
+        resolved.update((address, count) for address in found)
     return resolved
+
+
+def is_address(host: str) -> bool:
+    """Whether resolving it asks nobody."""
+    try:
+        return bool(_addresses(host, socket.AI_NUMERICHOST))
+    except (OSError, UnicodeError):
+        return False
+
+
+def _addresses(host: str, flags: int = 0) -> list[str]:
+    found = socket.getaddrinfo(host.removeprefix("[").removesuffix("]"), None, type=socket.SOCK_STREAM, flags=flags)
+    return [str(entry[4][0]) for entry in found]
