@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.purgatory import Purgatory
+from broker.virtual_loop import run
 
 
 class Completion:
@@ -73,19 +74,19 @@ def test_many_changes_in_one_turn_are_one_look() -> None:
         await turn()
         assert completion.looks == 2
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_the_deadline_answers_once() -> None:
     async def main() -> None:
         purgatory, completion, watched = Purgatory(asyncio.get_running_loop()), Completion(), partitions(1)
-        purgatory.park(completion, Reply(), watched, 0.001)  # type: ignore[arg-type]
-        await asyncio.sleep(0.02)
+        purgatory.park(completion, Reply(), watched, 30)  # type: ignore[arg-type]
+        await asyncio.sleep(31)
         wake(*watched)
         await turn()
         assert (completion.looks, completion.expired, purgatory.size) == (0, 1, 0)
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_whoever_gives_up_is_forgotten_even_if_a_look_is_due() -> None:
@@ -96,15 +97,15 @@ def test_whoever_gives_up_is_forgotten_even_if_a_look_is_due() -> None:
             partitions(1),
             Reply(),
         )
-        purgatory.park(completion, reply, watched, 0.001)  # type: ignore[arg-type]
+        purgatory.park(completion, reply, watched, 30)  # type: ignore[arg-type]
         wake(*watched)
         reply.on_abandoned()
         reply.on_abandoned()
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(31)
         assert (completion.looks, completion.expired, purgatory.size) == (0, 0, 0)
         assert not watched[0].watchers
 
-    asyncio.run(main())
+    run(main())
 
 
 def test_a_bug_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
@@ -122,5 +123,5 @@ def test_a_bug_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
         assert reply.failed == "ZeroDivisionError: a bug"
         assert purgatory.size == 0
 
-    asyncio.run(main())
+    run(main())
     assert "a parked request failed" in caplog.text

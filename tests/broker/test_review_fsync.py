@@ -1,6 +1,7 @@
 """durability=fsync as producers see it: what the disk refuses is an error at once, never an acknowledgement."""
 
 import errno
+import threading
 import time
 
 import pytest
@@ -20,13 +21,11 @@ class Slow(Disk):
     __slots__ = ("error", "released")
 
     def __init__(self, error: int | None = None) -> None:
-        self.released = False
+        self.released = threading.Event()
         self.error = error
 
     def fdatasync(self, fd: int) -> None:  # type: ignore[override]
-        deadline = time.monotonic() + 5
-        while not self.released and time.monotonic() < deadline:
-            time.sleep(0.001)
+        self.released.wait(5)
         if self.error is not None:
             raise OSError(self.error, "no")
 
@@ -52,7 +51,7 @@ def use(broker: Broker, disk: Disk) -> None:
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 def test_a_failing_sync_is_told_at_once(broker: Broker, code: int) -> None:
     disk = Slow(code)
-    disk.released = True
+    disk.released.set()
     use(broker, disk)
     with Wire(broker, timeout_s=5) as wire:
         answer = wire.ask(request(), 8).responses[0].partition_responses[0]
@@ -72,7 +71,7 @@ def test_deleting_the_topic_answers_who_waits_for_the_disk(broker: Broker) -> No
         broker.wait_for(lambda: broker._broker.purgatory.size == 1)
         broker.delete_topic("t")
         assert wire.receive().responses[0].partition_responses[0].error_code == NotLeaderOrFollower.code
-        disk.released = True
+        disk.released.set()
         broker.create_topic("t")
         assert wire.ask(request(), 8).responses[0].partition_responses[0].error_code == 0
 
@@ -83,7 +82,7 @@ def test_the_timeout_of_the_request_holds(broker: Broker) -> None:
     with Wire(broker, timeout_s=5) as wire:
         wire.send(request(timeout_ms=50), 8)
         assert wire.receive().responses[0].partition_responses[0].error_code == 7
-        disk.released = True
+        disk.released.set()
 
 
 def test_stopping_with_parked_produce_keeps_what_was_written(tmp_path) -> None:
@@ -94,7 +93,7 @@ def test_stopping_with_parked_produce_keeps_what_was_written(tmp_path) -> None:
     with Wire(broker, timeout_s=5) as wire:
         wire.send(request(), 8)
         broker.wait_for(lambda: broker._broker.purgatory.size == 1)
-        disk.released = True
+        disk.released.set()
         broker.restart()
         assert wire.is_closed()
     assert broker.end_offsets("t") == [1]
