@@ -12,6 +12,7 @@ __all__ = [
     "BrokerUnreachable",
     "ClientClosed",
     "ClientError",
+    "CommitFailed",
     "ConnectionLost",
     "OperationTimedOut",
     "TopicNotFound",
@@ -66,3 +67,8 @@ class OperationTimedOut(ClientError):
 
 class ClientClosed(ClientError):
     """`close` was called, here or in another thread, or the process forked: this object does nothing any more."""
+
+
+class CommitFailed(ClientError):
+    """The group has moved on without this consumer, and others may have its partitions: what it read since its last
+    commit is read again. The next poll joins the group again."""

@@ -23,10 +23,10 @@ def ask(
     timeout_s: float,
     build: Build | None = None,
     at_most: int | None = None,
-    check: Callable[[Any], int] | None = None,
+    check: Callable[[Any], int | KafkaError | None] | None = None,
     attempt_timeout_s: float | None = None,
 ) -> Promise[Any]:
-    """The response. `check` takes the error code out of it: a retriable one is tried again, another one fails.
+    """The response. `check` takes the error or its code out of it: a retriable one is tried again, another one fails.
 
     Lost connections and what KafkaError calls retriable are tried again after a pause that grows; a coordinator that
     moved is looked for again. Fails with OperationTimedOut and all attempts, or with the last KafkaError.
@@ -43,7 +43,7 @@ class _Asking:
         timeout_s: float,
         build: Build | None,
         at_most: int | None,
-        check: Callable[[Any], int] | None,
+        check: Callable[[Any], int | KafkaError | None] | None,
         attempt_timeout_s: float | None,
     ) -> None:
         self.promise: Promise[Any] = Promise()
@@ -77,9 +77,10 @@ class _Asking:
 
     def _done(self, response: Any, error: Error | None) -> None:
         if error is None and self._check is not None:
-            code = self._check(response)
-            if code:
-                error = error_for(code, getattr(response, "error_message", None) or "")
+            found = self._check(response)
+            if found:
+                told = getattr(response, "error_message", None) or ""
+                error = error_for(found, told) if isinstance(found, int) else found
         if error is None:
             self.promise.resolve(response)
             return

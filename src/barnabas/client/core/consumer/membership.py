@@ -36,7 +36,7 @@ from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-__all__ = ["Generation", "GroupRole", "GroupShare", "MemberState", "Membership", "Rebalance"]
+__all__ = ["Generation", "GroupRole", "GroupShare", "MemberState", "Membership", "Rebalance", "explained"]
 
 CONSUMER: Final = "consumer"
 JOIN_MARGIN_S: Final = 5.0
@@ -484,7 +484,7 @@ def _name(error: Error) -> str:
     return type(error).__name__ if isinstance(error, ClientError) else error.kafka_name
 
 
-def explained(error: Error, settings: MembershipSettings) -> BarnabasError:
+def explained(error: Error, settings: MembershipSettings) -> Error:
     """The error with the group in its words, and the way out."""
     group = f"group {settings.group_id!r}"
     if isinstance(error, ClientError):

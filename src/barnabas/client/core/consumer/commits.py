@@ -1,0 +1,319 @@
+"""Committed offsets of a group: committing them, now or by and by, and asking for them.
+
+A member commits in its generation only: while the group rebalances a commit fails with RebalanceInProgress, and once
+the group has moved on with CommitFailed. Without a subscription a consumer commits from outside the group.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+from barnabas.client.core.asking import ask
+from barnabas.client.core.call import Call, Error
+from barnabas.client.core.consumer.membership import Generation, Membership, MemberState, explained
+from barnabas.client.core.engine import Coordinator, Engine
+from barnabas.client.core.offset_messages import (
+    NAMES_UNTIL,
+    OffsetAndMetadata,
+    commit_answers,
+    commit_request,
+    committed_answers,
+    committed_request,
+)
+from barnabas.client.core.promise import Promise
+from barnabas.client.errors import Attempt, ClientError, CommitFailed, OperationTimedOut
+from barnabas.errors import (
+    CoordinatorNotAvailable,
+    FencedInstanceId,
+    GroupAuthorizationFailed,
+    IllegalGeneration,
+    KafkaError,
+    NotCoordinator,
+    RebalanceInProgress,
+    RequestTimedOut,
+    TopicAuthorizationFailed,
+    UnknownMemberId,
+    error_for,
+)
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
+from barnabas.types import TopicPartition
+
+__all__ = ["AutoCommit", "Commits", "Offsets"]
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+ATTEMPTS_KEPT: Final = 20
+_MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, RequestTimedOut)
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class Commits:
+    """See the module. `membership` is None, or that of a consumer that subscribes."""
+
+    def __init__(self, engine: Engine, group_id: str, group_instance_id: str | None = None) -> None:
+        self.group_id = group_id
+        self.membership: Membership | None = None
+        """Set while partitions come from the group."""
+        self.in_flight = 0
+        """Commits without an answer."""
+        self.on_committed: list[Callable[[Offsets], None]] = []
+        self._engine = engine
+        self._instance_id = group_instance_id
+        self._coordinator = Coordinator(group_id)
+
+    def commit(self, offsets: Offsets, *, timeout_s: float | None = None) -> Promise[None]:
+        """Commit these. What passes is tried again for `timeout_s`; None: one try, so that commits that follow each
+        other cannot overtake one another."""
+        promise: Promise[None] = Promise()
+        if not offsets:
+            promise.resolve(None)
+            return promise
+        for where, committed in offsets.items():
+            if committed.offset < 0:
+                promise.fail(ValueError(f"{where}: offset {committed.offset} is negative"))
+                return promise
+        _Committing(self, dict(offsets), timeout_s, promise)
+        return promise
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
+        """What is committed for each of these, None for nothing."""
+        found: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
+        wanted = list(partitions)
+        if not wanted:
+            found.resolve({})
+            return found
+
+        def check(response: Any) -> KafkaError | None:
+            code, answers = committed_answers(response)
+            if code:
+                return self._explained(error_for(code))
+            for where, (partition_code, _) in answers.items():
+                if partition_code:
+                    return error_for(partition_code, f"committed offset of {where}: {error_for(partition_code)}")
+            return None
+
+        def done(promise: Promise[Any]) -> None:
+            if promise.error is not None:
+                found.fail(promise.error)
+                return
+            answers = committed_answers(promise.result())[1]
+            found.resolve({where: answers[where][1] if where in answers else None for where in wanted})
+
+        ask(
+            self._engine,
+            OffsetFetchRequest,
+            self._coordinator,
+            timeout_s=timeout_s,
+            build=lambda version: committed_request(version, self.group_id, wanted, require_stable=True),
+            at_most=NAMES_UNTIL,
+            check=check,
+        ).on_done(done)
+        return found
+
+    # --- one try ----------------------------------------------------------------------------------------------------
+
+    def identity(self) -> Generation:
+        """Whom to commit as. Raises RebalanceInProgress or CommitFailed."""
+        membership = self.membership
+        if membership is None:
+            return Generation()
+        if membership.state is MemberState.STABLE:
+            return membership.generation
+        if membership.rebalancing:
+            raise self._in_progress()
+        raise self._moved_on("it is not a member now")
+
+    def _moved_on(self, why: str) -> CommitFailed:
+        return CommitFailed(
+            f"group {self.group_id!r} has moved on without this consumer ({why}), its partitions may be with others:"
+            " poll joins it again; if the application polls too seldom, see max.poll.interval.ms and max.poll.records"
+        )
+
+    def send(self, offsets: Offsets, identity: Generation, done: Callable[[Error | None], None]) -> None:
+        """One request; `done` hears its outcome, which membership has taken in."""
+        request = commit_request(
+            self.group_id,
+            offsets,
+            generation_id=identity.generation_id,
+            member_id=identity.member_id,
+            group_instance_id=self._instance_id if identity.member_id else None,
+        )
+
+        def answered(response: Any, error: Error | None) -> None:
+            self.in_flight -= 1
+            if error is None:
+                error = self._outcome(commit_answers(response))
+            if error is not None:
+                error = self._judge(error, identity)
+            done(error)
+
+        self.in_flight += 1
+        self._engine.send(Call(request, answered, at_most=NAMES_UNTIL), self._coordinator)
+
+    def _outcome(self, codes: Mapping[TopicPartition, int]) -> KafkaError | None:
+        """The error that decides; unauthorized topics only if there is nothing worse."""
+        denied: list[str] = []
+        for where, code in codes.items():
+            if code == TopicAuthorizationFailed.code:
+                denied.append(where.topic)
+            elif code:
+                error = error_for(code)
+                return self._explained(error, f"commit of {where}: {error}")
+        if denied:
+            names = ", ".join(sorted(set(denied)))
+            return TopicAuthorizationFailed(f"this user may not commit offsets of {names}; it needs the right to READ")
+        return None
+
+    def _explained(self, error: KafkaError, text: str = "") -> KafkaError:
+        text = text or str(error)
+        if isinstance(error, GroupAuthorizationFailed):
+            text = "this user may not use it; it needs the right to READ the group"
+        return error_for(error.code, f"group {self.group_id!r}: {text}")
+
+    def _judge(self, error: Error, sent: Generation) -> Error:
+        """What an error means for the membership, and which one the application hears."""
+        membership = self.membership
+        if isinstance(error, (ClientError, *_MOVED)):
+            self._engine.forget_coordinator(self._coordinator)
+        if isinstance(error, UnknownMemberId | IllegalGeneration | FencedInstanceId):
+            if membership is None or not sent.member_id:
+                return CommitFailed(
+                    f"group {self.group_id!r} has members, so they alone commit; a consumer with assigned partitions"
+                    " needs a group of its own"
+                )
+            if membership.generation == sent:
+                if isinstance(error, FencedInstanceId):
+                    return explained(error, membership.settings)
+                membership.expelled(error, "OffsetCommit")
+            elif membership.rebalancing:
+                return self._in_progress()
+            return self._moved_on(error.kafka_name)
+        if isinstance(error, RebalanceInProgress):
+            if membership is not None:
+                membership.request_rejoin("the group is rebalancing")
+            return self._in_progress()
+        return error
+
+    def _in_progress(self) -> RebalanceInProgress:
+        return RebalanceInProgress(
+            f"group {self.group_id!r} is rebalancing; the next polls complete that, then commit again"
+        )
+
+    def attempt(self, offsets: Offsets, done: Callable[[Error | None], None]) -> None:
+        """One try by whoever we are now."""
+        try:
+            identity = self.identity()
+        except (RebalanceInProgress, CommitFailed) as error:
+            done(error)
+        else:
+            self.send(offsets, identity, done)
+
+    def succeeded(self, offsets: Offsets) -> None:
+        for listener in self.on_committed:
+            listener(offsets)
+
+    @property
+    def engine(self) -> Engine:
+        return self._engine
+
+
+class _Committing:
+    """One commit with its retries."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        timeout_s: float | None,
+        promise: Promise[None],
+    ) -> None:
+        self._commits = commits
+        self._offsets = offsets
+        self._promise = promise
+        self._timeout_s = timeout_s
+        self._failures = 0
+        self._attempts: list[Attempt] = []
+        self._last: Error | None = None
+        if timeout_s is not None:
+            timer = commits.engine.at(commits.engine.now + timeout_s, self._give_up)
+            promise.on_done(lambda _: timer.cancel())
+        self._try()
+
+    def _try(self) -> None:
+        if not self._promise.done:
+            self._commits.attempt(self._offsets, self._done)
+
+    def _done(self, error: Error | None) -> None:
+        if error is None:
+            self._commits.succeeded(self._offsets)
+            self._promise.resolve(None)
+            return
+        self._last = error
+        if isinstance(error, ClientError):
+            self._attempts = [*self._attempts, *error.attempts][-ATTEMPTS_KEPT:]
+        if self._timeout_s is None or not error.retriable:
+            self._promise.fail(error)
+            return
+        self._failures += 1
+        engine = self._commits.engine
+        engine.at(engine.now + engine.backoff_s(self._failures), self._try)
+
+    def _give_up(self) -> None:
+        if isinstance(self._last, KafkaError):
+            self._promise.fail(self._last)
+            return
+        attempts = tuple(self._attempts) or self._commits.engine.unreachable().attempts
+        why = self._last or (self._commits.engine.unreachable() if attempts else "no answer came")
+        self._promise.fail(OperationTimedOut(f"the commit was given up after {self._timeout_s:g} s: {why}", attempts))
+
+
+class AutoCommit:
+    """Commits what was read every auto.commit.interval.ms. `read` says what that is now."""
+
+    def __init__(self, commits: Commits, interval_s: float, read: Callable[[], Offsets]) -> None:
+        self._commits = commits
+        self._interval_s = interval_s
+        self._read = read
+        self._due = float("inf")
+        self._under_way = False
+
+    def start(self, now: float) -> None:
+        """There are partitions whose offsets may be committed, from now on; count the interval anew."""
+        self._due = now + self._interval_s
+
+    def stop(self) -> None:
+        self._due = float("inf")
+
+    def advance(self, now: float) -> None:
+        if now >= self._due and not self._under_way:
+            self.commit()
+
+    def next_deadline(self) -> float:
+        return float("inf") if self._under_way else self._due
+
+    def commit(self, timeout_s: float | None = None) -> Promise[None]:
+        """Commit now; failures are logged. With a timeout what passes is tried again."""
+        engine = self._commits.engine
+        if self._due < float("inf"):
+            self._due = engine.now + self._interval_s
+        offsets = self._read()
+        promise = self._commits.commit(offsets, timeout_s=timeout_s)
+        self._under_way = True
+
+        def done(promise: Promise[None]) -> None:
+            self._under_way = False
+            error = promise.error
+            if error is None:
+                return
+            passes = isinstance(error, RebalanceInProgress) or getattr(error, "retriable", False)
+            if passes and self._due < float("inf"):
+                self._due = min(self._due, engine.now + engine.backoff_s(1))
+                _log.debug("auto-commit of %d partitions fails and is tried again: %s", len(offsets), error)
+            else:
+                _log.warning("auto-commit of %d partitions fails: %s", len(offsets), error)
+
+        promise.on_done(done)
+        return promise
