@@ -68,7 +68,7 @@ KAFKA_APIS: Final = (
     KafkaApi(25, "AddOffsetsToTxn", 0, 4, TRANSACTIONS),
     KafkaApi(26, "EndTxn", 0, 5, TRANSACTIONS),
     KafkaApi(27, "WriteTxnMarkers", 1, 2),
-    KafkaApi(28, "TxnOffsetCommit", 0, 5, TRANSACTIONS),
+    KafkaApi(28, "TxnOffsetCommit", 0, 5),
     KafkaApi(29, "DescribeAcls", 1, 3, SECURITY),
     KafkaApi(30, "CreateAcls", 1, 3, SECURITY),
     KafkaApi(31, "DeleteAcls", 1, 3, SECURITY),

@@ -18,6 +18,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.log.log import Log
+from barnabas.log.verification import Sender
 from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -51,7 +52,7 @@ def begin(broker: Broker, producer_id: int, epoch: int = 0, index: int = 0, sequ
         records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=True
     )
     batch = own_batch(data)
-    guard = log_of(broker, index).begin_verification(batch.header, starts_at_zero=False)
+    guard = log_of(broker, index).begin_verification(Sender.of(batch.header), starts_at_zero=False)
     broker.replica_manager.leader_of("t", index).append_as_leader(batch, 1, guard=guard)
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.coordinator import GroupCoordinator
-from barnabas.errors import KafkaError, KafkaStorageError
+from barnabas.errors import KafkaError, KafkaStorageError, UnstableOffsetCommit
+from barnabas.log.verification import VerificationGuard
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -18,6 +19,11 @@ from barnabas.protocol.messages.offset_commit import (
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from barnabas.records.batch import iter_batches, read_header, set_crc
 
 
@@ -74,7 +80,15 @@ class MemoryLog:
         self.appends = 0
         self.reads = 0
 
-    def append(self, partition: int, batch: bytes, leader_epoch: int, *, transaction_version: int = 0) -> int:
+    def append(
+        self,
+        partition: int,
+        batch: bytes,
+        leader_epoch: int,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         if self.fail is not None:
             raise self.fail
         self.appends += 1
@@ -297,6 +311,51 @@ class Rig:
         self.groups.commit_offsets(request, api_version=version, reply=later)
         return later
 
+    def commit_in_transaction(
+        self,
+        offsets: dict[tuple[str, int], int],
+        *,
+        producer: tuple[int, int] = (9, 0),
+        member_id: str = "",
+        generation: int = -1,
+        group: str = "g",
+        instance: str | None = None,
+        metadata: str | None = "",
+    ) -> Later:
+        later = Later()
+        topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
+        for (topic, partition), offset in offsets.items():
+            topics.setdefault(topic, []).append(
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=metadata
+                )
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id="mine",
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            group_id=group,
+            member_id=member_id,
+            group_instance_id=instance,
+            generation_id=generation,
+            topics=[TxnOffsetCommitRequestTopic(name=name, partitions=parts) for name, parts in topics.items()],
+        )
+        self.groups.commit_transactional_offsets(request, None, reply=later)
+        return later
+
+    def end_transaction(self, *, commit: bool, producer: tuple[int, int] = (9, 0), group: str = "g") -> Later:
+        later = Later()
+        self.groups.end_transaction(
+            self.groups.partition_for(group),
+            producer_id=producer[0],
+            producer_epoch=producer[1],
+            commit=commit,
+            coordinator_epoch=0,
+            transaction_version=1,
+            reply=later,
+        )
+        return later
+
     def commit_code(self, *arguments: Any, **options: Any) -> int:
         return int(self.commit(*arguments, **options).value.topics[0].partitions[0].error_code)
 
@@ -308,6 +367,7 @@ class Rig:
         group: str = "g",
         require_stable: bool = False,
     ) -> list[int]:
+        """-2 stands for an offset that is not decided yet."""
         later = Later()
         wanted = [OffsetFetchRequestTopics(name=topic, partition_indexes=list(partitions))]
         self.groups.fetch_offsets(
@@ -315,7 +375,8 @@ class Rig:
         )
         answered = later.value[0]
         assert answered.error_code == 0, answered
-        return [partition.committed_offset for partition in answered.topics[0].partitions]
+        unstable = UnstableOffsetCommit.code
+        return [-2 if p.error_code == unstable else p.committed_offset for p in answered.topics[0].partitions]
 
     def fetch_everything(self, group: str = "g") -> dict[tuple[str, int], int]:
         later = Later()

@@ -4,14 +4,11 @@ import pytest
 from group_rig import Later, Rig, failing
 
 from barnabas import errors
-from barnabas.coordinator.group.records import OffsetCommit, OffsetCommitValue
 from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
 )
-from barnabas.records.builder import build_batch, build_control_batch
-from barnabas.records.record import Record
 from barnabas.types import TopicPartition
 
 DAY = 24 * 60 * 60
@@ -110,54 +107,6 @@ class TestCommit:
         assert not second.done
         rig.advance(6)
         assert second.value.topics[0].partitions[0].error_code == errors.CoordinatorNotAvailable.code
-
-
-class TestTransactions:
-    """Offsets of transactions as another broker may have written them."""
-
-    def rig(self, *, committed: bool | None) -> Rig:
-        from barnabas.coordinator.group.records import CODEC
-
-        rig = Rig()
-        rig.commit(HERE)
-        key, value = CODEC.encode(OffsetCommit("g", "orders", 0, OffsetCommitValue(offset=50)))
-        batch = build_batch(
-            [Record(0, 1, key, value)], producer_id=9, producer_epoch=0, base_sequence=0, transactional=True
-        )
-        rig.log.append(0, batch, 0)
-        if committed is not None:
-            marker = build_control_batch(
-                committed=committed, producer_id=9, producer_epoch=0, coordinator_epoch=0, timestamp=1
-            )
-            rig.log.append(0, marker, 0)
-        rig.restart()
-        return rig
-
-    def test_open(self) -> None:
-        rig = self.rig(committed=None)
-        assert rig.fetch() == [7]
-        later = Later()
-        from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-
-        wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
-        rig.groups.fetch_offsets(
-            [OffsetFetchRequestGroup(group_id="g", topics=wanted)], require_stable=True, reply=later
-        )
-        assert later.value[0].topics[0].partitions[0].error_code == errors.UnstableOffsetCommit.code
-
-    def test_committed(self) -> None:
-        assert self.rig(committed=True).fetch(require_stable=True) == [50]
-
-    def test_a_later_commit_outside_of_the_transaction_stays(self) -> None:
-        rig = self.rig(committed=None)
-        rig.commit({("orders", 0): 60})
-        marker = build_control_batch(committed=True, producer_id=9, producer_epoch=0, coordinator_epoch=0, timestamp=1)
-        rig.log.append(0, marker, 0)
-        rig.restart()
-        assert rig.fetch(require_stable=True) == [60]
-
-    def test_aborted(self) -> None:
-        assert self.rig(committed=False).fetch(require_stable=True) == [7]
 
 
 class TestDelete:

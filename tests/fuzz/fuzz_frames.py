@@ -347,8 +347,9 @@ def example(message_class: type[Message], version: int) -> Message:
 def example_value(field: Field, version: int) -> Any:
     if not isinstance(field.kind, str):
         return example(field.kind, version)
-    if field.name in USUAL:
-        return USUAL[field.name]
+    usual = USUAL.get(field.name, ...)
+    if usual is not ... and (usual is not None or version >= field.nullable_from):
+        return usual
     match field.kind:
         case "string":
             return "topic"

@@ -32,6 +32,7 @@ from barnabas.errors import KafkaError, UsageError
 from barnabas.log.checkpoints import META_PROPERTIES, RECOVERY_CHECKPOINT
 from barnabas.log.log import Log
 from barnabas.log.log_manager import LogManager
+from barnabas.log.verification import Sender
 from barnabas.records.batch import BatchHeader, crc_of, iter_headers, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.record import Record
@@ -86,7 +87,7 @@ def fill(log: Log) -> None:
         sequences[producer_id] = sequence + count
         options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
         sent = batch(count, number, **options, transactional=transactional)
-        guard = log.begin_verification(sent.header, starts_at_zero=False) if transactional else None
+        guard = log.begin_verification(Sender.of(sent.header), starts_at_zero=False) if transactional else None
         log.append_as_leader(sent, number // 20, origin="client", guard=guard)
 
     for number in range(60):

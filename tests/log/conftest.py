@@ -13,7 +13,7 @@ from barnabas.log.log import Log
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_offsets import AppendInfo
 from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
-from barnabas.log.verification import VerificationGuard
+from barnabas.log.verification import Sender, VerificationGuard
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.record import Record
@@ -159,7 +159,7 @@ class Rig:
         """What lets a transactional batch in, as if its coordinator had been asked."""
         if not batch.header.is_transactional:
             return None
-        return log.begin_verification(batch.header, starts_at_zero=starts_at_zero)
+        return log.begin_verification(Sender.of(batch.header), starts_at_zero=starts_at_zero)
 
     def send(self, log: Log, producer_id: int, sequence: int, count: int = 1, *, producer_epoch: int = 0) -> AppendInfo:
         """Append a batch of an idempotent producer."""

@@ -12,6 +12,7 @@ from barnabas.config.log_config import LogConfig
 from barnabas.errors import CorruptMessage, KafkaError, UsageError
 from barnabas.log.log import Log
 from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
+from barnabas.log.verification import Sender
 from barnabas.records.batch import iter_batches, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.reader import read_records
@@ -40,7 +41,9 @@ def validated(data: bytes) -> ValidatedBatch:
 def append(log: Log, count: int = 1, **options: object) -> None:
     records = [Record(0, START_MS, b"k", b"v" * 30) for _ in range(count)]
     batch = validated(build_batch(records, **options))
-    guard = log.begin_verification(batch.header, starts_at_zero=False) if batch.header.is_transactional else None
+    guard = (
+        log.begin_verification(Sender.of(batch.header), starts_at_zero=False) if batch.header.is_transactional else None
+    )
     log.append_as_leader(batch, 0, guard=guard)
     log.update_high_watermark(log.log_end_offset)
 

@@ -1,6 +1,7 @@
 """An internal topic as its coordinator sees it: partitions of this broker, by number."""
 
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower
+from barnabas.log.verification import VerificationGuard
 from barnabas.records.validation import own_batch
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
@@ -20,13 +21,21 @@ class ReplicatedCoordinatorLog:
     def _partition(self, partition: int) -> Partition:
         return self._replica_manager.leader_of(self._topic, partition)
 
-    def append(self, partition: int, batch: bytes, leader_epoch: int, *, transaction_version: int = 0) -> int:
+    def append(
+        self,
+        partition: int,
+        batch: bytes,
+        leader_epoch: int,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         """Returns the log end offset behind the batch."""
         found = self._partition(partition)
         if found.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(f"{found.topic_partition} is in leader epoch {found.leader_epoch}")
         info = found.append_as_leader(
-            own_batch(batch), -1, origin="coordinator", transaction_version=transaction_version
+            own_batch(batch), -1, origin="coordinator", guard=guard, transaction_version=transaction_version
         )
         return info.last_offset + 1
 

@@ -20,9 +20,9 @@ from barnabas.errors import (
     NotCoordinator,
     NotEnoughReplicas,
 )
+from barnabas.log.verification import Sender
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.produce import ProduceRequest
-from barnabas.records.batch import BatchHeader
 from barnabas.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ProduceLines:
         self,
         context: RequestContext,
         request: ProduceRequest,
-        batches: dict[Partition, BatchHeader],
+        batches: dict[Partition, Sender],
         append: Append,
     ) -> Parts | PendingReply:
         """Append the request as soon as its transaction's coordinator agrees and no older one of its producer waits.
@@ -115,7 +115,7 @@ class _Waiting(NamedTuple):
 
     context: RequestContext
     request: ProduceRequest
-    batches: dict[Partition, BatchHeader]
+    batches: dict[Partition, Sender]
     support: Support
     append: Append
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.errors import InvalidTxnState, KafkaError, TransactionAbortable
-from barnabas.log.verification import VerificationGuard
-from barnabas.records.batch import BatchHeader
+from barnabas.log.verification import Sender, VerificationGuard
 from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
 
@@ -31,7 +30,7 @@ class Support(NamedTuple):
 def verify(
     broker: "Broker",
     transactional_id: str,
-    batches: Mapping[Partition, BatchHeader],
+    batches: Mapping[Partition, Sender],
     support: Support,
     reply: Callable[[Grants], None],
 ) -> Grants | None:
@@ -41,9 +40,9 @@ def verify(
     """
     grants: Grants = {}
     guards: dict[TopicPartition, VerificationGuard] = {}
-    for partition, header in batches.items():
+    for partition, sender in batches.items():
         try:
-            guard = partition.log.begin_verification(header, starts_at_zero=support.adds_partitions)
+            guard = partition.log.begin_verification(sender, starts_at_zero=support.adds_partitions)
         except KafkaError as error:
             grants[partition.topic_partition] = error
             continue
@@ -66,11 +65,11 @@ def verify(
         else:
             reply(grants)
 
-    header = next(iter(batches.values()))
+    producer_id, producer_epoch, _ = next(iter(batches.values()))
     broker.transactions.verify_or_add(
         transactional_id,
-        header.producer_id,
-        header.producer_epoch,
+        producer_id,
+        producer_epoch,
         list(guards),
         verify_only=not support.adds_partitions,
         reply=answered,

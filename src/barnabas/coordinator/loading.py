@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from barnabas.coordinator.machine import RecordCodec, StateMachine
 from barnabas.errors import CorruptMessage
+from barnabas.log.verification import VerificationGuard
 from barnabas.records.batch import BatchHeader, iter_batches
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
@@ -28,10 +29,19 @@ R = TypeVar("R")
 class CoordinatorLog(Protocol):
     """The partitions of one internal topic, as far as a coordinator needs them. Every method may raise KafkaError."""
 
-    def append(self, partition: int, batch: bytes, leader_epoch: int, *, transaction_version: int = 0) -> int:
+    def append(
+        self,
+        partition: int,
+        batch: bytes,
+        leader_epoch: int,
+        *,
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> int:
         """Write one v2 batch as the partition's leader; returns the log end offset behind it.
 
-        `transaction_version` says by which rules an end marker is judged.
+        `guard` lets the first batch of a transaction in, `transaction_version` says by which rules an end marker is
+        judged.
         """
 
     def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
@@ -71,6 +81,8 @@ class Loader(Generic[R]):
         self._machine = machine
         self._logger = logger
         self._waiting: dict[bytes, Record] = {}
+        self._open: set[int] = set()
+        """Producers with records of a transaction that is not decided."""
 
     def step(self) -> bool:
         """Read on; whether the end is reached. Raises KafkaError if the log cannot be read or a batch is damaged."""
@@ -88,6 +100,8 @@ class Loader(Generic[R]):
         plain = not (header.is_transactional or header.is_control)
         if not plain:
             self._replay_waiting()
+            if not header.is_control:
+                self._open.add(header.producer_id)
         waiting = self._waiting
         for record in read_records(batch):
             key = record.key
@@ -99,13 +113,21 @@ class Loader(Generic[R]):
             elif not plain:
                 self._replay(record, header.producer_id)
             else:
-                waiting.pop(key, None)
+                overtaken = waiting.get(key)
+                if overtaken is not None:
+                    if overtaken.value is None and self._open:
+                        # A tombstone also takes away what open transactions hold under its key.
+                        self._replay_waiting()
+                        waiting = self._waiting
+                    else:
+                        del waiting[key]
                 waiting[key] = record
         if len(waiting) >= WAITING_MAX:
             self._replay_waiting()
 
     def _end_transaction(self, producer_id: int, key: bytes) -> None:
         kind = int.from_bytes(key[2:4], "big")
+        self._open.discard(producer_id)
         if kind in (0, 1):
             self._machine.replay_end_transaction(producer_id, kind == 1)
 

@@ -6,17 +6,29 @@ no clock, no loop and no log: time and timers come in as values and through `Tim
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.errors import KafkaError
+from barnabas.log.verification import VerificationGuard
 
-__all__ = ["NOTHING", "Operation", "RecordCodec", "Result", "StateMachine", "Timers"]
+__all__ = ["NOTHING", "Operation", "RecordCodec", "Result", "StateMachine", "Timers", "Transaction"]
 
 R = TypeVar("R")
 """A decoded record."""
 C = TypeVar("C", contravariant=True)
 T = TypeVar("T", covariant=True)
 """A response."""
+
+
+class Transaction(NamedTuple):
+    """Whose records an operation writes: they wait in the state machine for the end marker of this producer.
+
+    `guard`: the transaction's coordinator has agreed to them; None where the log has records of it already.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    guard: VerificationGuard | None
 
 
 class Result(Generic[R, T]):

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.coordinator.loading import CoordinatorLog, Loader
-from barnabas.coordinator.machine import NOTHING, RecordCodec, Result, StateMachine, Timers
+from barnabas.coordinator.machine import NOTHING, RecordCodec, Result, StateMachine, Timers, Transaction
 from barnabas.coordinator.timers import Scheduler, ShardTimers, TimerHandle
 from barnabas.errors import (
     CoordinatorLoadInProgress,
@@ -156,9 +156,17 @@ class CoordinatorRuntime(Generic[S, R]):
         shard = self._shards.get(partition)
         return None if shard is None or shard.state is not ShardState.ACTIVE else shard.machine
 
-    def run(self, partition: int, operation: Callable[[S], Result[R, T]], reply: Reply[T]) -> None:
+    def run(
+        self,
+        partition: int,
+        operation: Callable[[S], Result[R, T]],
+        reply: Reply[T],
+        *,
+        transaction: Transaction | None = None,
+    ) -> None:
         """Run an operation; `reply` gets its response once everything written so far is committed, or the error.
 
+        The records of a `transaction` share one batch and wait for its end marker.
         Errors: what the operation raised; NotCoordinator; CoordinatorLoadInProgress; what the log said on append;
         RequestTimedOut after offsets.commit.timeout.ms without a commit.
         """
@@ -168,7 +176,7 @@ class CoordinatorRuntime(Generic[S, R]):
             reply(error)
             return
         machine = self._machine(shard)
-        self._run(shard, lambda: operation(machine), reply)
+        self._run(shard, lambda: operation(machine), reply, transaction)
 
     def end_transaction(
         self,
@@ -224,15 +232,22 @@ class CoordinatorRuntime(Generic[S, R]):
                 shard.machine.loaded()
         return shard.machine
 
-    def _run(self, shard: "_Shard[S]", operation: Callable[[], Result[R, T]], reply: Reply[T]) -> None:
+    def _run(
+        self,
+        shard: "_Shard[S]",
+        operation: Callable[[], Result[R, T]],
+        reply: Reply[T],
+        transaction: Transaction | None = None,
+    ) -> None:
         try:
             self._check_room(shard)
             result = operation()
         except KafkaError as error:
             reply(error)
             return
-        write = (lambda shard: self._write(shard, result)) if result.records else None
-        self._commit(shard, result, write, reply)
+        self._commit(
+            shard, result, (lambda shard: self._write(shard, result, transaction)) if result.records else None, reply
+        )
 
     def _check_room(self, shard: "_Shard[S]") -> None:
         if len(shard.parked) >= PENDING_MAX:
@@ -272,36 +287,54 @@ class CoordinatorRuntime(Generic[S, R]):
         shard.committed(self._log.high_watermark(shard.partition))
         return shard.high_watermark >= shard.last_written_offset
 
-    def _write(self, shard: "_Shard[S]", result: Result[R, Any]) -> None:
-        machine = shard.machine
-        assert machine is not None
+    def _write(self, shard: "_Shard[S]", result: Result[R, Any], transaction: Transaction | None) -> None:
         timestamp = self._wall_ms()
         max_bytes = self._log.max_batch_bytes(shard.partition)
-        builder = BatchBuilder(compression=self._compression)
+        builder = self._builder(transaction)
         pending: list[R] = []
         for record in result.records:
             key, value = self._codec.encode(record)
             if pending and not result.atomic and builder.size_bytes + _record_bytes_max(key, value) > max_bytes:
-                self._append(shard, builder, pending, max_bytes)
-                builder, pending = BatchBuilder(compression=self._compression), []
+                self._append(shard, builder, pending, max_bytes, transaction)
+                builder, pending = self._builder(transaction), []
             builder.append(key, value, timestamp)
             pending.append(record)
-        self._append(shard, builder, pending, max_bytes)
+        self._append(shard, builder, pending, max_bytes, transaction)
 
-    def _append(self, shard: "_Shard[S]", builder: BatchBuilder, records: list[R], max_bytes: int) -> None:
+    def _builder(self, transaction: Transaction | None) -> BatchBuilder:
+        if transaction is None:
+            return BatchBuilder(compression=self._compression)
+        return BatchBuilder(
+            compression=self._compression,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            transactional=True,
+        )
+
+    def _append(
+        self,
+        shard: "_Shard[S]",
+        builder: BatchBuilder,
+        records: list[R],
+        max_bytes: int,
+        transaction: Transaction | None,
+    ) -> None:
         batch = builder.build()
         if len(batch) > max_bytes:
             raise RecordListTooLarge(
                 f"{len(records)} records for {self.topic}-{shard.partition} need {len(batch)} bytes in one batch, "
                 f"max.message.bytes of the topic is {max_bytes}"
             )
-        end_offset = self._log.append(shard.partition, batch, shard.leader_epoch)
+        guard, producer_id = None, NO_PRODUCER_ID
+        if transaction is not None:
+            guard, producer_id = transaction.guard, transaction.producer_id
+        end_offset = self._log.append(shard.partition, batch, shard.leader_epoch, guard=guard)
         shard.last_written_offset = end_offset
         machine = shard.machine
         assert machine is not None
         offset = end_offset - len(records)
         for record in records:
-            machine.replay(offset, NO_PRODUCER_ID, record)
+            machine.replay(offset, producer_id, record)
             offset += 1
 
     def _park(self, shard: "_Shard[S]", result: Result[R, T], reply: Reply[T]) -> None:

@@ -24,7 +24,7 @@ from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateM
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
 from barnabas.log.segments import LogSegments
 from barnabas.log.transaction_index import AbortedTransaction
-from barnabas.log.verification import VerificationGuard
+from barnabas.log.verification import Sender, VerificationGuard
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, TRANSACTIONAL_FLAG, BatchHeader, Buffer
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import ValidatedBatch, validate_replicated
@@ -263,13 +263,13 @@ class Log:
         append_time = batch.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
         return AppendInfo(base_offset, last_offset, append_time, offsets.log_start_offset, False)
 
-    def begin_verification(self, header: BatchHeader, *, starts_at_zero: bool) -> VerificationGuard | None:
+    def begin_verification(self, sender: Sender, *, starts_at_zero: bool) -> VerificationGuard | None:
         """The guard that the first batch of a transaction needs, to be taken before the transaction's coordinator is
         asked; None if the transaction has records here already. Raises InvalidProducerEpoch.
 
         `starts_at_zero`: sequences begin anew with each transaction.
         """
-        return self.producers.begin_verification(header, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
+        return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Write batches as the leader has them, offsets and epochs included; a torn one at the end is left out.

@@ -26,7 +26,7 @@ from barnabas.log.producer_snapshot import (
     snapshot_offsets,
     write_snapshot,
 )
-from barnabas.log.verification import VerificationGuard, VerificationGuards
+from barnabas.log.verification import Sender, VerificationGuard, VerificationGuards
 from barnabas.records.batch import SEQUENCE_MAX, BatchHeader
 from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, TopicPartition
 
@@ -189,7 +189,7 @@ class ProducerStateManager:
         if entry is None:
             return  # new, expired or deleted with its records: any sequence may come first
         if header.producer_epoch < entry.producer_epoch:
-            raise self._stale(entry, header)
+            raise self._stale(entry, header.producer_epoch)
         if check_sequence:
             self._check_sequence(entry, header)
         if entry.current_txn_first_offset >= 0 and not header.is_transactional:
@@ -197,37 +197,37 @@ class ProducerStateManager:
                 f"Expected transactional write from producer {header.producer_id} in {self._topic_partition}"
             )
 
-    def _stale(self, entry: ProducerEntry, header: BatchHeader) -> InvalidProducerEpoch:
+    def _stale(self, entry: ProducerEntry, epoch: int) -> InvalidProducerEpoch:
         return InvalidProducerEpoch(
-            f"Epoch of producer {header.producer_id} in {self._topic_partition} is {header.producer_epoch}, "
+            f"Epoch of producer {entry.producer_id} in {self._topic_partition} is {epoch}, "
             f"which is smaller than the last seen epoch {entry.producer_epoch}"
         )
 
-    def has_ongoing_transaction(self, header: BatchHeader) -> bool:
-        """Whether the batch goes on with a transaction that has records here."""
-        entry = self.producers.get(header.producer_id)
-        return (
-            entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == header.producer_epoch
-        )
+    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer's transaction of this epoch has records here."""
+        entry = self.producers.get(producer_id)
+        return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == epoch
 
-    def begin_verification(self, header: BatchHeader, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard | None:
+    def begin_verification(self, sender: Sender, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard | None:
         """The guard to show when the coordinator of the batch's transaction has been asked; None if the transaction
         has records here, so that there is nothing to ask. Raises InvalidProducerEpoch."""
-        if self.has_ongoing_transaction(header):
+        producer_id, epoch, _ = sender
+        if self.has_ongoing_transaction(producer_id, epoch):
             return None
-        entry = self.producers.get(header.producer_id)
-        if entry is not None and header.producer_epoch < entry.producer_epoch:
-            raise self._stale(entry, header)
-        return self.guards.begin(header, starts_at_zero=starts_at_zero, now_ms=now_ms)
+        entry = self.producers.get(producer_id)
+        if entry is not None and epoch < entry.producer_epoch:
+            raise self._stale(entry, epoch)
+        return self.guards.begin(sender, starts_at_zero=starts_at_zero, now_ms=now_ms)
 
     def check_transaction(self, header: BatchHeader, guard: VerificationGuard | None, *, check_sequence: bool) -> None:
         """Whether a transactional batch may be written. Raises InvalidProducerEpoch, InvalidTxnState,
         OutOfOrderSequenceNumber; changes nothing."""
-        if self.has_ongoing_transaction(header):
+        epoch = header.producer_epoch
+        if self.has_ongoing_transaction(header.producer_id, epoch):
             return
         entry = self.producers.get(header.producer_id)
-        if entry is not None and header.producer_epoch < entry.producer_epoch:
-            raise self._stale(entry, header)
+        if entry is not None and epoch < entry.producer_epoch:
+            raise self._stale(entry, epoch)
         if guard is None or not self.guards.holds(header.producer_id, guard):
             raise InvalidTxnState(
                 f"Record of producer {header.producer_id} for {self._topic_partition} was not part of an ongoing "

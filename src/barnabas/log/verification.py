@@ -5,15 +5,28 @@ offset for ever. So the first append of a transaction shows a guard, given out b
 marker takes the guard away: an answer that it has overtaken no longer lets anything in.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.errors import OutOfOrderSequenceNumber
 from barnabas.records.batch import BatchHeader
+from barnabas.types import NO_SEQUENCE
 
-__all__ = ["GUARDS_MAX", "VerificationGuard", "VerificationGuards"]
+__all__ = ["GUARDS_MAX", "Sender", "VerificationGuard", "VerificationGuards"]
 
 GUARDS_MAX: Final = 10_000
 """Of one log; beyond that the oldest goes, and whoever holds it asks again."""
+
+
+class Sender(NamedTuple):
+    """What of a batch its verification is about. Coordinators write without sequences."""
+
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int = NO_SEQUENCE
+
+    @classmethod
+    def of(cls, header: BatchHeader) -> "Sender":
+        return cls(header.producer_id, header.producer_epoch, header.base_sequence)
 
 
 class VerificationGuard:
@@ -25,16 +38,16 @@ class VerificationGuard:
 
     __slots__ = ("lowest_sequence", "producer_epoch", "started_ms", "starts_at_zero")
 
-    def __init__(self, header: BatchHeader, *, starts_at_zero: bool, now_ms: int) -> None:
-        self.producer_epoch = header.producer_epoch
-        self.lowest_sequence = header.base_sequence
+    def __init__(self, sender: Sender, *, starts_at_zero: bool, now_ms: int) -> None:
+        self.producer_epoch = sender.producer_epoch
+        self.lowest_sequence = sender.base_sequence
         self.starts_at_zero = starts_at_zero
         """Whether the producer's epoch is raised for each transaction, and its sequences begin anew with it."""
         self.started_ms = now_ms
 
-    def note(self, header: BatchHeader) -> None:
+    def note(self, sender: Sender) -> None:
         """One more batch asks to be let in."""
-        epoch, sequence = header.producer_epoch, header.base_sequence
+        epoch, sequence = sender.producer_epoch, sender.base_sequence
         if epoch > self.producer_epoch or (epoch == self.producer_epoch and sequence < self.lowest_sequence):
             self.producer_epoch = epoch
             self.lowest_sequence = sequence
@@ -64,17 +77,16 @@ class VerificationGuards:
     def __len__(self) -> int:
         return len(self._guards)
 
-    def begin(self, header: BatchHeader, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard:
+    def begin(self, sender: Sender, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard:
         """The producer's guard, a new one if it has none."""
-        guard = self._guards.get(header.producer_id)
+        guard = self._guards.get(sender.producer_id)
         if guard is not None:
-            guard.note(header)
+            guard.note(sender)
             return guard
         if len(self._guards) >= GUARDS_MAX:
             del self._guards[next(iter(self._guards))]
-        guard = self._guards[header.producer_id] = VerificationGuard(
-            header, starts_at_zero=starts_at_zero, now_ms=now_ms
-        )
+        guard = VerificationGuard(sender, starts_at_zero=starts_at_zero, now_ms=now_ms)
+        self._guards[sender.producer_id] = guard
         return guard
 
     def holds(self, producer_id: int, guard: VerificationGuard) -> bool:

@@ -29,7 +29,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.log.verification import VerificationGuard
+from barnabas.log.verification import Sender, VerificationGuard
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.produce import (
     FLEXIBLE_FROM,
@@ -41,7 +41,7 @@ from barnabas.protocol.produce import (
     read_produce_request,
     read_single_partition,
 )
-from barnabas.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
+from barnabas.records.batch import TRANSACTIONAL_FLAG, read_header
 from barnabas.records.validation import record_errors_of, validate_produce
 from barnabas.replication.partition import Partition
 
@@ -85,7 +85,7 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     batches = _transactional_batches(broker, request)
     if not batches:
         return _append_all(broker, context, request, {})
-    if len({(header.producer_id, header.producer_epoch) for header in batches.values()}) > 1:
+    if len({sender[:2] for sender in batches.values()}) > 1:
         several = InvalidProducerIdMapping("Transactional records contained more than one producer ID")
         return _refuse(context, request, several)
     return broker.produce_lines.enter(context, request, batches, partial(_append_all, broker, context))
@@ -99,16 +99,16 @@ def _claims_transaction(request: ProduceRequest) -> bool:
     return False
 
 
-def _transactional_batches(broker: "Broker", request: ProduceRequest) -> dict[Partition, BatchHeader]:
+def _transactional_batches(broker: "Broker", request: ProduceRequest) -> dict[Partition, Sender]:
     """By the partitions that are led here; what is no batch, or for no partition, is refused when it is appended."""
-    batches: dict[Partition, BatchHeader] = {}
+    batches: dict[Partition, Sender] = {}
     for topic in request.topics:
         name, _ = _name_of(broker, topic)
         for index, records in topic.partitions:
             try:
                 header = read_header(records or b"")
                 if header.is_transactional and header.has_producer_id:
-                    batches[broker.replica_manager.leader_of(name, index)] = header
+                    batches[broker.replica_manager.leader_of(name, index)] = Sender.of(header)
             except KafkaError:
                 continue
     return batches
@@ -173,10 +173,11 @@ def _append_single(
         if batch.header.attributes & TRANSACTIONAL_FLAG:
             if single.transactional_id is None:
                 raise _no_transaction()
-            header = batch.header
-            if header.producer_id in broker.produce_lines.waiting:
+            producer_id = batch.header.producer_id
+            if producer_id in broker.produce_lines.waiting:
                 return None
-            if header.producer_id >= 0 and not partition.log.producers.has_ongoing_transaction(header):
+            ongoing = partition.log.producers.has_ongoing_transaction(producer_id, batch.header.producer_epoch)
+            if producer_id >= 0 and not ongoing:
                 return None
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:

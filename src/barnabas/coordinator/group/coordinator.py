@@ -16,7 +16,7 @@ from barnabas.coordinator.group.history import Rebalance
 from barnabas.coordinator.group.membership import Joiner
 from barnabas.coordinator.group.records import CODEC, GroupRecord
 from barnabas.coordinator.group.shard import GroupShard
-from barnabas.coordinator.machine import Result
+from barnabas.coordinator.machine import Result, Transaction
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, Scheduler
 from barnabas.errors import (
@@ -28,6 +28,7 @@ from barnabas.errors import (
     RequestTimedOut,
     UnknownTopicOrPartition,
 )
+from barnabas.log.verification import VerificationGuard
 from barnabas.protocol.messages.delete_groups import DeletableGroupResult
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -43,6 +44,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas.types import TopicPartition
 
 __all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
@@ -225,6 +227,22 @@ class GroupCoordinator:
             failed(InvalidGroupId())
             return
         self._run(request.group_id, lambda shard: shard.delete_offsets(request), reply, failed)
+
+    def commit_transactional_offsets(
+        self,
+        request: TxnOffsetCommitRequest,
+        guard: VerificationGuard | None,
+        *,
+        reply: Callable[[TxnOffsetCommitResponse | KafkaError], None],
+    ) -> None:
+        """TxnOffsetCommit of topics that exist, with what the log wants to see of its transaction. The offsets count
+        when its end marker says so."""
+        self.runtime.run(
+            self.partition_for(request.group_id),
+            lambda shard: shard.commit_transactional_offsets(request),
+            reply,
+            transaction=Transaction(request.producer_id, request.producer_epoch, guard),
+        )
 
     def end_transaction(
         self,

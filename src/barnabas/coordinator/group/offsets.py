@@ -29,6 +29,12 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
 )
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from barnabas.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
 
 __all__ = ["Offsets", "StoredOffset"]
@@ -54,23 +60,28 @@ class Offsets:
         self._groups: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         self._pending: dict[int, dict[Key, StoredOffset]] = {}
         """producer id -> offsets of its open transaction."""
+        self._open: dict[str, dict[int, int]] = {}
+        """group -> producer id -> how many offsets of the group its open transaction has."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def has_any(self, group_id: str) -> bool:
         """Whether the group has an offset, committed or in a transaction."""
-        return group_id in self._groups or any(key[0] == group_id for _, key in self._pending_keys())
+        return group_id in self._groups or group_id in self._open
 
     def has_open_transactions(self, group_id: str) -> bool:
-        return any(key[0] == group_id for _, key in self._pending_keys())
+        return group_id in self._open
 
-    def _pending_keys(self) -> Iterator[tuple[int, Key]]:
-        for producer_id, offsets in self._pending.items():
-            for key in offsets:
-                yield producer_id, key
+    def groups(self) -> set[str]:
+        """The groups that have an offset, committed or in a transaction."""
+        return {*self._groups, *self._open}
+
+    def _pending_keys(self, group_id: str) -> Iterator[Key]:
+        for producer_id in self._open.get(group_id, ()):
+            yield from (key for key in self._pending[producer_id] if key[0] == group_id)
 
     def _is_pending(self, key: Key) -> bool:
-        return any(key in offsets for offsets in self._pending.values())
+        return any(key in self._pending[producer_id] for producer_id in self._open.get(key[0], ()))
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         """The committed offset, None if there is none."""
@@ -153,6 +164,34 @@ class Offsets:
             topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions))
         return records, OffsetCommitResponse(topics=topics)
 
+    def commit_transactional(
+        self, request: TxnOffsetCommitRequest, now_ms: int
+    ) -> tuple[list[OffsetCommit], TxnOffsetCommitResponse]:
+        """The same of a commit within a transaction, which knows neither topic ids nor a time of its own."""
+        metadata_max_bytes = self._config.offset_metadata_max_bytes
+        records: list[OffsetCommit] = []
+        topics = []
+        for topic in request.topics:
+            partitions = []
+            for partition in topic.partitions:
+                index = partition.partition_index
+                metadata = partition.committed_metadata or ""
+                if len(metadata) > metadata_max_bytes:
+                    partitions.append(
+                        TxnOffsetCommitResponsePartition(partition_index=index, error_code=OffsetMetadataTooLarge.code)
+                    )
+                    continue
+                partitions.append(TxnOffsetCommitResponsePartition(partition_index=index))
+                value = OffsetCommitValue(
+                    offset=partition.committed_offset,
+                    leader_epoch=partition.committed_leader_epoch,
+                    metadata=metadata,
+                    commit_timestamp=now_ms,
+                )
+                records.append(OffsetCommit(request.group_id, topic.name, index, value))
+            topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
+        return records, TxnOffsetCommitResponse(topics=topics)
+
     def delete(self, group: Group, request: OffsetDeleteRequest) -> tuple[list[OffsetCommit], OffsetDeleteResponse]:
         """Tombstones for offsets of topics that nobody in the group reads."""
         records: list[OffsetCommit] = []
@@ -176,7 +215,7 @@ class Offsets:
             for topic, partitions in self._groups.get(group_id, {}).items()
             for partition in partitions
         }
-        keys |= {key: None for _, key in self._pending_keys() if key[0] == group_id}
+        keys |= dict.fromkeys(self._pending_keys(group_id))
         return [OffsetCommit(*key, None) for key in keys]
 
     def tombstones_of_partitions(self, gone: Callable[[str, int], bool]) -> list[OffsetCommit]:
@@ -188,7 +227,7 @@ class Offsets:
             for partition in partitions
             if gone(topic, partition)
         }
-        keys |= {key: None for _, key in self._pending_keys() if gone(key[1], key[2])}
+        keys |= {key: None for offsets in self._pending.values() for key in offsets if gone(key[1], key[2])}
         return [OffsetCommit(*key, None) for key in keys]
 
     def expired(self, group: Group, now_ms: int) -> tuple[list[OffsetCommit], bool]:
@@ -232,23 +271,41 @@ class Offsets:
         key = (record.group_id, record.topic, record.partition)
         if record.value is None:
             self._remove(key)
-            for offsets in self._pending.values():
-                offsets.pop(key, None)
+            for open_id in tuple(self._open.get(record.group_id, ())):
+                self._drop_pending(open_id, key)
             return
         stored = StoredOffset(record.value, record_offset)
         if producer_id == NO_PRODUCER_ID:
             self._put(key, stored)
         else:
-            self._pending.setdefault(producer_id, {})[key] = stored
+            offsets = self._pending.setdefault(producer_id, {})
+            if key not in offsets:
+                counts = self._open.setdefault(record.group_id, {})
+                counts[producer_id] = counts.get(producer_id, 0) + 1
+            offsets[key] = stored
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         """Offsets of the transaction count now, unless a later commit has overtaken them; or never."""
-        for key, stored in self._pending.pop(producer_id, {}).items():
+        for key, stored in tuple(self._pending.get(producer_id, {}).items()):
+            self._drop_pending(producer_id, key)
             if not committed:
                 continue
             current = self._groups.get(key[0], {}).get(key[1], {}).get(key[2])
             if current is None or current.record_offset < stored.record_offset:
                 self._put(key, stored)
+
+    def _drop_pending(self, producer_id: int, key: Key) -> None:
+        offsets = self._pending[producer_id]
+        if offsets.pop(key, None) is None:
+            return
+        if not offsets:
+            del self._pending[producer_id]
+        counts = self._open[key[0]]
+        counts[producer_id] -= 1
+        if not counts[producer_id]:
+            del counts[producer_id]
+            if not counts:
+                del self._open[key[0]]
 
     def _put(self, key: Key, stored: StoredOffset) -> None:
         group_id, topic, partition = key

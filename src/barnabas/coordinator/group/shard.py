@@ -20,6 +20,7 @@ from barnabas.protocol.messages.list_groups import ListedGroup
 from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas.types import TopicPartition
 
 __all__ = ["GROUP_TYPE", "GroupShard"]
@@ -97,7 +98,7 @@ class GroupShard:
                 self.membership.start_session(group, member)
             if len(group.members) > self._config.max_size:
                 self.membership.shrink(group)
-        for group_id, _, _ in self.offsets.snapshot():
+        for group_id in self.offsets.groups():
             self._ensure(group_id)
 
     def unloaded(self) -> None:
@@ -133,6 +134,24 @@ class GroupShard:
             raise IllegalGeneration(f"Group {request.group_id} not found.")
         group.check_offset_commit(request.member_id, request.group_instance_id, generation_id)
         return group.members.get(request.member_id)
+
+    def commit_transactional_offsets(
+        self, request: TxnOffsetCommitRequest
+    ) -> Result[GroupRecord, TxnOffsetCommitResponse]:
+        """TxnOffsetCommit of topics that exist. Raises KafkaError for the whole request.
+
+        A sender that says which member it commits for is held to it (KIP-447); older ones do not say.
+        """
+        group = self.groups.get(request.group_id)
+        if group is None:
+            if request.generation_id >= 0:
+                raise IllegalGeneration(f"Group {request.group_id} not found.")
+        else:
+            group.check_offset_commit(
+                request.member_id, request.group_instance_id, request.generation_id, transactional=True
+            )
+        records, response = self.offsets.commit_transactional(request, self._now_ms())
+        return Result(records, response)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
         """OffsetFetch of one group; an unknown group has no offsets, which is no error."""
