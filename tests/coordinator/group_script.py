@@ -246,13 +246,16 @@ class Player:
     def _text(self, value: Any) -> str:
         if isinstance(value, Message):
             fields = ((field.name, getattr(value, field.name)) for field in value.SCHEMA)
-            kept = [f"{name}={self._text(one)}" for name, one in fields if name not in ("host", "port")]
+            kept = [f"{name}={self._field(name, one)}" for name, one in fields if name not in ("host", "port")]
             return f"{type(value).__name__}({', '.join(kept)})"
         if isinstance(value, list | tuple):
             return f"[{', '.join(sorted(self._text(one) for one in value))}]"
         if isinstance(value, str | UUID):
             return repr(GENERATED.sub(self._name, str(value)))
         return repr(value)
+
+    def _field(self, name: str, value: Any) -> str:
+        return self._text(value)
 
     def _name(self, match: re.Match[str]) -> str:
         if match[0] == ZERO_ID:

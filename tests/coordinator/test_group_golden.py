@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,9 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 from group_rig import Rig
 from group_script import GROUP_MAX_SIZE, OFFSET_METADATA_MAX_BYTES, STORIES, Player
-
-from barnabas.protocol.apis import ApiKey, message_classes
-from barnabas.protocol.codec import decode, encode
+from handler_connection import HandlerConnection
 
 ANSWERS = Path(__file__).with_name("kafka_group_answers.txt")
 
@@ -22,34 +19,6 @@ DIFFERENT_ON_PURPOSE = {
     "finding: unknown kind v4": "the message names the key type",
     "refused_at_birth: describe": "a refused member leaves no group behind",
 }
-
-
-class HandlerConnection:
-    def __init__(self, world: "HandlerWorld", client_id: str) -> None:
-        self._world = world
-        self._client_id = client_id
-        self._answer: Any = None
-        self._last = (ApiKey.API_VERSIONS, 0)
-
-    def send(self, api: ApiKey, version: int, fields: dict[str, Any]) -> None:
-        request_class = message_classes(api)[0]
-        request, _ = decode(request_class, version, encode(request_class(**fields), version))
-        connection = SimpleNamespace(client_software="", peer_host="127.0.0.1")
-        context = SimpleNamespace(api_key=api, api_version=version, client_id=self._client_id, connection=connection)
-        self._last = (api, version)
-        handler = import_module(f"barnabas.broker.handlers.{api.name.lower()}")
-        self._answer = handler.handle(self._world.broker, request, context)
-
-    def receive(self) -> Any:
-        answer = self._answer
-        if isinstance(answer, asyncio.Future):
-            for _ in range(300):
-                if answer.done():
-                    break
-                self._world.sleep(0.1)
-            answer = answer.result()
-        api, version = self._last
-        return decode(message_classes(api)[1], version, encode(answer, version))[0]
 
 
 class HandlerWorld:

@@ -1,16 +1,13 @@
 """The transaction coordinator's place in the broker: its log, its clock, its producer ids and its way to partitions."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinator_log import ReplicatedCoordinatorLog
 from barnabas.broker.coordinator_wiring import follow_partitions
+from barnabas.broker.transaction_markers import Marker, write_markers
 from barnabas.coordinator.parking import LoopScheduler
-from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
-from barnabas.errors import KafkaError, NotLeaderOrFollower
-from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.broker.server import Broker
@@ -25,9 +22,6 @@ def wire_transactions(broker: "Broker") -> TransactionCoordinator:
     def partition_count() -> int:
         topic = broker.image.topics.get(TRANSACTION_STATE_TOPIC)
         return len(topic.partitions) if topic is not None else config.transaction_state_log_num_partitions
-
-    def send_markers(markers: EndMarkers, reply: Callable[[dict[TopicPartition, KafkaError | None]], None]) -> None:
-        reply(dict.fromkeys(markers.partitions, NotLeaderOrFollower("end markers cannot be written yet")))
 
     coordinator = TransactionCoordinator(
         config=TransactionConfig(
@@ -44,7 +38,7 @@ def wire_transactions(broker: "Broker") -> TransactionCoordinator:
         wall_ms=broker.clock.wall_ms,
         partition_count=partition_count,
         new_producer_id=broker.controller.next_producer_id,
-        send_markers=send_markers,
+        send_markers=lambda markers, reply: write_markers(broker, Marker(*markers), reply),
     )
     follow_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)
     return coordinator

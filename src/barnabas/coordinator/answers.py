@@ -5,6 +5,7 @@ from typing import TypeVar
 
 from barnabas.errors import (
     CoordinatorNotAvailable,
+    InvalidProducerEpoch,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
@@ -12,13 +13,14 @@ from barnabas.errors import (
     NotEnoughReplicas,
     NotEnoughReplicasAfterAppend,
     NotLeaderOrFollower,
+    ProducerFenced,
     RecordListTooLarge,
     RequestTimedOut,
     UnknownServerError,
     UnknownTopicOrPartition,
 )
 
-__all__ = ["client_error", "each", "for_client"]
+__all__ = ["client_error", "each", "for_client", "producer_error"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -38,6 +40,15 @@ def for_client(error: KafkaError) -> KafkaError:
 def client_error(error: KafkaError) -> int:
     """Its code."""
     return for_client(error).code
+
+
+def producer_error(error: KafkaError | None, *, knows_fencing: bool) -> int:
+    """The code for a transactional producer; older ones know a fenced producer by its epoch."""
+    if error is None:
+        return 0
+    if isinstance(error, ProducerFenced) and not knows_fencing:
+        return InvalidProducerEpoch.code
+    return error.code
 
 
 def each(

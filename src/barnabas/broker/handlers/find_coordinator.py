@@ -1,20 +1,20 @@
-"""FindCoordinator v0-v6: which broker coordinates a group. From v4 on for many keys at once.
+"""FindCoordinator v0-v6: which broker coordinates a group or a transactional id. From v4 on for many keys at once.
 
-The first request for a group creates __consumer_offsets, and its answer already names the coordinator. Where we
-differ from Kafka: transactional ids get TRANSACTIONAL_ID_AUTHORIZATION_FAILED with a message, because a client takes
-that for final, while it would wait for a coordinator that is merely not available; key types that no group of ours has
-get INVALID_REQUEST.
+The first request for a group creates __consumer_offsets, the first for a transactional id __transaction_state, and its
+answer already names the coordinator. Where we differ from Kafka: other types of keys get INVALID_REQUEST with a message
+that names the type.
 """
 
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
+from barnabas.coordinator.partitioning import partition_for
+from barnabas.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC
 from barnabas.errors import (
     CoordinatorNotAvailable,
     InvalidRequest,
     KafkaError,
-    TransactionalIdAuthorizationFailed,
 )
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GROUP = 0
 TRANSACTION = 1
+_TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 FIRST_VERSION_WITH_MANY_KEYS = 4
 
 NO_ERROR = "NONE"
@@ -59,16 +60,15 @@ def _found(broker: "Broker", key_type: int, key: str, context: RequestContext) -
 
 
 def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Node:
-    if key_type == TRANSACTION:
-        raise TransactionalIdAuthorizationFailed("transactions are not served by this broker")
-    if key_type != GROUP:
+    if key_type not in _TOPICS:
         raise InvalidRequest(f"coordinators of key type {key_type} do not exist here")
-    topic = broker.controller.ensure_internal_topic(OFFSETS_TOPIC)
+    name = _TOPICS[key_type]
+    topic = broker.controller.ensure_internal_topic(name)
     if isinstance(topic, KafkaError):
-        raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC} could not be created: {topic.message}")
-    partition = broker.groups.partition_for(key)
+        raise CoordinatorNotAvailable(f"{name} could not be created: {topic.message}")
+    partition = partition_for(key, len(topic.partitions))
     leader = topic.partitions[partition].leader
     for node_id, host, port, _ in broker.advertised_brokers(context.connection):
         if node_id == leader:
             return node_id, host, port
-    raise CoordinatorNotAvailable(f"{OFFSETS_TOPIC}-{partition} has no live leader")
+    raise CoordinatorNotAvailable(f"{name}-{partition} has no live leader")

@@ -1,0 +1,74 @@
+"""The script of `transaction_script.py` against the handlers, step by step compared with what Kafka 4.3.1 answered."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from group_rig import Rig
+from handler_connection import HandlerConnection
+from transaction_rig import TransactionRig
+from transaction_script import EPOCH_LAST, MAX_TIMEOUT_MS, STORIES, Player
+
+ANSWERS = Path(__file__).with_name("kafka_transaction_answers.txt")
+
+DIFFERENT_ON_PURPOSE = {"adding: twice in one": "a partition is answered once, however often it stands in the request"}
+
+
+class HandlerWorld:
+    def __init__(self) -> None:
+        self.rig = TransactionRig(partitions=50, max_timeout_ms=MAX_TIMEOUT_MS)
+        self.loop = asyncio.new_event_loop()
+        topics = {name: SimpleNamespace(name=name, partitions=[None] * 4) for name in ("orders", "other")}
+        for name in ("__consumer_offsets", "__transaction_state"):
+            topics[name] = SimpleNamespace(name=name, partitions=[SimpleNamespace(leader=1)] * 50)
+        self.broker: Any = SimpleNamespace(
+            transactions=self.rig.transactions,
+            groups=Rig(partitions=50).groups,
+            loop=self.loop,
+            image=SimpleNamespace(topics=topics),
+            controller=SimpleNamespace(
+                ensure_internal_topic=topics.__getitem__, next_producer_id=self.rig.new_producer_id
+            ),
+            advertised_brokers=lambda connection: [(1, "127.0.0.1", 9092, None)],
+        )
+
+    def connect(self, client_id: str) -> HandlerConnection:
+        return HandlerConnection(self, client_id)
+
+    def sleep(self, seconds: float) -> None:
+        self.rig.advance(seconds)
+
+    def topic_id(self, topic: str) -> UUID:
+        raise NotImplementedError
+
+    def exhaust(self, transactional_id: str) -> int:
+        producer_id, _ = self.rig.producer(transactional_id)
+        self.rig.put(transactional_id, producer_epoch=EPOCH_LAST)
+        return producer_id
+
+
+@pytest.fixture
+def world() -> Iterator[HandlerWorld]:
+    world = HandlerWorld()
+    yield world
+    world.loop.close()
+
+
+def test_every_answer_is_kafkas(world: HandlerWorld) -> None:
+    player = Player(world)
+    for story in STORIES:
+        player.play(story)  # type: ignore[arg-type]
+    recorded = [line.split("\t", 1) for line in ANSWERS.read_text().splitlines()]
+    assert [label for label, _ in player.notes] == [label for label, _ in recorded]
+    different = {
+        label: f"\n  Kafka: {kafka}\n  ours:  {ours}"
+        for (label, ours), (_, kafka) in zip(player.notes, recorded, strict=True)
+        if ours != kafka
+    }
+    unexpected = "".join(f"\n{label}{text}" for label, text in different.items() if label not in DIFFERENT_ON_PURPOSE)
+    assert not unexpected, unexpected
+    assert set(different) == set(DIFFERENT_ON_PURPOSE), "a difference that is gone needs no reason"
