@@ -1,7 +1,7 @@
 """What ApiVersions says of features: levels that the whole cluster has agreed on, and levels that a broker supports.
 
-Only what is true is listed. `metadata.version` is 4.0-IV3, the level whose client-visible behaviour is served here.
-`transaction.version`, `group.version` and `share.version` are absent until transactions, the new consumer groups and
+Only what is true is listed. `metadata.version` is 4.0-IV3, the level whose client-visible behaviour is served here;
+`transaction.version` 2 is KIP-890's. `group.version` and `share.version` are absent until the new consumer groups and
 share groups work: clients switch these on by this list.
 """
 
@@ -19,4 +19,8 @@ class Features(NamedTuple):
     epoch: int
 
 
-FEATURES: Final = Features(supported={"metadata.version": (7, 25)}, finalized={"metadata.version": 25}, epoch=1)
+FEATURES: Final = Features(
+    supported={"metadata.version": (7, 25), "transaction.version": (0, 2)},
+    finalized={"metadata.version": 25, "transaction.version": 2},
+    epoch=1,
+)
