@@ -119,7 +119,8 @@ def test_what_the_broker_stores(admin: Admin, topic: str) -> None:
     assert replicas[topic, 1] == 0
     with SimpleProducer(admin.cluster, idempotent=True) as producer:
         producer.send(topic, b"v", partition=1)
-    assert [p.last_sequence for p in admin.describe_producers(TopicPartition(topic, 1))] == [0]
+    partition = TopicPartition(topic, 1)
+    assert [p.last_sequence for p in admin.describe_producers([partition])[partition]] == [0]
     assert ("topic", topic) in admin.list_config_resources(["topic"])
     admin.elect_leaders([TopicPartition(topic, 0)])
 

@@ -3,7 +3,7 @@
 import json as json_module
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
 from barnabas.cli.app import App, Argument, Option
@@ -19,14 +19,21 @@ from barnabas.cli.dump.state_files import (
     dump_properties,
     dump_snapshot,
 )
+from barnabas.cli.dump.transactions_topic import decode_transaction_record
 from barnabas.cli.output import CommandFailed, time_text
 from barnabas.errors import UsageError
+
+Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
 
 app = App("Print and check the files of a log directory.")
 
 SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 NAMES: Final = (*OFFSET_CHECKPOINTS, "leader-epoch-checkpoint", "partition.metadata", "meta.properties")
-OFFSETS_TOPIC: Final = "__consumer_offsets-"
+DECODERS: Final[dict[str, Decoder]] = {
+    "__consumer_offsets-": decode_offsets_record,
+    "__transaction_state-": decode_transaction_record,
+}
+"""By the beginning of the name of a partition's directory."""
 SHOWN_BYTES: Final = 200
 
 
@@ -36,6 +43,9 @@ def dump_log(
     deep: Annotated[bool, Option("--deep", "-d", help="Print the records in the batches, too.")] = False,
     offsets: Annotated[
         bool, Option("--offsets", help="Decode records of __consumer_offsets (by itself in its directories); deep.")
+    ] = False,
+    transactions: Annotated[
+        bool, Option("--transactions", help="Decode records of __transaction_state, likewise.")
     ] = False,
     check_only: Annotated[bool, Option("--check", "-c", help="Print problems and the summary only.")] = False,
     json: Annotated[bool, Option("--json", help="One JSON object a line, of type file, batch, record, ...")] = False,
@@ -49,10 +59,10 @@ def dump_log(
     scans: dict[str, LogScan] = {}
     problems = batches = records = 0
     for path in files:
-        decode = offsets or os.path.basename(os.path.dirname(os.path.abspath(path))).startswith(OFFSETS_TOPIC)
-        out = _Out(json, check_only, decode)
+        chosen = decode_offsets_record if offsets else decode_transaction_record if transactions else None
+        out = _Out(json, check_only, chosen or _decoder_of(path))
         out.put({"type": "file", "file": path, "size": os.path.getsize(path)})
-        for item in _items(path, deep or offsets, scans):
+        for item in _items(path, deep or offsets or transactions, scans):
             out.put(item)
             problems += item["type"] == "problem"
             batches += item["type"] == "batch"
@@ -65,6 +75,11 @@ def dump_log(
     if problems and not json:
         raise CommandFailed(f"{problems} problem{'s' if problems > 1 else ''} found; the lines with !! say where")
     return 1 if problems else 0
+
+
+def _decoder_of(path: str) -> Decoder | None:
+    directory = os.path.basename(os.path.dirname(os.path.abspath(path)))
+    return next((decoder for prefix, decoder in DECODERS.items() if directory.startswith(prefix)), None)
 
 
 def _files(path: str) -> list[str]:
@@ -135,16 +150,16 @@ def _scan_beside(path: str, scans: dict[str, LogScan]) -> LogScan | None:
 class _Out:
     """Prints items as lines, or as JSON lines."""
 
-    def __init__(self, as_json: bool, problems_only: bool, decode_offsets: bool) -> None:
+    def __init__(self, as_json: bool, problems_only: bool, decode: Decoder | None) -> None:
         self._json = as_json
         self._problems_only = problems_only
-        self._decode_offsets = decode_offsets
+        self._decode = decode
 
     def put(self, item: Item) -> None:
         if self._problems_only and item["type"] != "problem":
             return
-        if item["type"] == "record" and self._decode_offsets and "marker" not in item:
-            item = item | {"decoded": decode_offsets_record(item["key"], item["value"])}
+        if item["type"] == "record" and self._decode is not None and "marker" not in item:
+            item = item | {"decoded": self._decode(item["key"], item["value"])}
         if self._json:
             sys.stdout.write(json_module.dumps(_printable(item), ensure_ascii=False) + "\n")
         else:

@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "produce": Command("produce", "Write records from standard input or a file."),
     "consume": Command("consume", "Read records and print them."),
     "groups": Command("groups", "List, describe, reset and delete consumer groups."),
+    "transactions": Command("transactions", "List and describe transactions; find and abort those that hang."),
     "configs": Command("configs", "Show and change settings of topics and brokers."),
     "dump-log": Command("dump_log", "Print and check the files of a log directory."),
     "perf": Command("perf", "Measure producing, consuming and latency."),

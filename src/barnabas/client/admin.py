@@ -2,7 +2,8 @@
 
 Each call finds the broker that must answer (controller, leader, coordinator), retries what passes with fresh
 metadata, and returns plain tuples. An item that fails is a KafkaError: raised where one thing was asked for, a value
-in the returned dictionary where many were. Group calls are in `group_admin`.
+in the returned dictionary where many were. Calls about groups are in `group_admin`, about transactions in
+`transaction_admin`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,14 +12,14 @@ from typing import Any, Final, NamedTuple
 from barnabas.client.cluster import Cluster
 from barnabas.client.core.offset_messages import by_topic
 from barnabas.client.core.views import ClusterView, TopicView
-from barnabas.client.deadline import Deadline
 from barnabas.client.group_admin import GroupAdmin
 from barnabas.client.offsets import OffsetsAdmin
+from barnabas.client.transaction_admin import TransactionAdmin
 from barnabas.errors import KafkaError, UsageError, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 
-__all__ = ["Admin", "ConfigEntry", "CreatedTopic", "LogDir", "LogDirReplica", "NewTopic", "ProducerOnPartition"]
+__all__ = ["Admin", "ConfigEntry", "CreatedTopic", "LogDir", "LogDirReplica", "NewTopic"]
 
 TOPIC: Final = 2
 BROKER: Final = 4
@@ -90,17 +91,7 @@ class LogDir(NamedTuple):
     replicas: tuple[LogDirReplica, ...]
 
 
-class ProducerOnPartition(NamedTuple):
-    """An idempotent or transactional producer that a partition remembers."""
-
-    producer_id: int
-    producer_epoch: int
-    last_sequence: int
-    last_timestamp: int
-    current_transaction_start_offset: int
-
-
-class Admin(OffsetsAdmin, GroupAdmin):
+class Admin(OffsetsAdmin, GroupAdmin, TransactionAdmin):
     """Administrative calls on a cluster. `Admin.connect("host:9092")` or with a Cluster of your own."""
 
     @classmethod
@@ -317,27 +308,6 @@ class Admin(OffsetsAdmin, GroupAdmin):
             response = self._on_node(request, node_id)
             found += [_log_dir(node_id, result) for result in response.results]
         return found
-
-    def describe_producers(self, partition: TopicPartition) -> list[ProducerOnPartition]:
-        """The producers that a partition's leader remembers."""
-        from barnabas.protocol.messages.describe_producers import DescribeProducersRequest, TopicRequest
-
-        topic = TopicRequest(name=partition.topic, partition_indexes=[partition.partition])
-        request = DescribeProducersRequest(topics=[topic])
-
-        def once(deadline: Deadline) -> Any:
-            leader = self.cluster.leader(partition.topic, partition.partition, deadline=deadline)
-            answer = self.cluster.call(request, deadline=deadline, node_id=leader).topics[0].partitions[0]
-            if answer.error_code:
-                raise error_for(answer.error_code, answer.error_message or "")
-            return answer.active_producers
-
-        return [
-            ProducerOnPartition(
-                p.producer_id, p.producer_epoch, p.last_sequence, p.last_timestamp, p.current_txn_start_offset
-            )
-            for p in self._retrying(once, stale=[partition.topic])
-        ]
 
 
 def resource_type(kind: str) -> int:

@@ -1,16 +1,24 @@
 """What all administrative calls share: a cluster, its deadline, and who must be asked."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.deadline import Deadline
-from barnabas.errors import BarnabasError, NotController, error_for
+from barnabas.errors import BarnabasError, KafkaError, NotController, error_for
 from barnabas.protocol.schema import Request
+from barnabas.types import TopicPartition
 
-__all__ = ["AdminBase"]
+__all__ = ["AdminBase", "partition_answers"]
 
 T = TypeVar("T")
+
+
+def partition_answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
+    """(partition, error code, answer) as most responses have them."""
+    for topic in response.topics:
+        for p in topic.partitions:
+            yield TopicPartition(topic.name, p.partition_index), p.error_code, p
 
 
 class AdminBase:
@@ -46,3 +54,37 @@ class AdminBase:
             return response
 
         return self._retrying(once)
+
+    def _by_leader(
+        self,
+        partitions: Collection[TopicPartition],
+        request: Callable[[Collection[TopicPartition]], Request],
+        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, Any]]] = partition_answers,
+        *,
+        node_id: int | None = None,
+    ) -> dict[TopicPartition, Any]:
+        """Ask each partition's leader, or one node for all; what fails with a retriable error is asked again, from the
+        new leader."""
+        done: dict[TopicPartition, Any] = {}
+
+        def once(deadline: Deadline) -> None:
+            groups: dict[int, list[TopicPartition]] = {}
+            for tp in partitions:
+                if tp not in done:
+                    target = self.cluster.leader(*tp, deadline=deadline) if node_id is None else node_id
+                    groups.setdefault(target, []).append(tp)
+            failed: KafkaError | None = None
+            for target, asked in groups.items():
+                for tp, code, answer in answers(self.cluster.call(request(asked), deadline=deadline, node_id=target)):
+                    if not code:
+                        done[tp] = answer
+                        continue
+                    error = error_for(code, f"{tp}: {error_for(code)}")
+                    if not error.retriable:
+                        raise error
+                    failed = error
+            if failed is not None:
+                raise failed
+
+        self._retrying(once, stale=[*{tp.topic for tp in partitions}])
+        return done

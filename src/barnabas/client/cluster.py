@@ -40,6 +40,8 @@ BACKOFF_MAX_S: Final = 1.0
 ATTEMPTS_KEPT: Final = 20
 """Tries that an error remembers: the last ones."""
 GROUP_KEY: Final = 0
+TRANSACTION_KEY: Final = 1
+"""FindCoordinator's kinds of keys."""
 
 T = TypeVar("T")
 
@@ -61,7 +63,7 @@ class Cluster:
         self._connections: dict[int, Connection] = {}
         self._first: Connection | None = None
         """The bootstrap connection; it serves until the brokers are known, and Metadata after that."""
-        self._coordinators: dict[str, Broker] = {}
+        self._coordinators: dict[tuple[int, str], Broker] = {}
 
     # --- connections ------------------------------------------------------------------------------------------------
 
@@ -217,27 +219,27 @@ class Cluster:
 
     # --- coordinators -----------------------------------------------------------------------------------------------
 
-    def coordinator(self, group_id: str, deadline: Deadline | None = None) -> Connection:
-        """A connection to the group's coordinator; one FindCoordinator answers for all groups that it names."""
+    def coordinator(self, key: str, deadline: Deadline | None = None, *, key_type: int = GROUP_KEY) -> Connection:
+        """A connection to the coordinator of a group or of another kind of key; the answer is remembered."""
         from barnabas.client.coordinators import find_coordinator
 
         deadline = deadline or Deadline(self.timeout_s)
-        broker = self._coordinators.get(group_id)
+        broker = self._coordinators.get((key_type, key))
         if broker is None:
-            broker = find_coordinator(self.any_connection(deadline), group_id, GROUP_KEY, deadline)
-            self._coordinators[group_id] = broker
+            broker = find_coordinator(self.any_connection(deadline), key, key_type, deadline)
+            self._coordinators[key_type, key] = broker
         if self.view.brokers.get(broker.node_id) != broker:
             brokers = self.view.brokers | {broker.node_id: broker}
             self.view = self.view._replace(brokers=brokers)
         return self.connection(broker.node_id, deadline)
 
-    def coordinator_id(self, group_id: str) -> int:
+    def coordinator_id(self, key: str, *, key_type: int = GROUP_KEY) -> int:
         """The node id of the coordinator that answered last; -1 if none did."""
-        broker = self._coordinators.get(group_id)
+        broker = self._coordinators.get((key_type, key))
         return -1 if broker is None else broker.node_id
 
-    def forget_coordinator(self, group_id: str) -> None:
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: str, *, key_type: int = GROUP_KEY) -> None:
+        self._coordinators.pop((key_type, key), None)
 
     # --- retries ----------------------------------------------------------------------------------------------------
 
@@ -284,20 +286,22 @@ class Cluster:
         connection = self.any_connection(deadline) if node_id is None else self.connection(node_id, deadline)
         return connection.call(request, deadline)
 
-    def call_coordinator(self, group_id: str, request: Request, *, check: Callable[[Any], int] | None = None) -> Any:
-        """One request to the group's coordinator, found again when it moved or loads.
+    def call_coordinator(
+        self, key: str, request: Request, *, check: Callable[[Any], int] | None = None, key_type: int = GROUP_KEY
+    ) -> Any:
+        """One request to the coordinator of a group or of another kind of key, found again when it moved or loads.
 
         `check` takes the error code out of the response; a retriable code is tried again, another one is the caller's.
         """
 
         def once(deadline: Deadline) -> Any:
-            response = self.coordinator(group_id, deadline).call(request, deadline)
+            response = self.coordinator(key, deadline, key_type=key_type).call(request, deadline)
             error = error_for(check(response)) if check is not None and check(response) else None
             if error is not None and error.retriable:
                 raise error
             return response
 
-        return self.retrying(once, before_retry=lambda error: self.forget_coordinator(group_id))
+        return self.retrying(once, before_retry=lambda _: self.forget_coordinator(key, key_type=key_type))
 
 
 def _as_attempt(error: KafkaError) -> Attempt:

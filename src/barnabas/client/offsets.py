@@ -1,7 +1,6 @@
 """Offsets of partitions, asked from their leaders: earliest, latest, by time, by leader epoch; and deleting records."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from barnabas.client.admin_base import AdminBase
 from barnabas.client.core.offset_messages import (
@@ -15,19 +14,10 @@ from barnabas.client.core.offset_messages import (
     offset_answers,
     offset_request,
 )
-from barnabas.client.deadline import Deadline
-from barnabas.errors import KafkaError, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 
 __all__ = ["EARLIEST", "LATEST", "MAX_TIMESTAMP", "OffsetsAdmin", "PartitionOffset"]
-
-
-def _answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
-    """(partition, error code, answer) as most responses have them."""
-    for topic in response.topics:
-        for p in topic.partitions:
-            yield TopicPartition(topic.name, p.partition_index), p.error_code, p
 
 
 class OffsetsAdmin(AdminBase):
@@ -76,33 +66,3 @@ class OffsetsAdmin(AdminBase):
 
         found = self._by_leader(before, request)
         return {tp: p.low_watermark for tp, p in found.items()}
-
-    def _by_leader(
-        self,
-        partitions: Collection[TopicPartition],
-        request: Callable[[Collection[TopicPartition]], Request],
-        answers: Callable[[Any], Iterable[tuple[TopicPartition, int, Any]]] = _answers,
-    ) -> dict[TopicPartition, Any]:
-        """Ask each partition's leader; what fails with a retriable error is asked again from the new leader."""
-        done: dict[TopicPartition, Any] = {}
-
-        def once(deadline: Deadline) -> None:
-            groups: dict[int, list[TopicPartition]] = {}
-            for tp in partitions:
-                if tp not in done:
-                    groups.setdefault(self.cluster.leader(*tp, deadline=deadline), []).append(tp)
-            failed: KafkaError | None = None
-            for node_id, asked in groups.items():
-                for tp, code, answer in answers(self.cluster.call(request(asked), deadline=deadline, node_id=node_id)):
-                    if not code:
-                        done[tp] = answer
-                        continue
-                    error = error_for(code, f"{tp}: {error_for(code)}")
-                    if not error.retriable:
-                        raise error
-                    failed = error
-            if failed is not None:
-                raise failed
-
-        self._retrying(once, stale=[*{tp.topic for tp in partitions}])
-        return done
