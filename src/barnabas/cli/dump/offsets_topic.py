@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from barnabas.cli.dump.decoding import in_words
 from barnabas.client.member_state import decode_assignment, decode_subscription
-from barnabas.coordinator.group.records import GroupMetadata, OffsetCommit, decode_record
-from barnabas.errors import CorruptMessage
+from barnabas.coordinator.group.records import GroupMetadata, GroupRecord, OffsetCommit, decode_record
 
 __all__ = ["decode_offsets_record"]
 
@@ -34,13 +34,11 @@ OTHER_KINDS: Final = {
 
 
 def decode_offsets_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """What a record says. Never raises: what cannot be read says why under `unreadable`."""
-    if key is None or len(key) < 2:
-        return {"unreadable": "a record without a key"}
-    try:
-        record = decode_record(key, value)
-    except CorruptMessage as error:
-        return {"unreadable": str(error)}
+    """What a record says; see `in_words`."""
+    return in_words(decode_record, _describe, key, value)
+
+
+def _describe(record: GroupRecord | None, key: bytes, value: bytes | None) -> dict[str, Any]:
     if isinstance(record, OffsetCommit):
         return _commit(record)
     if isinstance(record, GroupMetadata):

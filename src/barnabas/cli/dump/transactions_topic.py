@@ -2,20 +2,18 @@
 
 from typing import Any
 
-from barnabas.coordinator.transaction.records import decode_record
-from barnabas.errors import CorruptMessage
+from barnabas.cli.dump.decoding import in_words
+from barnabas.coordinator.transaction.records import TransactionRecord, decode_record
 
 __all__ = ["decode_transaction_record"]
 
 
 def decode_transaction_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """What a record says. Never raises: what cannot be read says why under `unreadable`."""
-    if key is None or len(key) < 2:
-        return {"unreadable": "a record without a key"}
-    try:
-        record = decode_record(key, value)
-    except CorruptMessage as error:
-        return {"unreadable": str(error)}
+    """What a record says; see `in_words`."""
+    return in_words(decode_record, _describe, key, value)
+
+
+def _describe(record: TransactionRecord | None, key: bytes, value: bytes | None) -> dict[str, Any]:
     if record is None:
         kind, version = (int.from_bytes(part[:2], "big") for part in (key, value or b""))
         return {"kind": f"kind {kind}, version {version}", "deleted": value is None}
