@@ -13,6 +13,7 @@ from uuid import UUID
 
 import pytest
 
+from barnabas.client.admin import Admin
 from barnabas.client.cluster import Cluster
 from barnabas.client.simple_consumer import SimpleConsumer
 from barnabas.errors import CorruptMessage, UsageError
@@ -101,6 +102,24 @@ def test_a_read_committed_consumer_does_not_see_what_kafka_aborted(data: Path) -
             seen += [record.value for fetched in consumer.poll(10) for record in fetched.records()]
         consumer.close()
     assert seen == [*flights(2), b"t0-0", b"t0-1", b"t2-0", b"t2-1"]
+
+
+def test_a_transactional_id_goes_on_where_kafka_left_it(data: Path) -> None:
+    with Broker(data_dir=data, settings={"transaction.state.log.num.partitions": 50}) as broker:
+        with Admin.connect(broker.bootstrap_servers) as admin:
+            before = admin.describe_transaction("tower")
+            assert (before.state, before.producer_id, before.producer_epoch) == ("CompleteCommit", 1000, 0)
+        confluent = pytest.importorskip("confluent_kafka")
+        producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tower"})
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        producer.produce("flights", b"here", partition=2)
+        producer.commit_transaction(30)
+        with Admin.connect(broker.bootstrap_servers) as admin:
+            after = admin.describe_transaction("tower")
+            assert (after.state, after.producer_id) == ("CompleteCommit", 1000)
+            assert after.producer_epoch > before.producer_epoch, "who still held the id is fenced"
+        assert values(broker, "flights", 2)[-1] == b"here"
 
 
 def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptureFixture) -> None:
