@@ -2,29 +2,10 @@
 
 import random
 from collections.abc import Callable
-from typing import Final
+
+from barnabas.records.bulk_kernel import murmur2
 
 __all__ = ["StickyPartitioner", "crc32_partition", "murmur2", "murmur2_partition"]
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_MASK: Final = 0xFFFFFFFF
-
-
-def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 as a signed number: `murmur2(b"21")` is -973932308. Source: Kafka's Utils.murmur2."""
-    length = len(data)
-    h = (_SEED ^ length) & _MASK
-    whole = length & ~3
-    for position in range(0, whole, 4):
-        k = int.from_bytes(data[position : position + 4], "little") * _M & _MASK
-        k = (k ^ k >> 24) * _M & _MASK
-        h = (h * _M & _MASK) ^ k
-    if length != whole:
-        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
-    h = (h ^ h >> 13) * _M & _MASK
-    h ^= h >> 15
-    return h - (1 << 32) if h & 0x80000000 else h
 
 
 def murmur2_partition(key: bytes, partitions: int) -> int:

@@ -9,14 +9,18 @@ not fit are refused (clients disagree about them).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from librt.strings import BytesWriter
+from librt.strings import BytesWriter, write_i64_le
 
 from barnabas.records.record import Record
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64
+
+_BYTES: Final = [bytes([number]) for number in range(256)]
+_SMALL: Final = 8192
+"""Numbers from 0 up to this fit varints of two bytes."""
 
 # what Record(...) does, without a call of Python code for each record
 _new_record = tuple.__new__
@@ -286,9 +290,9 @@ def read_records(
 def _write_varint(out: BytesWriter, number: i64) -> None:
     raw: i64 = (number << 1) ^ (number >> 63)
     while raw > 127 or raw < 0:
-        out.append((raw & 127) | 128)
+        out.write(_BYTES[(raw & 127) | 128])
         raw = (raw >> 7) & 0x1FFFFFFFFFFFFFF
-    out.append(raw)
+    out.write(_BYTES[raw])
 
 
 def _varint_size(number: i64) -> i64:
@@ -302,7 +306,7 @@ def _varint_size(number: i64) -> i64:
 
 def _write_field(out: BytesWriter, field: bytes | None) -> None:
     if field is None:
-        out.append(1)
+        out.write(b"\x01")
     else:
         _write_varint(out, len(field))
         out.write(field)
@@ -324,6 +328,75 @@ def write_record(
     headers: tuple[tuple[str, bytes | None], ...],
 ) -> None:
     """Append one record to `out`. Deltas of more than 32 and 64 bits are the caller's mistake."""
+    if headers or not 0 <= offset_delta < _SMALL or not 0 <= timestamp_delta < _SMALL:
+        _write_any_record(out, offset_delta, timestamp_delta, key, value, headers)
+        return
+    key_length: i64 = -1 if key is None else len(key)
+    value_length: i64 = -1 if value is None else len(value)
+    if key_length + value_length >= _SMALL - 16:
+        _write_any_record(out, offset_delta, timestamp_delta, key, value, headers)
+        return
+    # All varints are of one or two bytes: they are put together in a number, written as eight bytes, and what is too
+    # much is cut off again. `packed` and `bits` are what follows the record's length.
+    timestamp_raw: i64 = timestamp_delta << 1
+    packed: i64
+    bits: i64
+    if timestamp_raw < 128:
+        packed, bits = timestamp_raw << 8, 16
+    else:
+        packed, bits = (timestamp_raw & 127 | 128 | timestamp_raw >> 7 << 8) << 8, 24
+    offset_raw: i64 = offset_delta << 1
+    if offset_raw < 128:
+        packed, bits = packed | offset_raw << bits, bits + 8
+    else:
+        packed, bits = packed | (offset_raw & 127 | 128 | offset_raw >> 7 << 8) << bits, bits + 16
+    size: i64 = bits >> 3
+    if key_length < 0:
+        size += 1
+    else:
+        size += key_length + (1 if key_length < 64 else 2)
+    if value_length < 0:
+        size += 2
+    else:
+        size += value_length + (2 if value_length < 64 else 3)
+    size <<= 1
+    if size < 128:
+        packed, bits = packed << 8 | size, bits + 8
+    else:
+        packed, bits = packed << 16 | size & 127 | 128 | size >> 7 << 8, bits + 16
+    end: i64 = len(out) + (bits >> 3)
+    write_i64_le(out, packed)
+    out.truncate(end)
+    if key is None:
+        out.write(b"\x01")
+    else:
+        _write_short(out, key, key_length)
+    if value is None:
+        out.write(b"\x01\x00")
+    else:
+        _write_short(out, value, value_length)
+        out.write(b"\x00")
+
+
+def _write_short(out: BytesWriter, field: bytes, length: i64) -> None:
+    """Append a field of fewer than 8,192 bytes, its length in front."""
+    if length < 64:
+        out.write(_BYTES[length << 1])
+    else:
+        end: i64 = len(out) + 2
+        write_i64_le(out, length << 1 & 127 | 128 | length >> 6 << 8)
+        out.truncate(end)
+    out.write(field)
+
+
+def _write_any_record(
+    out: BytesWriter,
+    offset_delta: i64,
+    timestamp_delta: i64,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+) -> None:
     size: i64 = 2 + _varint_size(timestamp_delta) + _varint_size(offset_delta) + _field_size(key) + _field_size(value)
     names: list[bytes] = []
     if headers:
@@ -333,14 +406,11 @@ def write_record(
             names.append(name)
             size += _field_size(name) + _field_size(header[1])
     _write_varint(out, size)
-    out.append(0)
+    out.write(b"\x00")
     _write_varint(out, timestamp_delta)
     _write_varint(out, offset_delta)
     _write_field(out, key)
     _write_field(out, value)
-    if not headers:
-        out.append(0)
-        return
     _write_varint(out, len(headers))
     for index, header in enumerate(headers):
         _write_field(out, names[index])

@@ -5,9 +5,9 @@ from pathlib import Path
 from types import ModuleType
 
 import barnabas.records
-from barnabas.records import columns_kernel, consumer_kernel, kernel
+from barnabas.records import bulk_kernel, columns_kernel, consumer_kernel, kernel
 
-__all__ = ["SOURCE_COLUMNS", "SOURCE_CONSUMER", "source_of"]
+__all__ = ["SOURCE_BULK", "SOURCE_COLUMNS", "SOURCE_CONSUMER", "source_of"]
 
 
 def source_of(module: ModuleType) -> ModuleType:
@@ -24,8 +24,9 @@ def source_of(module: ModuleType) -> ModuleType:
 SOURCE_KERNEL = source_of(kernel)
 SOURCE_CONSUMER = source_of(consumer_kernel)
 SOURCE_COLUMNS = source_of(columns_kernel)
-for _module in (SOURCE_CONSUMER, SOURCE_COLUMNS):
-    for _name in ("_long_varint", "_read_headers", "_signed", "_varint", "_varlong"):
+SOURCE_BULK = source_of(bulk_kernel)
+for _module in (SOURCE_CONSUMER, SOURCE_COLUMNS, SOURCE_BULK):
+    for _name in ("_long_varint", "_read_headers", "_signed", "_varint", "_varlong", "write_record"):
         if hasattr(_module, _name):
             setattr(_module, _name, getattr(SOURCE_KERNEL, _name))
 SOURCE_COLUMNS._end_of_headers = SOURCE_CONSUMER._end_of_headers  # type: ignore[attr-defined]
