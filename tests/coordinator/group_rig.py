@@ -55,6 +55,12 @@ class VirtualScheduler:
                 callback()
         self.now = end
 
+    def next_due(self) -> float:
+        """When the next timer goes off; infinity if there is none."""
+        while self._timers and self._timers[0][3][0]:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else float("inf")
+
     def pending(self) -> int:
         return sum(not cancelled[0] for *_, cancelled in self._timers)
 
