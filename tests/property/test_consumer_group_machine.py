@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from barnabas.client.assignors import assign_range
+from barnabas.client.core.assignors import RangeAssignor, members_of
 from barnabas.client.core.consumer.membership import Membership, MemberState
 from barnabas.client.core.consumer.pulse import MembershipSettings
-from barnabas.client.member_state import decode_assignment, decode_subscription, encode_assignment
+from barnabas.client.core.consumer_protocol import decode_assignment, encode_assignment
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import consumer_protocol_subscription as wire
 from barnabas.types import TopicPartition
@@ -62,9 +62,9 @@ class Member:
         if skip:
             done({}, None)
             return
-        told = {member.member_id: decode_subscription(member.metadata) for member in members}
-        owners = {where: name for name, subscription in told.items() for where in subscription.owned}
-        shares = assign_range({name: subscription.topics for name, subscription in told.items()}, {TOPIC: PARTITIONS})
+        joined = members_of(members)
+        owners = {where: member.member_id for member in joined for where in member.owned}
+        shares = RangeAssignor().assign(joined, {TOPIC: PARTITIONS})
         if self.cooperative:
             shares = {
                 name: [where for where in share if owners.get(where, name) == name] for name, share in shares.items()

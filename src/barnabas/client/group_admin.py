@@ -4,8 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.admin_base import AdminBase
+from barnabas.client.core.consumer_protocol import decode_assignment, decode_subscription
 from barnabas.client.deadline import Deadline
-from barnabas.client.member_state import decode_assignment, decode_subscription
 from barnabas.errors import GroupIdNotFound, KafkaError, error_for
 from barnabas.types import TopicPartition
 

@@ -8,17 +8,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from barnabas.client.assignors import assign_range
 from barnabas.client.cluster import Cluster
 from barnabas.client.commits import commit, fetch_committed
-from barnabas.client.deadline import Deadline
-from barnabas.client.errors import ClientError
-from barnabas.client.member_state import (
+from barnabas.client.core.assignors import RangeAssignor, members_of
+from barnabas.client.core.consumer_protocol import (
+    Subscription,
     decode_assignment,
-    decode_subscription,
     encode_assignment,
     encode_subscription,
 )
+from barnabas.client.deadline import Deadline
+from barnabas.client.errors import ClientError
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -39,7 +39,6 @@ from barnabas.types import TopicPartition
 
 __all__ = ["GroupMember"]
 
-RANGE: Final = "range"
 CONSUMER: Final = "consumer"
 JOIN_MARGIN_S: Final = 10.0
 
@@ -145,7 +144,8 @@ class GroupMember:
 
     def _join_once(self, deadline: Deadline) -> bool:
         """One JoinGroup and SyncGroup; False if another round is needed. Raises retriable errors for `retrying`."""
-        protocol = JoinGroupRequestProtocol(name=RANGE, metadata=encode_subscription(self.topics))
+        metadata = encode_subscription(Subscription(self.topics))
+        protocol = JoinGroupRequestProtocol(name=RangeAssignor.name, metadata=metadata)
         request = JoinGroupRequest(
             group_id=self.group_id,
             session_timeout_ms=self._session_timeout_ms,
@@ -193,14 +193,14 @@ class GroupMember:
         return True
 
     def _assign(self, members: Sequence[Any], deadline: Deadline) -> list[SyncGroupRequestAssignment]:
-        subscriptions = {member.member_id: decode_subscription(member.metadata).topics for member in members}
+        joined = members_of(members)
         counts = dict(self._counts)
-        for topic in {topic for topics in subscriptions.values() for topic in topics} - counts.keys():
+        for topic in {topic for member in joined for topic in member.topics} - counts.keys():
             try:
                 counts[topic] = len(self.cluster.topic(topic, deadline=deadline).partitions)
             except KafkaError:
                 counts[topic] = 0  # another member waits for a topic that is not there: it gets nothing
-        shares = assign_range(subscriptions, counts)
+        shares = RangeAssignor().assign(joined, counts)
         return [
             SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(share))
             for member, share in shares.items()
