@@ -63,6 +63,7 @@ class BrokerProcess:
             self._process = subprocess.Popen(
                 shlex.split(self.command),
                 cwd=self.directory,
+                env={name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")},
                 start_new_session=True,
                 stdout=out,
                 stderr=subprocess.STDOUT,
@@ -152,14 +153,15 @@ def make_broker(spec: str, root: Path, settings: Sequence[str] = SAME_AS_KAFKA) 
     """A broker from ``kafka``, ``kfake``, ``barnabas`` or ``NAME=COMMAND`` with ``{port}`` or ``{address}`` in it.
 
     The command runs in an empty directory of its own and must stay in the foreground. ``settings`` (``name=value``) are
-    for Barnabas, Apache Kafka's are in its script. Raises ``PeerUnavailable``.
+    for Barnabas and Apache Kafka, whose script sets what one node needs. Raises ``PeerUnavailable``.
     """
     name, _, command = spec.partition("=")
     port = free_port()
     if command:
         return BrokerProcess(name, command, port, root / name)
     if name == "kafka":
-        return BrokerProcess(name, f"{peers.kafka_script()} {{port}} data", port, root / name)
+        command = " ".join([str(peers.kafka_script()), "{port}", "data", *settings])
+        return BrokerProcess(name, command, port, root / name)
     if name == "kfake":
         return BrokerProcess(name, f"{peers.kfake()} {{port}}", port, root / name, durable=False)
     if name == "barnabas":

@@ -62,9 +62,10 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 # Kafka's own scripts start the broker with these flags (kafka-server-start.sh, kafka-run-class.sh).
 KAFKA_SCRIPT = """#!/bin/sh
-# {name} PORT DATADIR: formats DATADIR when it is new, then runs Apache Kafka (KRaft, one node) in the foreground
+# {name} PORT DATADIR [NAME=VALUE ...]: formats DATADIR when it is new, then runs Apache Kafka (KRaft, one node) in the
+# foreground; later settings win
 set -e
-port=$1; mkdir -p "$2"; data=$(readlink -f "$2"); controller=$((port + 1))
+port=$1; mkdir -p "$2"; data=$(readlink -f "$2"); controller=$((port + 1)); shift 2
 cat > "$data.properties" <<PROPERTIES
 process.roles=broker,controller
 node.id=1
@@ -82,6 +83,7 @@ share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
 PROPERTIES
+[ $# = 0 ] || printf '%s\n' "$@" >> "$data.properties"
 [ -f "$data/meta.properties" ] ||
     java -cp '{libs}/*' kafka.tools.StorageTool format -t MkU3OEVBNTcwNTJENDM2Qg -c "$data.properties"
 exec java -Xms1g -Xmx1g -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35 \\
@@ -140,7 +142,7 @@ def kafka_libs() -> Path:
 
 
 def kafka_script() -> Path:
-    """``kafka.sh PORT DATADIR``: a foreground Apache Kafka."""
+    """``kafka.sh PORT DATADIR [NAME=VALUE ...]``: a foreground Apache Kafka."""
     _need("java")
     libs = kafka_libs()
     script = libs.parent / "kafka.sh"

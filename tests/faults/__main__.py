@@ -1,4 +1,4 @@
-"""Kills a broker with SIGKILL while producers write, restarts it on the same directory, and checks every promise."""
+"""Kills a broker with SIGKILL while its clients are at work, restarts it on its directory, checks every promise."""
 
 from __future__ import annotations
 
@@ -7,19 +7,31 @@ import random
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
 
 import crash
+import rounds
+import transactions
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
 from bench.peers import PeerUnavailable
+from rounds import FaultTest
 
-SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0")
+TESTS: dict[str, tuple[Callable[[BrokerProcess, int], FaultTest], tuple[str, ...]]] = {
+    "produce": (crash.CrashTest, crash.SETTINGS),
+    "transactions": (transactions.TransactionTest, transactions.SETTINGS),
+    "workers": (partial(transactions.TransactionTest, spare_broker=True), transactions.SETTINGS),
+}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="make test-faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python tests/faults", description=__doc__)
+    parser.add_argument(
+        "test", choices=list(TESTS), help="what goes on while the broker is killed; workers: transactions, it lives on"
+    )
     parser.add_argument("--broker", default="barnabas", help="kafka, barnabas or NAME=COMMAND with {port}")
     parser.add_argument("--rounds", type=int, default=200, help="kills (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000), help="default: random")
@@ -29,12 +41,13 @@ def main() -> int:
     root = Path(tempfile.mkdtemp(prefix="barnabas-faults-"))
     broker: BrokerProcess | None = None
     failed = 1
+    make_test, settings = TESTS[options.test]
     try:
-        broker = make_broker(options.broker, root, SETTINGS)
-        print(f"{broker.name}: {options.rounds} rounds, seed {options.seed}", flush=True)
-        failed = crash.run(
-            broker, options.seed, options.first_round, options.rounds, lambda line: print(line, flush=True)
-        )
+        broker = make_broker(options.broker, root, settings)
+        print(f"{broker.name}, {options.test}: {options.rounds} rounds, seed {options.seed}", flush=True)
+        replay = f"PYTHONPATH=. python tests/faults {options.test} --seed {options.seed} --rounds {{rounds}}"
+        test = make_test(broker, options.seed)
+        failed = rounds.run(test, options.first_round, options.rounds, replay, lambda line: print(line, flush=True))
     except (PeerUnavailable, BrokerFailed, OSError, KafkaException) as error:
         print(f"test-faults: seed {options.seed}: {error}", file=sys.stderr)
     except KeyboardInterrupt:

@@ -10,24 +10,22 @@ import random
 import signal
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # documented place
 
-from bench.brokers import BrokerFailed, BrokerProcess
-from workload import GroupReader, Promises, Stream, Writer, decode
+from bench.brokers import BrokerProcess
+from workload import READ_TIMEOUT_S, GroupReader, Promises, Stream, Writer, create_topic, decode, read
 
+SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0")
 TOPIC = "crash"
 GROUP = "crash-readers"
 PARTITIONS = 6
 WRITERS = 4
 RECORDS_PER_WRITER = 6_000
 SEGMENT_BYTES = 1 << 20  # the smallest that Kafka takes: many rolls
-FULL_CHECK_EVERY = 50
-READ_TIMEOUT_S = 60
 
 
 @dataclass(slots=True)
@@ -57,6 +55,7 @@ class CrashTest:
     """The broker's life over many rounds; what was read and checked before a round is not read again in it."""
 
     def __init__(self, broker: BrokerProcess, seed: int) -> None:
+        self._acknowledged, self._slowest_s = 0, 0.0
         self._broker = broker
         self._seed = seed
         self._promises = Promises()
@@ -68,10 +67,7 @@ class CrashTest:
     def prepare(self) -> None:
         self._broker.start()
         self._broker.first_ack_s()
-        admin = AdminClient({"bootstrap.servers": self._broker.address, "log_level": 0})
-        topic = NewTopic(TOPIC, PARTITIONS, 1, config={"segment.bytes": str(SEGMENT_BYTES)})
-        for future in admin.create_topics([topic]).values():
-            future.result(60)
+        create_topic(self._broker.address, TOPIC, PARTITIONS, **{"segment.bytes": str(SEGMENT_BYTES)})
 
     def run_round(self, number: int) -> RoundReport:
         rng = random.Random(f"{self._seed}:{number}")
@@ -96,7 +92,16 @@ class CrashTest:
         report.commits = sum(offset - self._commits.get(at, 0) for at, offset in reader.committed.items())
         report.failures += reader.errors
         report.failures += self._check_group(reader)
+        self._acknowledged += report.acknowledged
+        self._slowest_s = max(self._slowest_s, report.restart_s)
         return report
+
+    def stop(self) -> None:
+        """Nothing of it outlives a round."""
+
+    def summary(self) -> str:
+        slowest = f"slowest restart to first acknowledged record {self._slowest_s:.2f} s"
+        return f"{self._acknowledged} acknowledged records, each there once, in order; {slowest}"
 
     def check_all(self) -> list[str]:
         """Reads the whole log again: every stream is complete and in order from its first record."""
@@ -194,46 +199,11 @@ class CrashTest:
 
     def _records(self, partition: int, start: int) -> Iterator[tuple[int, Stream, int]]:
         """(offset, stream, sequence) of a partition from ``start`` to its high watermark."""
-        settings = {"bootstrap.servers": self._broker.address, "group.id": "checker", "enable.auto.commit": False}
-        consumer = Consumer({**settings, "log_level": 0, "auto.offset.reset": "error", "check.crcs": True})
-        try:
-            _, end = consumer.get_watermark_offsets(TopicPartition(TOPIC, partition), timeout=30)
-            consumer.assign([TopicPartition(TOPIC, partition, start)])
-            position, deadline = start, time.monotonic() + READ_TIMEOUT_S
-            while position < end:
-                if time.monotonic() > deadline:
-                    raise BrokerFailed(f"partition {partition} could not be read from {position} to {end}")
-                for message in consumer.consume(1_000, 0.05):
-                    if message.error() is not None:
-                        raise BrokerFailed(f"partition {partition} at {position}: {message.error()}")
-                    value, position = message.value(), (message.offset() or 0) + 1
-                    assert value is not None
-                    name, sequence = decode(value)
-                    yield position - 1, (name, partition), sequence
-        finally:
-            consumer.close()
-
-
-def run(broker: BrokerProcess, seed: int, first: int, rounds: int, say: Callable[[str], None]) -> int:
-    """Runs the rounds and answers how many failed; stops at the first failure, the directory then shows it."""
-    test = CrashTest(broker, seed)
-    test.prepare()
-    acknowledged, slowest = 0, 0.0
-    for number in range(first, first + rounds):
-        report = test.run_round(number)
-        last = number == first + rounds - 1
-        if not report.failures and (last or not (number + 1) % FULL_CHECK_EVERY):
-            report.failures += test.check_all()
-        acknowledged, slowest = acknowledged + report.acknowledged, max(slowest, report.restart_s)
-        say(str(report))
-        if report.failures:
-            for failure in report.failures[:20]:
-                say(f"  {failure}")
-            say(f"  replay: make test-faults FAULTS_ARGS='--seed {seed} --rounds {number - first + 1}'")
-            return 1
-    say(f"{rounds} rounds, seed {seed}: {acknowledged} acknowledged records, each there once, in order")
-    say(f"slowest restart to first acknowledged record {slowest:.2f} s")
-    return 0
+        for message in read(self._broker.address, TOPIC, partition, start):
+            value = message.value()
+            assert value is not None
+            name, sequence = decode(value)
+            yield message.offset() or 0, (name, partition), sequence
 
 
 def _last_batch(segment: Path) -> tuple[int, int, bytes]:

@@ -1,8 +1,13 @@
-# SIGKILL during produce, seeded; see tests/faults/crash.py.
+# SIGKILL under load, seeded; see tests/faults/crash.py and tests/faults/transactions.py. What proves the second one itself:
+#   PYTHONPATH=. python tests/faults workers --broker kafka     (kills of Apache Kafka itself leave transactions open)
 FAULTS_PYTHON ?= $(if $(BIN),$(BIN)/python,python3)
 FAULTS_ROUNDS ?= 200
+FAULTS_TRANSACTION_ROUNDS ?= 300
 FAULTS_ARGS ?=
 
-.PHONY: test-faults
+.PHONY: test-faults test-faults-transactions
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
-	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-transactions: $(if $(VENV),$(VENV)/.installed)  ## Brokers and copiers killed 300 times: each record copied exactly once
+	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults transactions --rounds $(FAULTS_TRANSACTION_ROUNDS) $(FAULTS_ARGS)

@@ -1,14 +1,21 @@
-"""Producers and a consumer group that live through a broker's death, and know what they were promised."""
+"""Producers and consumers that live through a broker's death, and know what they were promised."""
 
 from __future__ import annotations
 
 import random
 import threading
+import time
 from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec  # type: ignore[attr-defined]  # documented place
 
+from bench.brokers import BrokerFailed
+
+READ_TIMEOUT_S = 60
+CALL_TIMEOUT_S = 10  # of one call; what can be tried again is tried again
 DELIVERY_TIMEOUT_MS = 180_000
 POLL_EVERY = 50
 PAUSE_S = 0.015  # longest pause per POLL_EVERY records: writing goes on at whatever moment the kill comes
@@ -25,6 +32,93 @@ class Promises:
     sent: dict[Stream, int] = field(default_factory=lambda: defaultdict(int))
     acknowledged: dict[Stream, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
     errors: list[str] = field(default_factory=list)
+
+
+def client_settings(address: str) -> dict[str, str | int | float | bool]:
+    """Any client's way to a broker that dies and comes back: it is looked for often, and nothing is said about it."""
+    return {
+        "bootstrap.servers": address,
+        "reconnect.backoff.ms": 10,
+        "reconnect.backoff.max.ms": 100,
+        "retry.backoff.ms": 20,
+        # librdkafka 2.16 that begins anew at its bootstrap address never sends the offsets of an open transaction.
+        "metadata.recovery.strategy": "none",
+        "log_level": 0,
+    }
+
+
+def patiently(call: Callable[[float], object]) -> None:
+    """Calls again as long as the error says that this may help, as a broker that was killed comes back."""
+    while True:
+        try:
+            call(CALL_TIMEOUT_S)
+            return
+        except KafkaException as error:
+            if not told(error).retriable():
+                raise
+
+
+def told(error: KafkaException) -> KafkaError:
+    """The error that librdkafka gave, with its flags."""
+    reason = error.args[0]
+    assert isinstance(reason, KafkaError)
+    return reason
+
+
+def create_topic(address: str, topic: str, partitions: int, **config: str) -> None:
+    admin = AdminClient(client_settings(address))
+    for future in admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
+        future.result(60)
+
+
+def wait_until_closed(address: str, topics: list[str]) -> dict[TopicPartition, tuple[int, int]]:
+    """Waits until no transaction is open; answers (last stable offset, high watermark) where one stays."""
+    admin = AdminClient(client_settings(address))
+    described = {topic: admin.list_topics(topic, timeout=30).topics[topic].partitions for topic in topics}
+    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library's
+    asked = {TopicPartition(topic, partition): latest for topic in topics for partition in described[topic]}
+    deadline = time.monotonic() + READ_TIMEOUT_S
+    while True:
+        ends = []
+        for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
+            answers = admin.list_offsets(dict(asked), isolation_level=level)
+            ends.append({at: future.result(30).offset for at, future in answers.items()})
+        behind = {at: (stable, ends[1][at]) for at, stable in ends[0].items() if stable != ends[1][at]}
+        if not behind or time.monotonic() > deadline:
+            return behind
+
+
+def read(address: str, topic: str, partition: int, start: int = 0, *, committed: bool = False) -> Iterator[Message]:
+    """The records of a partition from ``start`` to where it ends now; ``committed``: as read_committed shows them."""
+    settings = {
+        **client_settings(address),
+        "group.id": "checker",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed" if committed else "read_uncommitted",
+        "check.crcs": True,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,  # the end is told only when a fetch brings nothing
+    }
+    consumer = Consumer(settings)
+    try:
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
+        consumer.assign([TopicPartition(topic, partition, start)])
+        position, deadline = start, time.monotonic() + READ_TIMEOUT_S
+        while position < end:
+            if time.monotonic() > deadline:
+                raise BrokerFailed(f"{topic}-{partition} could not be read from {position} to {end}")
+            for message in consumer.consume(1_000, 0.05):
+                error, offset = message.error(), message.offset() or 0
+                if error is None:
+                    position = offset + 1
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    position = max(position, offset)  # markers and aborted records may come last
+                else:
+                    raise BrokerFailed(f"{topic}-{partition} at {position}: {error}")
+    finally:
+        consumer.close()
 
 
 def encode(producer: str, sequence: int, size: int) -> bytes:
@@ -52,7 +146,7 @@ class Writer:
         self._stop = threading.Event()
         self._producer = Producer(
             {
-                "bootstrap.servers": address,
+                **client_settings(address),
                 "enable.idempotence": True,
                 "acks": "all",
                 "max.in.flight.requests.per.connection": 5,
@@ -60,11 +154,7 @@ class Writer:
                 "batch.size": rng.choice((4_000, 50_000, 1_000_000)),
                 "compression.type": rng.choice(CODECS),
                 "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 100,
-                "retry.backoff.ms": 20,
                 "queue.buffering.max.messages": 20_000,
-                "log_level": 0,
                 "error_cb": self._on_error,
             }
         )
@@ -127,15 +217,12 @@ class GroupReader:
         self._progress = threading.Event()
         self._consumer = Consumer(
             {
-                "bootstrap.servers": address,
+                **client_settings(address),
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": 6_000,
                 "heartbeat.interval.ms": 500,
-                "reconnect.backoff.ms": 10,
-                "reconnect.backoff.max.ms": 100,
-                "log_level": 0,
             }
         )
         self.first_offsets: dict[int, int] = {}
