@@ -47,6 +47,11 @@ def free_port() -> int:
     raise AssertionError(f"no free port in {PORTS.start} to {PORTS.stop - 1}")
 
 
+def environment() -> dict[str, str]:
+    """That of the tests without the variables that a broker would take for its settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
+
+
 class Broker:
     """A broker that the tests may only speak to."""
 
@@ -83,7 +88,9 @@ class LocalBroker(Broker):
 
     def start(self) -> None:
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(self._command(), cwd=self._directory, stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                self._command(), cwd=self._directory, stdout=log, stderr=log, env=environment()
+            )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
             if self._process.poll() is not None:
