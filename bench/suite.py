@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bench import loads
+from bench import loads, transactions
 from bench.brokers import BrokerFailed, BrokerProcess
 from bench.loads import Figures
 
@@ -25,6 +25,9 @@ class Scale:
     records_1kb: int = 700_000
     latency_s: int = 8
     end_to_end_records: int = 3_000
+    transactions_of_1: int = 500
+    transactions_of_1000: int = 100
+    loop_records: int = 60_000
     topics: int = 1_000
     connections: int = 1_000
     raw_fetch_s: float = 5.0
@@ -39,6 +42,9 @@ QUICK = Scale(
     records_1kb=70_000,
     latency_s=2,
     end_to_end_records=300,
+    transactions_of_1=100,
+    transactions_of_1000=20,
+    loop_records=6_000,
     topics=100,
     connections=100,
     raw_fetch_s=1.0,
@@ -72,6 +78,9 @@ LOADS = (
 )
 RAW_FETCH_PARTITION_BYTES = {"raw fetch 1 KB": 1 << 20, "raw fetch 1 KB, 8 MiB a partition": 8 << 20}
 LATENCY_RATES = {"latency 1,000/s": 1_000, "latency 10,000/s": 10_000}
+INIT, SMALL = "init_transactions", "transaction of 1 record"
+LARGE, LOOP = "transaction of 1,000 records", "read-process-write"
+NEW_TRANSACTIONAL_IDS = 20  # of one round; the first of a broker's life makes the coordinator's topic too
 
 
 class Suite:
@@ -92,6 +101,7 @@ class Suite:
         self._memory_after_load()
         self._latencies()
         self._end_to_end()
+        self._transactions()
         if self.wanted("1,000 connections"):
             self._alternate("1,000 connections", range(1), loads.many_connections, scale.connections)
         self._restarts()
@@ -167,6 +177,21 @@ class Suite:
             topic, rounds = "end-to-end", range(self.scale.rounds)
             self._prepare("end to end", loads.create_topic, topic, 1)
             self._alternate("end to end", rounds, loads.end_to_end, topic, self.scale.end_to_end_records)
+
+    def _transactions(self) -> None:
+        rounds, topic = range(self.scale.rounds), "transactions"
+        if self.wanted(INIT):
+            self._alternate(INIT, rounds, transactions.initialise, NEW_TRANSACTIONAL_IDS)
+        if self.wanted(SMALL) or self.wanted(LARGE):
+            self._prepare(f"{SMALL}, {LARGE}", loads.create_topic, topic)
+        if self.wanted(SMALL):
+            self._alternate(SMALL, rounds, transactions.small, topic, self.scale.transactions_of_1)
+        if self.wanted(LARGE):
+            self._alternate(LARGE, rounds, transactions.large, topic, self.scale.transactions_of_1000)
+        if self.wanted(LOOP):
+            topic, records = "loop", self.scale.loop_records
+            self._prepare(LOOP, transactions.prepare_loop, topic, records)
+            self._alternate(LOOP, rounds, transactions.read_process_write, topic, records)
 
     def _restarts(self) -> None:
         if not self.wanted("restart"):

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
 
 from bench import growth, report, wire
-from bench.suite import LATENCY_RATES, LOADS, RAW_FETCH_PARTITION_BYTES
+from bench.suite import INIT, LARGE, LATENCY_RATES, LOADS, LOOP, RAW_FETCH_PARTITION_BYTES, SMALL
 from bench.targets import TARGETS, Target
 
 
@@ -51,7 +51,7 @@ def test_a_missed_target_is_named() -> None:
 def test_every_target_belongs_to_a_row_that_is_run() -> None:
     rows = {f"{kind} {load.name}" for load in LOADS for kind in ("produce", "consume")}
     rows |= {*RAW_FETCH_PARTITION_BYTES, *LATENCY_RATES, "start", "idle", "memory after load", "end to end", "restart"}
-    rows |= {"1,000 topics", "1,000 connections"}
+    rows |= {"1,000 topics", "1,000 connections", INIT, SMALL, LARGE, LOOP}
     assert {row for row, _ in TARGETS} <= rows
 
 
