@@ -1,0 +1,184 @@
+"""What may be committed while records of a partition are worked on side by side and end out of order.
+
+A committed offset says "all before it is done", so it moves only over records that are done without a gap. What is done
+behind a gap can travel in the metadata of the commit, so that after a restart it is not done again.
+"""
+
+import base64
+import binascii
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from barnabas.types import TopicPartition
+
+__all__ = ["OrderedCommits", "decode_done", "encode_done"]
+
+_MARK: Final = "done:"
+METADATA_MAX_BYTES: Final = 4096
+"""What brokers take by default (offset.metadata.max.bytes)."""
+_SKIP_MAX: Final = 1_000_000
+"""Offsets that a commit's metadata may declare as done; a stranger's could declare any number."""
+
+
+class OrderedCommits:
+    """Bookkeeping for any number of partitions, bounded by `limit` records that are begun or wait behind a gap."""
+
+    def __init__(self, limit: int = 10_000) -> None:
+        assert limit > 0, limit
+        self._limit = limit
+        self._partitions: dict[TopicPartition, _Partition] = {}
+        self.size = 0
+        """Records that are begun and not done, and those that are done behind a gap."""
+
+    @property
+    def is_full(self) -> bool:
+        """Begin nothing more before something is done."""
+        return self.size >= self._limit
+
+    def begin(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        """Work on a record begins; in the order of offsets, though some may be missing."""
+        partition = self._partitions.get(where)
+        if partition is None:
+            partition = self._partitions[where] = _Partition(offset)
+        assert offset >= partition.next_offset, f"{where}: offset {offset} after {partition.next_offset - 1}"
+        assert not self.is_full, f"{self.size} records are under way, more than {self._limit} must not be"
+        partition.order.append((offset, leader_epoch))
+        partition.next_offset = offset + 1
+        self.size += 1
+
+    def done(self, where: TopicPartition, offset: int) -> bool:
+        """A record is done; whether there is something new to commit. False for one that is no longer of interest."""
+        partition = self._partitions.get(where)
+        if partition is None or not partition.order or not partition.order[0][0] <= offset < partition.next_offset:
+            return False
+        if offset != partition.order[0][0]:
+            partition.done.add(offset)
+            return False
+        partition.leader_epoch = partition.order.popleft()[1]
+        self.size -= 1
+        while partition.order and partition.order[0][0] in partition.done:
+            at, partition.leader_epoch = partition.order.popleft()
+            partition.done.remove(at)
+            self.size -= 1
+        if not partition.order:
+            partition.done.clear()
+        return True
+
+    def skip_to(self, where: TopicPartition, offset: int) -> None:
+        """Nothing comes before `offset`: what lies between was compacted away, or is not for consumers."""
+        partition = self._partitions.get(where)
+        if partition is None:
+            self._partitions[where] = _Partition(offset)
+        else:
+            partition.next_offset = max(partition.next_offset, offset)
+
+    def committable(self, where: TopicPartition) -> tuple[int, int] | None:
+        """The offset that may be committed and the epoch of the record before it; None if nothing is known."""
+        partition = self._partitions.get(where)
+        if partition is None:
+            return None
+        return (partition.order[0][0] if partition.order else partition.next_offset), partition.leader_epoch
+
+    def metadata(self, where: TopicPartition, max_bytes: int = METADATA_MAX_BYTES) -> str:
+        """What is done beyond `committable`, for the commit's metadata; as much as fits."""
+        partition = self._partitions.get(where)
+        if partition is None or not partition.done:
+            return ""
+        return encode_done(partition.order[0][0], partition.runs(), max_bytes)
+
+    def unfinished(self, where: TopicPartition) -> list[int]:
+        """Offsets that are begun and not done."""
+        partition = self._partitions.get(where)
+        if partition is None:
+            return []
+        return [offset for offset, _ in partition.order if offset not in partition.done]
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They belong to somebody else now; whatever of theirs is done later does not count."""
+        for where in partitions:
+            partition = self._partitions.pop(where, None)
+            if partition is not None:
+                self.size -= len(partition.order)
+
+
+class _Partition:
+    __slots__ = ("done", "leader_epoch", "next_offset", "order")
+
+    def __init__(self, first_offset: int) -> None:
+        self.order: deque[tuple[int, int]] = deque()
+        """(offset, epoch) from the first that is not done on."""
+        self.done: set[int] = set()
+        """Those of them that are."""
+        self.next_offset = first_offset
+        self.leader_epoch = -1
+        """Of the last record before the first that is not done."""
+
+    def runs(self) -> list[tuple[int, int]]:
+        """First and last offset of each run of records that are done, behind the first gap."""
+        found: list[tuple[int, int]] = []
+        going = False
+        for offset, _ in self.order:
+            if offset not in self.done:
+                going = False
+            elif going:
+                found[-1] = found[-1][0], offset
+            else:
+                found.append((offset, offset))
+                going = True
+        return found
+
+
+def encode_done(base: int, runs: Iterable[tuple[int, int]], max_bytes: int = METADATA_MAX_BYTES) -> str:
+    """Runs of offsets as text: how far each begins behind the one before, or `base`, and how long it is. Runs that do
+    not fit are left out: their records are done once more."""
+    room = (max_bytes - len(_MARK)) // 4 * 3
+    out = bytearray()
+    at = base
+    for first, last in runs:
+        piece = _number(first - at) + _number(last - first)
+        if len(out) + len(piece) > room:
+            break
+        out += piece
+        at = last
+    return _MARK + base64.b64encode(out).decode() if out else ""
+
+
+def _number(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def decode_done(base: int, metadata: str) -> set[int]:
+    """Offsets that a commit at `base` says are done. Nothing for metadata of another kind, or that says too much."""
+    if not metadata.startswith(_MARK):
+        return set()
+    try:
+        data = base64.b64decode(metadata.removeprefix(_MARK), validate=True)
+    except (binascii.Error, ValueError):
+        return set()
+    numbers: list[int] = []
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            numbers.append(value)
+            value = shift = 0
+        elif shift > 63:
+            return set()
+    if shift or len(numbers) % 2:
+        return set()
+    found: set[int] = set()
+    at = base
+    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
+        first = at + gap
+        at = first + length
+        if len(found) + length + 1 > _SKIP_MAX:
+            return set()
+        found.update(range(first, at + 1))
+    return found
