@@ -12,7 +12,17 @@ from pathlib import Path
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-KERNELS = [f"src/barnabas/records/{name}.py" for name in ("kernel", "consumer_kernel", "columns_kernel", "bulk_kernel")]
+KERNELS = [
+    f"src/barnabas/records/{name}.py"
+    for name in (
+        "kernel",
+        "consumer_kernel",
+        "columns_kernel",
+        "bulk_kernel",
+        "offset_map_kernel",
+        "compaction_kernel",
+    )
+]
 
 
 def stays_plain(reason: object) -> None:

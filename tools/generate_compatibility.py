@@ -141,8 +141,6 @@ features by that list; so an API stands there only when all of it works.
 
 
 _BEYOND: Final = """
-* **Compaction**: `cleanup.policy=compact` is accepted and records need keys, as they must for a cleaner to come, but
-  none works yet: all records stay. With `compact,delete` old segments go by age and size.
 * **Replication**: one broker, one replica. Leader epochs, in-sync replicas and high watermarks are kept as Kafka does.
 * **Tiered storage**: everything is local.
 """

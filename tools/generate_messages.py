@@ -33,6 +33,8 @@ APIS = [
 EXTENSIONS = {
     # Why a group rebalanced, as JSON: Kafka has no place for it. Only our own clients are sent it.
     ("describe_groups", "DescribedGroup"): ("rebalances", "string", range(5, 7), 10_000),
+    # How far a compacted log is cleaned, as JSON, for the same reason and in the same way.
+    ("describe_log_dirs", "DescribeLogDirsPartition"): ("compaction", "string", range(2, 6), 10_000),
 }
 """Tagged fields of our own, by API and struct: name, kind, versions, tag. Other clients skip tags unknown to them."""
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]

@@ -17,7 +17,12 @@ from barnabas.protocol.messages.create_topics import CreatableTopic, CreatableTo
 from barnabas.protocol.schema import Request
 
 CONNECTION = SimpleNamespace(
-    peer_host="127.0.0.1", peer_port=50_000, local_host="10.0.0.9", local_port=9092, listener_name="PLAINTEXT"
+    peer_host="127.0.0.1",
+    peer_port=50_000,
+    local_host="10.0.0.9",
+    local_port=9092,
+    listener_name="PLAINTEXT",
+    client_software="test 1",
 )
 
 

@@ -149,13 +149,6 @@ def test_leftovers_are_removed(rig) -> None:
     assert not (directory / f"{9:020d}.index").exists()
 
 
-def test_an_unfinished_cleaning_of_kafkas_is_left_to_kafka(rig) -> None:
-    log = rig.log()
-    (Path(log.directory) / f"{0:020d}.log.swap").touch()
-    with pytest.raises(UsageError, match="let it finish"):
-        rig.reopen(log)
-
-
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("verification", list(Verification))
 def test_older_formats_are_refused_and_not_cut(rig, magic: int, verification: Verification) -> None:

@@ -40,7 +40,12 @@ def _schedule_log_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) 
     first_ms = config.log_initial_task_delay_ms
     every = scheduler.every
     soon = partial(every, first_ms=first_ms)
-    soon(config.log_retention_check_interval_ms, "log retention", lambda: logs.cleanup_logs(now_ms()))
+    cleaner = broker.log_cleaning.cleaner
+    soon(
+        config.log_retention_check_interval_ms,
+        "log retention",
+        lambda: logs.cleanup_logs(now_ms(), busy=cleaner.busy),
+    )
     soon(
         config.log_flush_offset_checkpoint_interval_ms,
         "recovery points",

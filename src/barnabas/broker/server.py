@@ -22,6 +22,7 @@ from barnabas.broker.connection_limits import LimitsFollower
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
+from barnabas.broker.log_cleaning import LogCleaning
 from barnabas.broker.periodic import schedule_tasks
 from barnabas.broker.produce_lines import ProduceLines
 from barnabas.broker.purgatory import Purgatory
@@ -117,6 +118,7 @@ class Broker:
             self.groups = self.group_wiring.coordinator
             self.transactions = wire_transactions(self)
             self.replica_manager.apply(self.controller.image)
+            self.log_cleaning = LogCleaning(self, self._executor)
             self.controller.subscribe(self._metadata_changed)
             self._acceptor = Acceptor(
                 self.loop,
@@ -128,6 +130,7 @@ class Broker:
             for sock, endpoint in listeners:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
+        self.log_cleaning.start()
         schedule_tasks(self, self._scheduler, self._executor)
         if advertised_names(config):
             # The DNS may take its time: nobody waits for the answer, not even a stop.
@@ -149,6 +152,7 @@ class Broker:
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
+            steps.callback(self.log_cleaning.stop)
             steps.callback(self.groups.shutdown)
             steps.callback(self.transactions.shutdown)
             if self._acceptor is not None:
@@ -233,6 +237,8 @@ class Broker:
                     kept.pop(name, None)
         before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
+        if change.topics:
+            self.log_cleaning.logs_changed()
         if change.brokers_configured:
             self.replica_manager.config_changed(change.image.topics)
         elif change.topics_configured:

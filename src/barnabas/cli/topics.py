@@ -13,8 +13,8 @@ from barnabas.cli.options import (
     connect_admin,
     parse_settings,
 )
-from barnabas.cli.output import CommandFailed, print_json, size_text, table
-from barnabas.client.admin import Admin, CreatedTopic, NewTopic
+from barnabas.cli.output import CommandFailed, print_json, size_text, table, time_text
+from barnabas.client.admin import Admin, CreatedTopic, LogDirReplica, NewTopic
 from barnabas.client.core.views import TopicView
 from barnabas.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
@@ -132,8 +132,8 @@ def describe(
     """Show partitions, leaders, offsets, sizes and changed settings (of all topics if none is named)."""
     with connect_admin(bootstrap, timeout) as admin:
         views = _existing(admin, topics) if topics else admin.list_topics()
-        marks, sizes = _marks(admin, views), _sizes(admin)
-        described = [_description(admin, view, marks, sizes) for view in views]
+        marks, replicas = _marks(admin, views), _replicas(admin)
+        described = [_description(admin, view, marks, replicas) for view in views]
     if json:
         print_json(described)
         return
@@ -160,7 +160,7 @@ def _description(
     admin: Admin,
     view: TopicView,
     marks: Mapping[TopicPartition, tuple[int, int]],
-    sizes: Mapping[TopicPartition, int],
+    replicas: Mapping[TopicPartition, LogDirReplica],
 ) -> dict[str, Any]:
     changed = {
         config.name: config.value
@@ -171,6 +171,7 @@ def _description(
     for p in view.partitions.values():
         tp = TopicPartition(view.name, p.partition)
         start, end = marks.get(tp, (None, None))
+        replica = replicas.get(tp)
         rows.append(
             {
                 "partition": p.partition,
@@ -180,24 +181,26 @@ def _description(
                 "isr": list(p.in_sync_replicas),
                 "log_start_offset": start,
                 "end_offset": end,
-                "size_bytes": sizes.get(tp),
+                "size_bytes": None if replica is None else replica.size_bytes,
+                "compaction": None if replica is None else replica.compaction,
             }
         )
     return {**_summary(view), "configs": changed, "partitions_detail": rows}
 
 
-def _sizes(admin: Admin) -> dict[TopicPartition, int]:
+def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
     """The largest replica of each partition; empty where the brokers do not tell."""
     try:
         directories = admin.describe_log_dirs()
     except KafkaError:
         return {}
-    sizes: dict[TopicPartition, int] = {}
+    replicas: dict[TopicPartition, LogDirReplica] = {}
     for directory in directories:
         for replica in directory.replicas:
             tp = TopicPartition(replica.topic, replica.partition)
-            sizes[tp] = max(replica.size_bytes, sizes.get(tp, 0))
-    return sizes
+            if tp not in replicas or replica.size_bytes > replicas[tp].size_bytes:
+                replicas[tp] = replica
+    return replicas
 
 
 def _description_text(description: dict[str, Any]) -> str:
@@ -215,7 +218,28 @@ def _description_text(description: dict[str, Any]) -> str:
     ]
     configs = ", ".join(f"{name}={value}" for name, value in description["configs"].items()) or "all default"
     head = f"{description['topic']}  id {description['topic_id']}  configs: {configs}"
-    return head + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
+    text = head + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
+    compacted = [p for p in description["partitions_detail"] if p["compaction"]]
+    if compacted:
+        rows = [(p["partition"], *_compaction_row(p["compaction"])) for p in compacted]
+        text += "\n" + table(("partition", "cleaned up to", "dirty", "share", "last cleaning", "note"), rows)
+    return text
+
+
+def _compaction_row(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the table of a compacted topic says of a partition."""
+    last = None
+    if found["last_cleaned_ms"] >= 0:
+        before, after = size_text(found["last_bytes_before"]), size_text(found["last_bytes_after"])
+        last = f"{time_text(found['last_cleaned_ms'])}, {before} to {after}"
+    note = ""
+    if found["uncleanable"]:
+        note = f"not cleaned any more: {found['uncleanable']}"
+    elif found["is_running"]:
+        note = "being cleaned"
+    elif found["failure"]:
+        note = f"failed, to be tried again: {found['failure']}"
+    return found["cleaned_offset"], size_text(found["dirty_bytes"]), f"{found['dirty_ratio']:.0%}", last, note
 
 
 def _summary(topic: TopicView) -> dict[str, Any]:

@@ -72,12 +72,17 @@ class ConfigEntry(NamedTuple):
 
 
 class LogDirReplica(NamedTuple):
-    """One replica's space on disk, in bytes."""
+    """One replica's space on disk, in bytes.
+
+    `compaction` of a compacted log, as our brokers tell it in a tagged field of their own: cleaned_offset, dirty_bytes,
+    dirty_ratio, last_cleaned_ms, uncleanable (why, if it is), ... None from other brokers.
+    """
 
     topic: str
     partition: int
     size_bytes: int
     offset_lag: int
+    compaction: dict[str, Any] | None = None
 
 
 class LogDir(NamedTuple):
@@ -348,8 +353,20 @@ def _config_entry(config: Any) -> ConfigEntry:
 
 def _log_dir(node_id: int, result: Any) -> LogDir:
     replicas = tuple(
-        LogDirReplica(topic.name, p.partition_index, p.partition_size, p.offset_lag)
+        LogDirReplica(topic.name, p.partition_index, p.partition_size, p.offset_lag, _compaction(p.compaction))
         for topic in result.topics
         for p in topic.partitions
     )
     return LogDir(node_id, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)
+
+
+def _compaction(text: str | None) -> dict[str, Any] | None:
+    if not text:
+        return None
+    import json
+
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None  # another meaning of the tag, by another broker
+    return found if isinstance(found, dict) else None

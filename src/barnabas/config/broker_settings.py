@@ -19,6 +19,7 @@ from barnabas.config.definitions import (
     Setting,
     Value,
     at_least,
+    between,
 )
 from barnabas.config.log_config import LONG_MAX
 from barnabas.config.topic import BROKER_DEFAULTS
@@ -26,9 +27,10 @@ from barnabas.config.topic import BROKER_DEFAULTS
 __all__ = ["BROKER_CONFIGS", "GROUPS", "SYNONYMS"]
 
 INT_MAX: Final = 2**31 - 1
+DOUBLE_MAX: Final = 1.7976931348623157e308
 
 _INT, _LONG, _SHORT, _BOOLEAN = ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.BOOLEAN
-_STRING, _LIST = ConfigType.STRING, ConfigType.LIST
+_STRING, _LIST, _DOUBLE = ConfigType.STRING, ConfigType.LIST, ConfigType.DOUBLE
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _FIXED, _CLUSTER = DynamicMode.READ_ONLY, DynamicMode.CLUSTER_WIDE
 
@@ -136,6 +138,18 @@ _LOG: Final[tuple[_Row, ...]] = (
      "How often the offsets up to which logs are flushed are written to disk."),
     ("log.flush.start.offset.checkpoint.interval.ms", _INT, 60_000, at_least(0), _HIGH, _FIXED,
      "How often the logs' start offsets are written to disk."),
+    ("log.cleaner.enable", _BOOLEAN, True, None, _MEDIUM, _FIXED,
+     "Whether compacted topics, the broker's own among them, are compacted."),
+    ("log.cleaner.backoff.ms", _LONG, 15_000, at_least(0), _MEDIUM, _CLUSTER,
+     "How often logs that need cleaning are looked for."),
+    ("log.cleaner.dedupe.buffer.size", _LONG, 128 * 1024**2, at_least(1024**2), _MEDIUM, _CLUSTER,
+     "Most memory that the cleaner process takes for its map of keys; 24 bytes a key. A log with more new keys is cleaned in several passes."),
+    ("log.cleaner.io.buffer.load.factor", _DOUBLE, 0.9, between(0.01, 1), _MEDIUM, _CLUSTER,
+     "How full the map of keys may be."),
+    ("log.cleaner.io.buffer.size", _INT, 512 * 1024, at_least(0), _MEDIUM, _CLUSTER,
+     "Bytes that the cleaner process reads at a time."),
+    ("log.cleaner.io.max.bytes.per.second", _DOUBLE, DOUBLE_MAX, at_least(1), _MEDIUM, _CLUSTER,
+     "Most bytes that the cleaner process reads and writes in a second."),
     ("log.initial.task.delay.ms", _LONG, 30_000, at_least(0), _LOW, _FIXED,
      "How long after the start the first retention, flush and checkpoint runs begin."),
 )  # fmt: skip

@@ -126,10 +126,6 @@ _BY_SUBJECT: Final[dict[str, str]] = {
         replication.quota.window.size.seconds socket.connection.setup.timeout.max.ms
         socket.connection.setup.timeout.ms unclean.leader.election.interval.ms
     """,
-    "the cleaner of compacted topics": """
-        log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size log.cleaner.enable log.cleaner.io.buffer.load.factor
-        log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
-    """,
     "Java classes and the rest": """
         alter.config.policy.class.name authorizer.class.name client.quota.callback.class config.providers
         create.topic.policy.class.name num.replica.fetchers telemetry.max.bytes unstable.api.versions.enable
@@ -164,24 +160,22 @@ _DYNAMIC_NAMES: Final = """
     background.threads config.providers cordoned.log.dirs follower.fetch.last.tiered.offset.enable
     follower.replication.throttled.rate group.consumer.assignment.interval.ms
     group.coordinator.cached.buffer.max.bytes group.share.assignment.interval.ms
-    group.streams.assignment.interval.ms leader.replication.throttled.rate log.cleaner.backoff.ms
-    log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
-    log.cleaner.io.max.bytes.per.second log.cleaner.threads metric.reporters num.io.threads num.network.threads
-    num.recovery.threads.per.data.dir num.replica.fetchers principal.builder.class remote.fetch.max.wait.ms
-    remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
-    remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
-    remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
-    remote.log.manager.follower.thread.pool.size remote.log.reader.threads
-    replica.alter.log.dirs.io.max.bytes.per.second sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
-    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds
-    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
-    sasl.mechanism.inter.broker.protocol share.coordinator.cached.buffer.max.bytes ssl.cipher.suites ssl.client.auth
-    ssl.enabled.protocols ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
-    ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location
-    ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider ssl.secure.random.implementation
-    ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
-    ssl.truststore.type
+    group.streams.assignment.interval.ms leader.replication.throttled.rate log.cleaner.threads metric.reporters
+    num.io.threads num.network.threads num.recovery.threads.per.data.dir num.replica.fetchers
+    principal.builder.class remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+    remote.log.index.file.cache.total.size.bytes remote.log.manager.copier.thread.pool.size
+    remote.log.manager.copy.max.bytes.per.second remote.log.manager.expiration.thread.pool.size
+    remote.log.manager.fetch.max.bytes.per.second remote.log.manager.follower.thread.pool.size
+    remote.log.reader.threads replica.alter.log.dirs.io.max.bytes.per.second sasl.enabled.mechanisms
+    sasl.jaas.config sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+    sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds
+    sasl.login.refresh.window.factor sasl.login.refresh.window.jitter sasl.mechanism.inter.broker.protocol
+    share.coordinator.cached.buffer.max.bytes ssl.cipher.suites ssl.client.auth ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm
+    ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+    ssl.protocol ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm
+    ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
 """
 
 DYNAMIC: Final = frozenset(_DYNAMIC_NAMES.split())

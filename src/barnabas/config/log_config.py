@@ -54,6 +54,12 @@ class LogConfig:
         return "compact" in self.cleanup_policy
 
     @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is full: a compacted log must not keep its records from the cleaner for longer than
+        max.compaction.lag.ms, and the active segment is never cleaned."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacted else self.segment_ms
+
+    @property
     def log_append_time(self) -> bool:
         """Whether the broker, not the producer, sets the records' timestamps."""
         return self.message_timestamp_type == "LogAppendTime"

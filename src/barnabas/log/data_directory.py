@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
 from barnabas.log.checkpoints import (
+    CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
@@ -198,10 +199,11 @@ class DataDirectory:
         recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
         starts = self._checkpoint(LOG_START_CHECKPOINT)
         high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+        cleaned = self._written[CLEANER_CHECKPOINT] = self._checkpoint(CLEANER_CHECKPOINT)
 
         def state(tp: TopicPartition) -> LogState:
             recovery_point, start = recovery_points.get(tp, 0), starts.get(tp, 0)
-            return LogState(verification, trusted, recovery_point, start, high_watermarks.get(tp, 0))
+            return LogState(verification, trusted, recovery_point, start, high_watermarks.get(tp, 0), cleaned.get(tp))
 
         return state
 

@@ -6,7 +6,7 @@ as a value that any thread may run: see `flush.FlushTask` and `deletion.Deletion
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from barnabas.clock import Clock
@@ -23,6 +23,7 @@ from barnabas.log.producer_replay import note_batch, read_end_marker, rebuild_pr
 from barnabas.log.producer_state import EndMarker, ProducerEntry, ProducerStateManager
 from barnabas.log.segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
 from barnabas.log.segments import LogSegments
+from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.log.verification import Sender, VerificationGuard
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, TRANSACTIONAL_FLAG, BatchHeader, Buffer
@@ -53,7 +54,8 @@ class UnexpectedAppendOffset(Exception):
 class Log:
     """Appends, reads, cuts. Made by `recovery.load_log` or `Log.create`.
 
-    `offsets` are the marks; `recovery_point` is the offset below which all is on the device. `config` may be replaced.
+    `offsets` are the marks; `recovery_point` is the offset below which all is on the device; up to `cleaned_offset` the
+    cleaner has been. `config` may be replaced.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Log:
         "_snapshot_debt",
         "_tail_dirty",
         "_truncations",
+        "cleaned_offset",
         "directory",
         "last_flush_ms",
         "leader_epochs",
@@ -110,6 +113,7 @@ class Log:
         self.last_flush_ms = clock.wall_ms()
         self.new_files = False
         self.offline_reason: str | None = None
+        self.cleaned_offset: int | None = None
         self._segments = LogSegments(segments)
         self._active = segments[-1]
         self._clock = clock
@@ -192,6 +196,10 @@ class Log:
     def truncations(self) -> int:
         """How often records were cut off the end: a flush that began before is void."""
         return self._truncations
+
+    def holds(self, segments: Sequence[LogSegment]) -> bool:
+        """Whether these, in this order and without others between them, are (still) segments of the log."""
+        return self._segments.hold(segments)
 
     def active_producers(self) -> list[ProducerEntry]:
         """The producers whose sequences the log knows."""
@@ -555,6 +563,8 @@ class Log:
             end = self.offsets.log_start_offset
         self.offsets.truncate(end)
         self.recovery_point = min(self.recovery_point, end)
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, end)
         self.leader_epochs.truncate_from_end(end)
         rebuild_producers(self)
         return True
@@ -574,6 +584,7 @@ class Log:
         self._high_watermark_place = None
         self.offsets.restart(offset)
         self.recovery_point = offset
+        self.cleaned_offset = None
         self.leader_epochs.clear()
         self.producers.clear(offset)
         self.producers.remove_all_snapshots()
@@ -619,6 +630,25 @@ class Log:
         with self._storage_errors():
             self._drop_segments(old)
         return count
+
+    def replace_segments(self, old: Sequence[LogSegment], put_in_place: Callable[[], None]) -> None:
+        """Put one segment in the place of `old` ones: `put_in_place` gives its files their names, once the old ones
+        have given theirs up. Raises KafkaStorageError, after which the log takes no more writes."""
+        assert self._segments.hold(old), f"{old} are no longer in {self}"
+        base_offset = old[0].base_offset
+        try:
+            self._drop_segments(old)
+            put_in_place()
+            segment = LogSegment(
+                self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=0
+            )
+            segment.load()
+        except (OSError, CorruptIndex) as error:
+            self.offline_reason = f"the cleaned segment at {base_offset} could not take its place: {error}; restart"
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {self.offline_reason}") from error
+        self._segments.replace(old, segment)
+        self._high_watermark_place = None
+        self.new_files = True
 
     def _drop_segments(self, segments: Sequence[LogSegment]) -> None:
         """Take the files out of the log now, remove them after file.delete.delay.ms."""

@@ -8,7 +8,7 @@ import errno
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
@@ -16,7 +16,12 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.log.checkpoints import HIGH_WATERMARK_CHECKPOINT, LOG_START_CHECKPOINT, RECOVERY_CHECKPOINT
+from barnabas.log.checkpoints import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    RECOVERY_CHECKPOINT,
+)
 from barnabas.log.data_directory import DELETE_SUFFIX, Belongs, DataDirectory, aside_directory_name, read_boot_id
 from barnabas.log.deletion import DeletionQueue
 from barnabas.log.disk import Disk, ResourcePool, default_pool_limit
@@ -68,6 +73,8 @@ class LogManager:
             self._deletions,
             producer_expiration_ms,
         )
+        self.cleaned_offsets_lost = False
+        """A log that the cleaner's checkpoint knows was deleted: the checkpoint has to be written again."""
         self._logs: dict[TopicPartition, Log] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
 
@@ -160,6 +167,7 @@ class LogManager:
                 self.checkpoint_recovery_points()
                 self.checkpoint_log_start_offsets()
                 self.checkpoint_high_watermarks()
+                self.checkpoint_cleaned_offsets()
                 for directory in self.directories:
                     directory.mark_clean(broker_epoch)
         except OSError as error:
@@ -222,6 +230,7 @@ class LogManager:
         except OSError as error:
             raise KafkaStorageError(f"{log.directory} cannot be renamed: {error.strerror}") from error
         del self._logs[topic_partition], self._home[topic_partition]
+        self.cleaned_offsets_lost = self.cleaned_offsets_lost or log.cleaned_offset is not None
         log.release()
         self._deletions.rename_below(log.directory, path)
         log.rename_directory(path)
@@ -239,18 +248,26 @@ class LogManager:
 
     # -- from time to time ---------------------------------------------------------------------------------------------
 
-    def cleanup_logs(self, now_ms: int) -> int:
+    def cleanup_logs(self, now_ms: int, *, busy: Container[TopicPartition] = ()) -> int:
         """Apply retention to all logs (log.retention.check.interval.ms); returns the number of segments dropped.
 
-        What fails for one log is reported and does not keep the others from it.
+        Those that are `busy`, being cleaned, wait for the next time. What fails for one log is reported and does not
+        keep the others from it.
         """
         dropped = 0
         for log in list(self._logs.values()):
+            if log.topic_partition in busy:
+                continue
             try:
                 dropped += log.delete_old_segments(now_ms)
             except KafkaStorageError as error:
                 _log.error("retention: %s", error)
         return dropped
+
+    def discard_files(self, paths: Iterable[str]) -> None:
+        """Have files that nobody needs removed, in the thread that does that."""
+        for path in paths:
+            self._deletions.add(path, self._clock.wall_ms())
 
     def remove_deleted(self, now_ms: int) -> int:
         """Remove files whose delay is over. May block for large files; safe in any thread."""
@@ -312,13 +329,28 @@ class LogManager:
         """Write down the high watermarks. Raises OSError."""
         self._checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark, sync=False)
 
-    def _checkpoint(self, name: str, value: Callable[[Log], int | None], *, sync: bool) -> None:
+    def checkpoint_cleaned_offsets(self, *, before: Callable[[], None] = lambda: None) -> None:
+        """Write down up to where the logs have been cleaned, if that has changed. Blocks for a sync. Raises OSError.
+
+        `before` is called between looking and writing.
+        """
+        self._checkpoint(CLEANER_CHECKPOINT, lambda log: log.cleaned_offset, sync=True, before=before)
+
+    def _checkpoint(
+        self,
+        name: str,
+        value: Callable[[Log], int | None],
+        *,
+        sync: bool,
+        before: Callable[[], None] = lambda: None,
+    ) -> None:
         offsets: dict[DataDirectory, dict[TopicPartition, int]] = {directory: {} for directory in self.directories}
         # A copy: this may run beside the thread that creates and deletes logs.
         for tp, log in list(self._logs.items()):
             offset, home = value(log), self._home.get(tp)
             if offset is not None and home is not None:
                 offsets[home][tp] = offset
+        before()
         for directory, found in offsets.items():
             directory.write_checkpoint(name, found, sync=sync)
 

@@ -23,6 +23,8 @@ from barnabas.config.log_config import LogConfig
 from barnabas.errors import UsageError
 from barnabas.log.batch_scan import scan_verified, why_not_a_batch
 from barnabas.log.checkpoints import read_partition_metadata, write_partition_metadata
+from barnabas.log.cleaner.names import CLEANED_SUFFIX, SWAP_SUFFIX
+from barnabas.log.cleaner.swap import finish_swaps
 from barnabas.log.deletion import DeletionQueue, remove
 from barnabas.log.disk import Disk, ResourcePool
 from barnabas.log.leader_epoch_cache import LeaderEpochCache
@@ -42,7 +44,7 @@ EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 TAIL_BYTES: Final = 1024 * 1024
 """How much of an active segment's end is checked when the process, but not the machine, went down. Only the last write
 can be torn, and the check starts at an indexed, hence complete, batch: a larger batch is covered too."""
-_LEFTOVERS: Final = (DELETED_SUFFIX, ".cleaned", ".tmp")
+_LEFTOVERS: Final = (DELETED_SUFFIX, ".tmp")
 _LEGACY_HEADER: Final = Struct(">qiIb")
 """Of message formats 0 and 1: offset, size of what follows, CRC-32 from the magic on, magic."""
 _INDEXES: Final = (".index", ".timeindex", ".txnindex")
@@ -79,6 +81,7 @@ class LogState:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    cleaned_offset: int | None = None
 
 
 def create_log(
@@ -115,6 +118,7 @@ def load_log(
     topic_id = read_partition_metadata(directory)
     recovery_point = min(state.recovery_point, end)
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
+    log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, start)
     rebuild_producers(log, loader.verified_from)
     return log
@@ -208,14 +212,13 @@ class _Loader:
 
     def _base_offsets(self) -> list[int]:
         names = os.listdir(self._directory)
+        if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names):
+            finish_swaps(self._directory, self._environment.disk)
+            names = os.listdir(self._directory)
         offsets = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
         known = set(offsets)
         for name in names:
             path = f"{self._directory}/{name}"
-            if name.endswith(".swap"):
-                raise UsageError(
-                    f"{path}: Kafka was cleaning this log when it died; start that Kafka once more to let it finish"
-                )
             stem, suffix = os.path.splitext(name)
             if suffix == ".txnindex":
                 self._transaction_indexes.add(stem)

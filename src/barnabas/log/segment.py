@@ -21,13 +21,13 @@ from barnabas.log.transaction_index import TransactionIndex
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHeader
 from barnabas.types import NO_TIMESTAMP
 
-__all__ = ["DELETED_SUFFIX", "LogSegment", "SegmentWriteFailed", "WrittenBatch", "file_name"]
+__all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "WrittenBatch", "file_name"]
 
 DELETED_SUFFIX: Final = ".deleted"
 OFFSET_DELTA_MAX: Final = 2**31 - 1
 ASK_FIRST_TIMESTAMP: Final = -(2**63)
 """As roll_after_timestamp: every append has to ask `is_due`."""
-_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
+SEGMENT_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 _RING: Final = 128
 """How many of the last batches a segment remembers: reads at the tail find them without looking at the file."""
 
@@ -113,9 +113,7 @@ class LogSegment:
     def configure(self, config: LogConfig) -> None:
         """Take over the topic's settings, also when they change."""
         self.index_interval_bytes = config.index_interval_bytes
-        self.roll_ms = config.segment_ms - (
-            random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0
-        )
+        self.roll_ms = config.roll_ms - (random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0)
         # the time index gets an entry more at the roll, and never has more than the offset index before
         most = min(
             config.segment_index_bytes // OffsetIndex.entry.size, config.segment_index_bytes // TimeIndex.entry.size - 1
@@ -202,7 +200,7 @@ class LogSegment:
         """Rename the files to `*.deleted` and let go of them; returns the paths to remove later."""
         self.close()
         renamed = []
-        for suffix in _SUFFIXES:
+        for suffix in SEGMENT_SUFFIXES:
             path = self.path(suffix)
             try:
                 os.rename(path, path + DELETED_SUFFIX)
@@ -408,3 +406,8 @@ class LogSegment:
         if self._has_transaction_index is None:
             self._has_transaction_index = os.path.exists(self.path(".txnindex"))
         return self.transaction_index if self._has_transaction_index else None
+
+    def write_transaction_index(self) -> None:
+        """Bring the entries that a full disk kept in memory to the file. Raises OSError."""
+        if self._transaction_index is not None:
+            self._transaction_index.write_tail()

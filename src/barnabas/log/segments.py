@@ -77,6 +77,24 @@ class LogSegments(Sequence[LogSegment]):
         self.active = segment
         self._with_aborts = None
 
+    def hold(self, segments: Sequence[LogSegment]) -> bool:
+        """Whether these are here, in this order and without others between them."""
+        first = self._position_of(segments[0])
+        return first >= 0 and self._segments[first : first + len(segments)] == list(segments)
+
+    def _position_of(self, segment: LogSegment) -> int:
+        found = bisect_right(self.base_offsets, segment.base_offset) - 1
+        return found if found >= 0 and self._segments[found] is segment else -1
+
+    def replace(self, old: Sequence[LogSegment], segment: LogSegment) -> None:
+        """`segment` takes the place of `old`, neighbours that are here and end in front of the active one."""
+        assert old[-1] is not self.active, old
+        assert segment.base_offset == old[0].base_offset, (segment, old)
+        first = self._position_of(old[0])
+        self._segments[first : first + len(old)] = [segment]
+        self.base_offsets[first : first + len(old)] = [segment.base_offset]
+        self._with_aborts = None
+
     # -- finding -------------------------------------------------------------------------------------------------------
 
     def from_offset(self, offset: int) -> list[LogSegment]:

@@ -8,13 +8,14 @@ import contextlib
 import errno
 import os
 from bisect import bisect_left
+from collections.abc import Iterable
 from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
 from barnabas.errors import KafkaStorageError
 
-__all__ = ["AbortedTransaction", "CorruptTransactionIndex", "TransactionIndex"]
+__all__ = ["AbortedTransaction", "CorruptTransactionIndex", "TransactionIndex", "pack_entries", "parse_entries"]
 
 _ENTRY: Final = Struct(">hqqqq")
 _VERSION: Final = 0
@@ -32,6 +33,25 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def parse_entries(path: str, data: bytes, *, torn_end: bool = False) -> list[AbortedTransaction]:
+    """The entries that a file holds; `torn_end`: the last one may be cut off. Raises CorruptTransactionIndex."""
+    rest = len(data) % _ENTRY.size
+    if rest and not torn_end:
+        raise CorruptTransactionIndex(f"{path}: size {len(data)} is not a multiple of {_ENTRY.size}")
+    entries: list[AbortedTransaction] = []
+    for version, *fields in _ENTRY.iter_unpack(data[: len(data) - rest]):
+        entry = AbortedTransaction(*fields)
+        if version != _VERSION or (entries and entries[-1].last_offset >= entry.last_offset):
+            raise CorruptTransactionIndex(f"{path}: entry {entry} of version {version} is out of order")
+        entries.append(entry)
+    return entries
+
+
+def pack_entries(entries: Iterable[AbortedTransaction]) -> bytes:
+    """The entries as a file holds them."""
+    return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 class TransactionIndex:
@@ -61,16 +81,8 @@ class TransactionIndex:
                 data = file.read()
         except FileNotFoundError:
             return
-        if len(data) % _ENTRY.size:
-            raise CorruptTransactionIndex(f"{self.path}: size {len(data)} is not a multiple of {_ENTRY.size}")
-        entries: list[AbortedTransaction] = []
-        for version, *fields in _ENTRY.iter_unpack(data):
-            entry = AbortedTransaction(*fields)
-            if version != _VERSION or (entries and entries[-1].last_offset >= entry.last_offset):
-                raise CorruptTransactionIndex(f"{self.path}: entry {entry} of version {version} is out of order")
-            entries.append(entry)
-        self._entries = entries
-        self._written = len(entries)
+        self._entries = parse_entries(self.path, data)
+        self._written = len(self._entries)
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Add a transaction whose marker has just been written; markers come in order."""
@@ -84,7 +96,7 @@ class TransactionIndex:
         """Bring the entries in memory to the file. Raises OSError."""
         if self._written == len(self._entries):
             return
-        data = b"".join(_ENTRY.pack(_VERSION, *entry) for entry in self._entries[self._written :])
+        data = pack_entries(self._entries[self._written :])
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             if os.pwrite(fd, data, self._written * _ENTRY.size) != len(data):

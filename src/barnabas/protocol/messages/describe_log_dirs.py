@@ -43,12 +43,13 @@ class DescribeLogDirsRequest(Request):
 
 
 class DescribeLogDirsPartition(Message):
-    __slots__ = ("partition_index", "partition_size", "offset_lag", "is_future_key",)
+    __slots__ = ("partition_index", "partition_size", "offset_lag", "is_future_key", "compaction",)
     SCHEMA = (
         Field("partition_index", "int32", 1, 5, 0),
         Field("partition_size", "int64", 1, 5, 0),
         Field("offset_lag", "int64", 1, 5, 0),
         Field("is_future_key", "bool", 1, 5, False),
+        Field("compaction", "string", 2, 5, None, nullable_from=2, tag=10000),
     )
 
     def __init__(
@@ -58,11 +59,13 @@ class DescribeLogDirsPartition(Message):
         partition_size: int = 0,
         offset_lag: int = 0,
         is_future_key: bool = False,
+        compaction: str | None = None,
     ) -> None:
         self.partition_index = partition_index
         self.partition_size = partition_size
         self.offset_lag = offset_lag
         self.is_future_key = is_future_key
+        self.compaction = compaction
 
 
 class DescribeLogDirsTopic(Message):

@@ -1,0 +1,81 @@
+"""The files of a segment that is being written by a cleaner: `.cleaned` until they are whole and on the device."""
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from barnabas.log.cleaner.names import cleaned_path
+from barnabas.log.transaction_index import AbortedTransaction, pack_entries
+from barnabas.records.compaction_kernel import BatchFilter
+
+__all__ = ["CleanedSegment"]
+
+_PARTS_MAX: Final = 1024
+"""As many as one writev takes."""
+_COPY_BYTES: Final = 1024 * 1024
+
+
+class CleanedSegment:
+    """Created empty; `finish` makes it durable."""
+
+    def __init__(self, directory: str, base_offset: int, token: str, wrote: Callable[[int], None]) -> None:
+        """`wrote` is told of all bytes."""
+        self._directory = directory
+        self._base_offset = base_offset
+        self._token = token
+        self._wrote = wrote
+        self.size = 0
+        self._fd = self._create(".log")
+
+    def _create(self, suffix: str) -> int:
+        path = cleaned_path(self._directory, self._base_offset, suffix, self._token)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Append all parts. Raises OSError."""
+        size = sum(map(len, parts))
+        written = os.writev(self._fd, parts) if 0 < len(parts) <= _PARTS_MAX else 0
+        if written < size:
+            rest = memoryview(b"".join(parts))[written:]
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        self.size += size
+        self._wrote(size)
+
+    def copy_from(self, path: str, size: int) -> None:
+        """Append the first `size` bytes of a file."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            position = 0
+            while position < size:
+                data = os.pread(fd, min(_COPY_BYTES, size - position), position)
+                if not data:
+                    raise OSError(f"{path} ends at byte {position}, {size} were there")
+                self.write([data])
+                position += len(data)
+        finally:
+            os.close(fd)
+
+    def finish(self, batches: BatchFilter, aborted: Sequence[AbortedTransaction], newest_source: str) -> None:
+        """Write the indexes and sync all. The time of change is that of the newest source: retention goes by it."""
+        changed_ns = os.stat(newest_source).st_mtime_ns
+        os.utime(self._fd, ns=(changed_ns, changed_ns))
+        os.fsync(self._fd)
+        contents = {".index": batches.offset_entries.getvalue(), ".timeindex": batches.time_entries.getvalue()}
+        if aborted:
+            contents[".txnindex"] = pack_entries(aborted)
+        for suffix, content in contents.items():
+            fd = self._create(suffix)
+            try:
+                rest = memoryview(content)
+                while rest:
+                    rest = rest[os.write(fd, rest) :]
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,289 @@
+"""The offset map: for each key the offset of its last record. Compiled by mypyc, like `kernel` and `compaction_kernel`.
+
+Batches that need more than their bytes (compressed ones, those of transactions) are left to the caller: the walk stops
+in front of them and says so.
+"""
+
+from __future__ import annotations
+
+from array import array
+from hashlib import blake2b
+from os import urandom
+from typing import TYPE_CHECKING, Final, cast
+
+from librt.strings import read_i64_be, read_i64_le
+from librt.vecs import vec
+
+from barnabas.records.kernel import _long_varint
+
+if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
+    from mypy_extensions import i64
+
+TORN: Final = 0
+"""The block ends, or a batch in it is cut off."""
+SPECIAL: Final = 1
+"""The next batch is compressed, of a transaction or a control batch."""
+FULL: Final = 2
+"""The map takes no more keys."""
+OLD_FORMAT: Final = 3
+"""The next batch is of message format 0 or 1."""
+
+HEADER: Final = 61
+SPECIAL_BITS: Final = 0x37
+"""The attributes of a batch that is SPECIAL."""
+_LOW: Final = 0xFFFFFFFF
+_RELATIVE_BITS: Final = 40
+RELATIVE_MAX: Final = 2**40 - 2
+"""How far behind the first offset of a map its last one may be."""
+_RELATIVE: Final = 2**40 - 1
+_KEY_MAX: Final = 256
+"""Longer keys are hashed in two steps."""
+_LANES: Final = 3
+_MULTIPLIERS: Final = _LANES * (2 + _KEY_MAX // 4)
+
+
+def is_compiled() -> bool:
+    """True when this module runs as machine code."""
+    return not __file__.endswith(".py")
+
+
+def _table(words: int) -> vec[i64]:
+    """So many zeros."""
+    if not is_compiled():
+        return cast("vec[i64]", array("q", bytes(8 * words)))
+    return vec[i64]([0] * words)
+
+
+def _random_table(words: int) -> vec[i64]:
+    """So many random numbers of 64 bits."""
+    table = _table(words)
+    noise = urandom(8 * words)
+    index: i64 = 0
+    while index < words:
+        table[index] = read_i64_le(noise, index * 8)
+        index += 1
+    return table
+
+
+class OffsetMap:
+    """For each key the offset of its last record, in a table of fixed size: a hash in place of the key, as in Kafka.
+
+    The hash is a multilinear one over 32-bit words with random multipliers (Lemire and Kaser, 2013), in three lanes of
+    which 86 bits are kept: of n keys, whatever they are, two share a hash with a probability below n² / 2^87. One entry
+    takes 16 bytes.
+    """
+
+    def __init__(self, slots: int, entries_max: int, first_offset: int) -> None:
+        assert 0 < entries_max < slots < 2**31, (slots, entries_max)
+        self.slots: i64 = slots
+        self.entries_max: i64 = entries_max
+        self.entries: i64 = 0
+        self.first_offset: i64 = first_offset
+        """Records below are not entered."""
+        self.latest_offset: i64 = first_offset - 1
+        """What is above has not been entered: such records stand whatever their key."""
+        self.records: i64 = 0
+        """Records that were looked at."""
+        self.stop: i64 = TORN
+        self._table: vec[i64] = _table(2 * slots)
+        self._multipliers: vec[i64] = _random_table(_MULTIPLIERS)
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    def _hash(self, data: bytes, position: i64, length: i64) -> tuple[i64, i64, i64]:
+        """Slot, 63 bits, 23 bits."""
+        m = self._multipliers
+        if length > _KEY_MAX:
+            digest = blake2b(data[position : position + length], digest_size=32).digest()
+            return self._hash_words(digest, 0, 32, m[0] + m[3] * length, m[1] + m[4] * length, m[2] + m[5] * length)
+        return self._hash_words(
+            data, position, length, m[0] + m[3] * length, m[1] + m[4] * length, m[2] + m[5] * length
+        )
+
+    def _hash_words(
+        self, data: bytes, position: i64, length: i64, first: i64, second: i64, third: i64
+    ) -> tuple[i64, i64, i64]:
+        m = self._multipliers
+        at: i64 = 2 * _LANES
+        end: i64 = position + length
+        word: i64
+        low: i64
+        high: i64
+        while position + 8 <= end:
+            word = read_i64_le(data, position)
+            low = word & _LOW
+            high = word >> 32 & _LOW
+            first += m[at] * low + m[at + 3] * high
+            second += m[at + 1] * low + m[at + 4] * high
+            third += m[at + 2] * low + m[at + 5] * high
+            at += 6
+            position += 8
+        while position < end:
+            low = data[position]
+            shift: i64 = 8
+            position += 1
+            while shift < 32 and position < end:
+                low |= data[position] << shift
+                shift += 8
+                position += 1
+            first += m[at] * low
+            second += m[at + 1] * low
+            third += m[at + 2] * low
+            at += 3
+        first = first >> 32 & _LOW
+        return first * self.slots >> 32, first >> 1 << 32 | (second >> 32 & _LOW), third >> 41 & 0x7FFFFF
+
+    def _put(self, data: bytes, position: i64, length: i64, offset: i64) -> None:
+        slot: i64
+        key_hash: i64
+        tag: i64
+        slot, key_hash, tag = self._hash(data, position, length)
+        table = self._table
+        at: i64 = slot * 2
+        end: i64 = self.slots * 2
+        entry: i64 = table[at + 1]
+        while entry != 0:
+            if table[at] == key_hash and entry >> _RELATIVE_BITS == tag:
+                break
+            at += 2
+            if at == end:
+                at = 0
+            entry = table[at + 1]
+        if entry == 0:
+            table[at] = key_hash
+            self.entries += 1
+        table[at + 1] = tag << _RELATIVE_BITS | (offset - self.first_offset + 1)
+
+    def _get(self, data: bytes, position: i64, length: i64) -> i64:
+        """The last offset of the key, -1 if it has not been entered."""
+        slot: i64
+        key_hash: i64
+        tag: i64
+        slot, key_hash, tag = self._hash(data, position, length)
+        table = self._table
+        at: i64 = slot * 2
+        end: i64 = self.slots * 2
+        entry: i64 = table[at + 1]
+        while entry != 0:
+            if table[at] == key_hash and entry >> _RELATIVE_BITS == tag:
+                return (entry & _RELATIVE) - 1 + self.first_offset
+            at += 2
+            if at == end:
+                at = 0
+            entry = table[at + 1]
+        return -1
+
+    def get(self, key: bytes) -> int:
+        """The last offset of a key, -1 if it has not been entered."""
+        return self._get(key, 0, len(key))
+
+    def skip_to(self, next_offset: int) -> None:
+        """Nothing below `next_offset` is left to be entered."""
+        if next_offset - 1 > self.latest_offset:
+            self.latest_offset = next_offset - 1
+
+    # -- filling it ----------------------------------------------------------------------------------------------------
+
+    def map_batches(self, data: bytes, position: i64) -> i64:
+        """Enter the batches from `position` on; where the walk ended, and why in `stop`.
+
+        Raises ValueError or IndexError for broken structure.
+        """
+        size: i64 = len(data)
+        self.stop = TORN
+        while size - position >= HEADER:
+            if data[position + 16] != 2:
+                self.stop = OLD_FORMAT
+                break
+            length: i64 = batch_size(data, position)
+            if length > size - position:
+                break
+            if data[position + 22] & SPECIAL_BITS:
+                self.stop = SPECIAL
+                break
+            if not self.map_batch(data, position, data, position + HEADER, position + length):
+                self.stop = FULL
+                break
+            position += length
+        return position
+
+    def map_batch(self, head: bytes, at: i64, data: bytes, position: i64, end: i64) -> bool:
+        """Enter the batch whose header stands in `head`, its records uncompressed in `data`; False: the map is full."""
+        base_offset: i64 = read_i64_be(head, at)
+        last_offset: i64 = last_offset_of(head, at)
+        if last_offset < self.first_offset:
+            return True
+        if last_offset - self.first_offset > RELATIVE_MAX:
+            return False
+        if not self._map_records(data, position, end, read_i64_be(head, at + 53) & _LOW, base_offset):
+            return False
+        self.latest_offset = last_offset
+        return True
+
+    def _map_records(self, data: bytes, position: i64, end: i64, count: i64, base_offset: i64) -> bool:
+        index: i64 = 0
+        second: i64
+        while index < count:
+            length: i64 = data[position]
+            position += 1
+            if length > 127:
+                second = data[position]
+                if second < 128:
+                    length = length & 127 | second << 7
+                    position += 1
+                else:
+                    length, position = _long_varint(data, position, length)
+            record_end: i64 = position + (length >> 1)
+            if length & 1 or record_end > end:
+                raise ValueError(f"record {index} is longer than its batch")
+            position += 1
+            while data[position] > 127:
+                position += 1
+            position += 1
+            offset: i64 = data[position]
+            position += 1
+            if offset > 127:
+                second = data[position]
+                if second < 128:
+                    offset = offset & 127 | second << 7
+                    position += 1
+                else:
+                    offset, position = _long_varint(data, position, offset)
+            key: i64 = data[position]
+            position += 1
+            if key > 127:
+                second = data[position]
+                if second < 128:
+                    key = key & 127 | second << 7
+                    position += 1
+                else:
+                    key, position = _long_varint(data, position, key)
+            if not key & 1:
+                key = key >> 1
+                if position + key > record_end:
+                    raise ValueError(f"record {index} has a key of {key} bytes, which is longer than the record")
+                offset = base_offset + (offset >> 1 ^ -(offset & 1))
+                if offset >= self.first_offset:
+                    if self.entries >= self.entries_max:
+                        return False
+                    self._put(data, position, key, offset)
+                    self.latest_offset = offset
+            position = record_end
+            self.records += 1
+            index += 1
+        if position != end:
+            raise ValueError(f"{end - position} bytes follow the last of {count} records")
+        return True
+
+
+def batch_size(data: bytes, position: i64) -> i64:
+    """Bytes of the batch at `position`. Raises ValueError for an impossible length."""
+    size: i64 = (read_i64_be(data, position + 8) >> 32) + 12
+    if size < HEADER:
+        raise ValueError(f"a batch of {size} bytes at byte {position}")
+    return size
+
+
+def last_offset_of(data: bytes, position: i64) -> i64:
+    """The last offset of the batch at `position`."""
+    return read_i64_be(data, position) + (read_i64_be(data, position + 23) >> 32)
