@@ -763,3 +763,23 @@ class TestState:
         ongoing = metadata.with_partitions(frozenset((one,)), 10, 2).with_partitions(frozenset((two,)), 20, 2)
         assert ongoing.partitions == {one, two}
         assert (ongoing.start_timestamp_ms, ongoing.last_update_timestamp_ms) == (10, 20)
+
+
+class TestNames:
+    @pytest.mark.parametrize("name", ["x" * 32_768, "é" * 16_384])
+    def test_too_long_for_a_key(self, name: str) -> None:
+        assert isinstance(TransactionRig().init(name), errors.InvalidRequest)
+
+    def test_as_long_as_can_be(self) -> None:
+        rig = TransactionRig()
+        assert rig.init("é" * 16_383).producer_epoch == 0
+        rig.restart()
+        assert rig.init("é" * 16_383).producer_epoch == 1
+
+    def test_more_partitions_than_a_batch_can_hold(self) -> None:
+        rig = TransactionRig()
+        producer = rig.producer()
+        rig.log.max_bytes = 1_000
+        many = [TopicPartition("orders", index) for index in range(1_000)]
+        assert isinstance(rig.add(producer, *many), errors.UnknownServerError)
+        assert rig.state() == "Empty"

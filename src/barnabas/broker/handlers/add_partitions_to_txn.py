@@ -42,7 +42,7 @@ def handle(
     version = context.api_version
     transactions = _transactions(request, version)
 
-    def answered(parts: list[Results]) -> AddPartitionsToTxnResponse:
+    def answered(parts: "list[Results]") -> AddPartitionsToTxnResponse:
         results = [_by_topic(part, version) for part in parts]
         if version < FIRST_VERSION_OF_BROKERS:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])

@@ -35,7 +35,7 @@ def handle(
         TV2 if version >= FIRST_VERSION_OF_TV2 else 0,
     )
 
-    def answered(response: tuple[int, int] | KafkaError) -> EndTxnResponse:
+    def answered(response: "tuple[int, int] | KafkaError") -> EndTxnResponse:
         if isinstance(response, KafkaError):
             code = producer_error(response, knows_fencing=version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
             return EndTxnResponse(error_code=code)

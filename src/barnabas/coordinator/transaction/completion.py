@@ -182,7 +182,7 @@ class Completions:
         return False
 
     def _complete(self, transactional_id: str, completion: _Completion) -> None:
-        def written(response: KafkaError | None) -> None:
+        def written(response: "KafkaError | None") -> None:
             # A commit that is late is none of our business: the record is in the log, or a later leader writes it.
             if not isinstance(response, KafkaError) or self._under_way.get(transactional_id) is not completion:
                 return

@@ -5,6 +5,8 @@ coordinates it. Every method here finds the partition, runs the operation there,
 clients of the API understand. A reply comes exactly once, maybe before the method returns.
 """
 
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
@@ -17,7 +19,7 @@ from barnabas.coordinator.transaction.completion import Completions, MarkerChann
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.ending import Ending
 from barnabas.coordinator.transaction.fencing import Initialisation, NewProducerId
-from barnabas.coordinator.transaction.records import CODEC, TransactionRecord
+from barnabas.coordinator.transaction.records import CODEC, ID_BYTES_MAX, TransactionRecord
 from barnabas.coordinator.transaction.shard import Errors, Initialised, TransactionShard
 from barnabas.coordinator.transaction.state import NO_TIMEOUT, TV2, TransactionMetadata
 from barnabas.errors import (
@@ -153,6 +155,8 @@ class TransactionCoordinator:
     def _check_initialisation(self, transactional_id: str, timeout_ms: int, two_phase_commit: bool) -> None:
         if not transactional_id:
             raise InvalidRequest("an empty transactional id")
+        if len(transactional_id.encode()) > ID_BYTES_MAX:
+            raise InvalidRequest(f"a transactional id of more than {ID_BYTES_MAX} bytes")
         if two_phase_commit:
             if not self.config.two_phase_commit_enable:
                 raise TransactionalIdAuthorizationFailed("transaction.two.phase.commit.enable is false on this broker")
@@ -180,21 +184,17 @@ class TransactionCoordinator:
             reply(InvalidRequest("an empty transactional id"))
             return
 
-        def add(answer: Reply[None]) -> None:
-            self._run(
-                transactional_id,
-                lambda shard: shard.add_partitions(transactional_id, producer, partitions, transaction_version),
-                answer,
-            )
+        def add(shard: TransactionShard) -> Result[TransactionRecord, None]:
+            return shard.add_partitions(transactional_id, producer, partitions, transaction_version)
 
-        def first(response: KafkaError | None) -> None:
-            waits = isinstance(response, ConcurrentTransactions) and self._completions.wait(
-                transactional_id, lambda: add(reply)
-            )
-            if not waits:
+        def added(response: KafkaError | None) -> None:
+            if not isinstance(response, ConcurrentTransactions) or not self._completions.wait(transactional_id, again):
                 reply(response)
 
-        add(first)
+        def again() -> None:
+            self._run(transactional_id, add, reply)
+
+        self._run(transactional_id, add, added)
 
     def verify_partitions(
         self,

@@ -5,19 +5,22 @@ version. Written is version 1, which transaction.version 1 and 2 want; version 0
 tombstone. Source: transaction-coordinator's message schemas; KIP-890 and KIP-939 for the tagged fields.
 """
 
+from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.transaction.state import NO_PARTITIONS, TransactionMetadata, TransactionState
 from barnabas.errors import CorruptMessage
-from barnabas.protocol.codec import MalformedMessage, decode, encode_into
+from barnabas.protocol.codec import MalformedMessage, decode, uvarint
 from barnabas.protocol.schema import Field, Message
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
-__all__ = ["CODEC", "TransactionRecord", "TransactionRecordCodec", "decode_record", "encode_record"]
+__all__ = ["CODEC", "ID_BYTES_MAX", "TransactionRecord", "TransactionRecordCodec", "decode_record", "encode_record"]
 
 TRANSACTION_KIND: Final = 0
 VALUE_VERSION: Final = 1
+ID_BYTES_MAX: Final = 32_767
+"""The longest transactional id that has a key, in UTF-8."""
 
 _STATES: Final = {state.number: state for state in TransactionState}
 
@@ -27,6 +30,9 @@ class TransactionRecord(NamedTuple):
 
     transactional_id: str
     metadata: TransactionMetadata | None
+
+
+# The message classes are for reading: every version, and whatever order of tags another writer chose.
 
 
 class TransactionLogKey(Message):
@@ -114,8 +120,9 @@ class TransactionLogValue(Message):
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
     """(key, value) of a record."""
-    key = _versioned(TransactionLogKey(transactional_id=record.transactional_id), TRANSACTION_KIND)
-    return key, None if record.metadata is None else _versioned(_value_of(record.metadata), VALUE_VERSION)
+    name = record.transactional_id.encode()
+    key = _KEY_HEAD.pack(TRANSACTION_KIND, len(name)) + name
+    return key, None if record.metadata is None else _value(record.metadata)
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
@@ -144,31 +151,6 @@ class TransactionRecordCodec:
 CODEC: Final = TransactionRecordCodec()
 
 
-def _value_of(metadata: TransactionMetadata) -> TransactionLogValue:
-    return TransactionLogValue(
-        producer_id=metadata.producer_id,
-        previous_producer_id=metadata.previous_producer_id,
-        next_producer_id=metadata.next_producer_id,
-        producer_epoch=metadata.producer_epoch,
-        next_producer_epoch=metadata.next_producer_epoch,
-        transaction_timeout_ms=metadata.timeout_ms,
-        transaction_status=metadata.state.number,
-        # Kafka writes no array at all for an id without a transaction, and an empty one for a completed transaction.
-        transaction_partitions=None if metadata.state is TransactionState.EMPTY else _by_topic(metadata.partitions),
-        transaction_last_update_timestamp_ms=metadata.last_update_timestamp_ms,
-        transaction_start_timestamp_ms=metadata.start_timestamp_ms,
-        client_transaction_version=metadata.client_transaction_version,
-    )
-
-
-def _by_topic(partitions: frozenset[TopicPartition]) -> list[PartitionsSchema]:
-    """Sorted, so that the same state always has the same bytes."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    return [PartitionsSchema(topic=topic, partition_ids=ids) for topic, ids in by_topic.items()]
-
-
 def _metadata_of(value: TransactionLogValue) -> TransactionMetadata:
     state = _STATES.get(value.transaction_status)
     if state is None:
@@ -195,7 +177,44 @@ def _metadata_of(value: TransactionLogValue) -> TransactionMetadata:
     )
 
 
-def _versioned(message: Message, version: int) -> bytes:
-    out = bytearray(version.to_bytes(2, "big"))
-    encode_into(out, message, version)
-    return bytes(out)
+# Written by hand: three records a transaction, each on a client's way.
+
+_KEY_HEAD: Final = Struct(">hh")
+_HEAD: Final = Struct(">hqhib")
+"""version, producer_id, producer_epoch, timeout_ms, state"""
+_TIMES: Final = Struct(">qq")
+_INT: Final = Struct(">i")
+_TAGGED_LONG: Final = Struct(">bbq")
+_TAGGED_SHORT: Final = Struct(">bbh")
+"""tag, size, value"""
+
+
+def _value(metadata: TransactionMetadata) -> bytes:
+    """TransactionLogValue v1."""
+    state = metadata.state
+    head = _HEAD.pack(VALUE_VERSION, metadata.producer_id, metadata.producer_epoch, metadata.timeout_ms, state.number)
+    # Kafka writes no array at all for an id without a transaction, and an empty one for a completed transaction.
+    partitions = b"\0" if state is TransactionState.EMPTY else _partitions(metadata.partitions)
+    times = _TIMES.pack(metadata.last_update_timestamp_ms, metadata.start_timestamp_ms)
+    tags = []
+    if metadata.previous_producer_id != NO_PRODUCER_ID:
+        tags.append(_TAGGED_LONG.pack(0, 8, metadata.previous_producer_id))
+    if metadata.next_producer_id != NO_PRODUCER_ID:
+        tags.append(_TAGGED_LONG.pack(1, 8, metadata.next_producer_id))
+    if metadata.client_transaction_version:
+        tags.append(_TAGGED_SHORT.pack(2, 2, metadata.client_transaction_version))
+    if metadata.next_producer_epoch != NO_PRODUCER_EPOCH:
+        tags.append(_TAGGED_SHORT.pack(3, 2, metadata.next_producer_epoch))
+    return b"".join((head, partitions, times, bytes((len(tags),)), *tags))
+
+
+def _partitions(partitions: frozenset[TopicPartition]) -> bytes:
+    """Sorted, so that the same state always has the same bytes."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    parts = [uvarint(len(by_topic) + 1)]
+    for topic, ids in by_topic.items():
+        name = topic.encode()
+        parts += (uvarint(len(name) + 1), name, uvarint(len(ids) + 1), *map(_INT.pack, ids), b"\0")
+    return b"".join(parts)

@@ -4,6 +4,8 @@ Durable is what the log says of each id; `replay` alone changes it. Soft are the
 elsewhere, the end markers that are under way: both begin anew from the durable part after a load.
 """
 
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar

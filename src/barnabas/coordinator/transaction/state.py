@@ -56,6 +56,8 @@ class TransactionState(Enum):
         self.number = number
         self.kafka_name = kafka_name
 
+    __hash__ = object.__hash__  # members are equal if they are the same; Enum's own hash is a call in Python
+
 
 S = TransactionState
 
