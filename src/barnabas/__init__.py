@@ -1,7 +1,26 @@
 """Barnabas: the system that Apache Kafka describes, in Python.
 
-The public doors are `barnabas.testing` (a broker inside your test process), `barnabas.client` and the command
-`barnabas`. Everything imports lazily: `import barnabas` itself costs nothing.
+The public doors are `barnabas.Admin` (and the same for asyncio in `barnabas.aio`), `barnabas.testing` (a broker inside
+your test process), `barnabas.client` and the command `barnabas`. Everything imports lazily: `import barnabas` itself
+costs nothing.
 """
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.client.admin_front import Admin
+
+__all__ = ["Admin", "__version__"]
+
 __version__ = "0.1.0"
+
+_HOME = {"Admin": "barnabas.client.admin_front"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)

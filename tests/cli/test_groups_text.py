@@ -1,7 +1,7 @@
 import json
 
 from barnabas.cli.groups import _report, _text
-from barnabas.client.group_admin import GroupDescription, GroupListing, _rebalances
+from barnabas.client.core.admin.groups import GroupDescription, GroupListing, rebalances_of
 
 EVENT = {
     "started_ms": 1357016400000,
@@ -16,7 +16,7 @@ EVENT = {
 
 
 def test_rebalances_are_told_with_their_reasons() -> None:
-    rebalances = _rebalances(json.dumps([EVENT, EVENT | {"completed_ms": None, "notes": [], "notes_dropped": 0}]))
+    rebalances = rebalances_of(json.dumps([EVENT, EVENT | {"completed_ms": None, "notes": [], "notes_dropped": 0}]))
     description = GroupDescription("g", "Stable", "consumer", "range", 1, (), rebalances)
     lines = _text(_report("g", description, None, [])).splitlines()
     assert lines[0] == "group g, state Stable, type classic, assignor range, coordinator 1, 0 members, lag 0"
@@ -26,7 +26,7 @@ def test_rebalances_are_told_with_their_reasons() -> None:
 
 
 def test_other_brokers_tell_none() -> None:
-    assert _rebalances(None) == _rebalances("") == _rebalances("not JSON") == ()
+    assert rebalances_of(None) == rebalances_of("") == rebalances_of("not JSON") == ()
 
 
 def test_members_that_a_broker_does_not_show_are_not_counted() -> None:

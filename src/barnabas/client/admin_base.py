@@ -4,21 +4,15 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
+from barnabas.client.core.admin.topics import partition_answers
 from barnabas.client.deadline import Deadline
 from barnabas.errors import BarnabasError, KafkaError, NotController, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 
-__all__ = ["AdminBase", "partition_answers"]
+__all__ = ["AdminBase"]
 
 T = TypeVar("T")
-
-
-def partition_answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
-    """(partition, error code, answer) as most responses have them."""
-    for topic in response.topics:
-        for p in topic.partitions:
-            yield TopicPartition(topic.name, p.partition_index), p.error_code, p
 
 
 class AdminBase:

@@ -49,7 +49,7 @@ def commit(
     group_instance_id: str | None = None,
 ) -> dict[TopicPartition, KafkaError | None]:
     """Commit as a member, or from outside without one. Raises a retriable KafkaError; others are values."""
-    from barnabas.client.group_admin import group_error
+    from barnabas.client.core.admin.groups import group_error
 
     connection = cluster.coordinator(group_id, deadline)
     version = connection.version_of(offset_commit.OffsetCommitRequest, at_most=NAMES_UNTIL)

@@ -3,7 +3,8 @@
 A broker's own answer is a `barnabas.errors.KafkaError`; the classes here are for when no answer came.
 """
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition
 
@@ -14,6 +15,8 @@ __all__ = [
     "ClientError",
     "CommitFailed",
     "ConnectionLost",
+    "ItemsFailed",
+    "KeysMove",
     "OperationTimedOut",
     "TopicNotFound",
 ]
@@ -72,3 +75,42 @@ class ClientClosed(ClientError):
 class CommitFailed(ClientError):
     """The group has moved on without this consumer, and others may have its partitions: what it read since its last
     commit is read again. The next poll joins the group again."""
+
+
+class KeysMove(UserWarning):
+    """A topic with records gets more partitions: records of one key may go to another partition from now on."""
+
+
+_NAMED_MAX: Final = 20
+
+
+class ItemsFailed(ClientError):
+    """A call about several things (topics, partitions, groups, ...) failed for some of them.
+
+    `failed` has the error of each, `succeeded` the results of the others: what was done stays done. `attempts` are the
+    tries that failed, also those that were made up for later.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        failed: Mapping[Any, BarnabasError],
+        succeeded: Mapping[Any, Any],
+        attempts: tuple[Attempt, ...] = (),
+    ) -> None:
+        count = len(failed) + len(succeeded)
+        named = [f"{_item(item)}: {error}" for item, error in list(failed.items())[:_NAMED_MAX]]
+        if len(failed) > _NAMED_MAX:
+            named.append(f"and {len(failed) - _NAMED_MAX} more")
+        super().__init__(f"{what} failed for {len(failed)} of {count}: {'; '.join(named)}", attempts)
+        self.failed = dict(failed)
+        self.succeeded = dict(succeeded)
+
+    def only(self, *kinds: type[BarnabasError]) -> bool:
+        """Whether all that failed did so with one of these: `if not error.only(TopicAlreadyExists): raise`."""
+        return all(isinstance(error, kinds) for error in self.failed.values())
+
+
+def _item(item: Any) -> str:
+    """`orders`, `orders-0`, `topic orders`, `broker 1`."""
+    return f"broker {item}" if isinstance(item, int) else " ".join(map(str, item)) if type(item) is tuple else str(item)

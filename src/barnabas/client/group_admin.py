@@ -1,55 +1,24 @@
 """Consumer groups from outside: list, describe, committed offsets, resets, deletion; asked from the coordinator."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from barnabas.client.admin_base import AdminBase
-from barnabas.client.core.consumer_protocol import decode_assignment, decode_subscription
+from barnabas.client.core.admin.groups import (
+    GroupDescription,
+    GroupListing,
+    GroupMemberView,
+    delete_offsets_request,
+    description_code,
+    group_description,
+    group_error,
+    group_listings,
+)
 from barnabas.client.deadline import Deadline
-from barnabas.errors import GroupIdNotFound, KafkaError, error_for
+from barnabas.errors import KafkaError, error_for
 from barnabas.types import TopicPartition
 
 __all__ = ["CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "GroupMemberView"]
-
-
-REBALANCES_FIELD: Final = "rebalances"
-"""The attribute of DescribedGroup that holds the tagged field."""
-
-
-class GroupListing(NamedTuple):
-    """A group as ListGroups names it; state and type are empty where the broker is too old to say."""
-
-    group_id: str
-    protocol_type: str
-    state: str
-    type: str
-
-
-class GroupMemberView(NamedTuple):
-    """A member as the coordinator knows it."""
-
-    member_id: str
-    group_instance_id: str | None
-    client_id: str
-    client_host: str
-    assignment: tuple[TopicPartition, ...]
-    subscription: tuple[str, ...]
-
-
-class GroupDescription(NamedTuple):
-    """A classic group; `protocol` is the chosen assignor.
-
-    `rebalances` are the last ones, oldest first, as our brokers tell them in a tagged field of their own: started_ms,
-    completed_ms, from_generation_id, generation_id, trigger, reason, notes, members, ... Other brokers send none.
-    """
-
-    group_id: str
-    state: str
-    protocol_type: str
-    protocol: str
-    coordinator: int
-    members: tuple[GroupMemberView, ...]
-    rebalances: tuple[dict[str, Any], ...] = ()
 
 
 class CommittedOffset(NamedTuple):
@@ -80,8 +49,8 @@ class GroupAdmin(AdminBase):
                     raise error_for(response.error_code)
                 return response
 
-            for g in self._retrying(once).groups:
-                found[g.group_id] = GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type)
+            for group in group_listings(self._retrying(once)):
+                found[group.group_id] = group
         return [found[name] for name in sorted(found)]
 
     def describe_group(self, group_id: str) -> GroupDescription:
@@ -91,19 +60,10 @@ class GroupAdmin(AdminBase):
         request = DescribeGroupsRequest(groups=[group_id])
         response = self.cluster.call_coordinator(group_id, request, check=lambda r: int(r.groups[0].error_code))
         group = response.groups[0]
-        if group.error_code or group.group_state == "Dead":
-            code = group.error_code or GroupIdNotFound.code
-            raise error_for(code, f"group {group_id!r} does not exist" if code == GroupIdNotFound.code else "")
-        members = tuple(_member(m, group.protocol_type) for m in group.members)
-        return GroupDescription(
-            group_id,
-            group.group_state,
-            group.protocol_type,
-            group.protocol_data,
-            self.cluster.coordinator_id(group_id),
-            tuple(sorted(members, key=lambda m: (m.client_id, m.member_id))),
-            _rebalances(getattr(group, REBALANCES_FIELD, None)),
-        )
+        code = description_code(group)
+        if code:
+            raise group_error(code, group_id)
+        return group_description(group, self.cluster.coordinator_id(group_id))
 
     def committed_offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
@@ -143,20 +103,7 @@ class GroupAdmin(AdminBase):
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
         """Forget commits of topics that no member subscribes to."""
-        from barnabas.client.core.offset_messages import by_topic
-        from barnabas.protocol.messages.offset_delete import (
-            OffsetDeleteRequest,
-            OffsetDeleteRequestPartition,
-            OffsetDeleteRequestTopic,
-        )
-
-        topics = [
-            OffsetDeleteRequestTopic(
-                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in indexes]
-            )
-            for topic, indexes in by_topic(partitions).items()
-        ]
-        request = OffsetDeleteRequest(group_id=group_id, topics=topics)
+        request = delete_offsets_request(group_id, partitions)
         response = self.cluster.call_coordinator(group_id, request, check=lambda r: int(r.error_code))
         if response.error_code:
             raise group_error(response.error_code, group_id)
@@ -165,37 +112,3 @@ class GroupAdmin(AdminBase):
             for topic in response.topics
             for p in topic.partitions
         }
-
-
-def group_error(code: int, group_id: str) -> KafkaError:
-    """The error of a code with the group in its words."""
-    texts = {
-        69: f"group {group_id!r} does not exist",
-        68: f"group {group_id!r} has members; stop its consumers first",
-        86: f"group {group_id!r} subscribes to the topic; stop its consumers first",
-        25: f"group {group_id!r} has members, so it alone commits; stop its consumers first",
-        22: f"group {group_id!r} has members, so it alone commits; stop its consumers first",
-    }
-    return error_for(code, texts.get(code, ""))
-
-
-def _rebalances(text: str | None) -> tuple[dict[str, Any], ...]:
-    if not text:
-        return ()
-    import json
-
-    try:
-        return tuple(json.loads(text))
-    except (ValueError, TypeError):
-        return ()  # another meaning of the tag, by another broker
-
-
-def _member(member: Any, protocol_type: str) -> GroupMemberView:
-    assignment: tuple[TopicPartition, ...] = ()
-    subscription: tuple[str, ...] = ()
-    if protocol_type == "consumer":
-        assignment = decode_assignment(member.member_assignment)
-        subscription = decode_subscription(member.member_metadata).topics
-    return GroupMemberView(
-        member.member_id, member.group_instance_id, member.client_id, member.client_host, assignment, subscription
-    )

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 
 from barnabas.client.admin_base import AdminBase
+from barnabas.client.core.admin.topics import delete_records_request
 from barnabas.client.core.offset_messages import (
     EARLIEST,
     LATEST,
@@ -10,7 +11,6 @@ from barnabas.client.core.offset_messages import (
     PartitionOffset,
     epoch_answers,
     epoch_request,
-    grouped,
     offset_answers,
     offset_request,
 )
@@ -50,19 +50,10 @@ class OffsetsAdmin(AdminBase):
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Drop what lies before each offset (-1: all there is); the new first offsets. Raises OffsetOutOfRange."""
-        from barnabas.protocol.messages.delete_records import (
-            DeleteRecordsPartition,
-            DeleteRecordsRequest,
-            DeleteRecordsTopic,
-        )
 
         def request(partitions: Collection[TopicPartition]) -> Request:
-            topics = grouped(
-                partitions,
-                lambda tp: DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp]),
-                lambda name, asked: DeleteRecordsTopic(name=name, partitions=asked),
-            )
-            return DeleteRecordsRequest(topics=topics, timeout_ms=self._timeout_ms)
+            asked = {where: before[where] for where in partitions}
+            return delete_records_request(asked, timeout_ms=self._timeout_ms)
 
         found = self._by_leader(before, request)
         return {tp: p.low_watermark for tp, p in found.items()}

@@ -1,6 +1,6 @@
 """A result that comes later, without threads and loops: the drivers wait for it, each in its way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
 __all__ = ["Promise"]
@@ -42,6 +42,12 @@ class Promise(Generic[T]):
             callback(self)
         else:
             self._callbacks.append(callback)
+
+    def __await__(self) -> "Generator[Promise[T], None, T]":
+        """For flows of the core, which whoever runs them goes on with once it is settled; not for an event loop."""
+        if not self.done:
+            yield self
+        return self.result()
 
     def result(self) -> T:
         """The value, or raise the error. Only for a settled promise."""

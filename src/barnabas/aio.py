@@ -1,0 +1,19 @@
+"""The clients for asyncio, under the names of the synchronous ones in `barnabas`. Imported at first use."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.client.aio_admin import Admin
+
+__all__ = ["Admin"]
+
+_HOME = {"Admin": "barnabas.client.aio_admin"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)
