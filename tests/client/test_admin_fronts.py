@@ -18,10 +18,13 @@ from barnabas.client.core.admin.configs import ConfigChange, ConfigResource
 from barnabas.client.core.admin.groups import MemberToRemove
 from barnabas.client.core.admin.topics import CreatedTopic, NewTopic
 from barnabas.client.errors import ClientClosed, ItemsFailed, KeysMove, OperationTimedOut, TopicNotFound
+from barnabas.client.group_member import GroupMember
 from barnabas.client.simple_producer import SimpleProducer
 from barnabas.errors import (
     GroupIdNotFound,
     InvalidConfig,
+    InvalidProducerEpoch,
+    NonEmptyGroup,
     NotController,
     TopicAlreadyExists,
     TransactionalIdNotFound,
@@ -241,3 +244,29 @@ def test_close_ends_a_call_that_waits_between_two_tries(broker: Broker) -> None:
             await asyncio.wait_for(call, 5)
 
     asyncio.run(story())
+
+
+def test_live_members_are_removed(admin: Any, cluster: Cluster, name: str) -> None:
+    admin.create_topics(NewTopic(name, partitions=2))
+    member = GroupMember(cluster, name, [name])
+    member.keep()
+    description = admin.describe_groups(name)[name]
+    assert [m.member_id for m in description.members] == [member.member_id]
+    with pytest.raises(ItemsFailed) as caught:
+        admin.delete_groups(name)
+    assert caught.value.only(NonEmptyGroup)
+    with pytest.raises(ItemsFailed) as caught:
+        admin.alter_group_offsets(name, {(name, 0): 1})
+    assert caught.value.only(UnknownMemberId)
+    assert admin.remove_members(name) == [MemberToRemove(member.member_id)]
+    assert admin.describe_groups(name)[name].state == "Empty"
+
+
+def test_a_marker_is_written_in_the_epoch_that_is_known(admin: Any, broker: Broker, name: str) -> None:
+    broker.create_topic(name)
+    where = TopicPartition(name, 0)
+    admin.abort_transaction(where, producer_id=900_100, producer_epoch=3, coordinator_epoch=0)
+    assert admin.list_offsets({where: "latest"})[where].offset == 1
+    with pytest.raises(ItemsFailed) as caught:
+        admin.abort_transaction(where, producer_id=900_100, producer_epoch=2, coordinator_epoch=0)
+    assert caught.value.only(InvalidProducerEpoch)
