@@ -69,11 +69,9 @@ def job(broker: Broker, unique: Callable[[str], str]) -> Copy:
 
 
 def check(tools: KafkaTools, job: Copy) -> None:
-    """Under read_committed the copy is the source; the aborted tries are there for read_uncommitted."""
+    """Under read_committed the copy is the source. What was aborted may never have been sent: nothing is said of it."""
     expected = {partition: values(partition) for partition in range(PARTITIONS)}
     assert consumed(tools, job.target, "read_committed") == expected
-    everything = consumed(tools, job.target, "read_uncommitted")
-    assert sum(map(len, everything.values())) > PARTITIONS * RECORDS
     told = tools.run("kafka-consumer-groups", "--describe", "--offsets", "--group", job.group).out
     assert len(re.findall(rf"{re.escape(job.source)}\s+\d+\s+{RECORDS}\s+{RECORDS}\s+0\s", told)) == PARTITIONS, told
 
