@@ -79,7 +79,7 @@ def rebuild_producers(log: "Log", newest_snapshot: int | None = None) -> None:
 
 def _replay(log: "Log", start: int, end: int) -> None:
     for segment, position, header in log.headers_from(start) if start < end else ():
-        if header.producer_id < 0 or header.base_offset < start:
+        if header.producer_id < 0 or header.next_offset <= start:
             continue
         marker = None
         if header.is_control:
