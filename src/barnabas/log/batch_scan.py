@@ -6,11 +6,10 @@ Large batches are stepped over with one small read each; runs of small ones are 
 from collections.abc import Iterator
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas.errors import CorruptMessage
 from barnabas.log.disk import Disk
 from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, BatchHeader, read_header
+from barnabas.records.checksum import crc32c
 
 __all__ = ["scan_headers", "scan_verified", "why_not_a_batch"]
 

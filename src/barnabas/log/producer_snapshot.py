@@ -11,9 +11,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.log.checkpoints import replace_file
+from barnabas.records.checksum import crc32c
 
 __all__ = ["SNAPSHOT_SUFFIX", "CorruptSnapshot", "SnapshotEntry", "read_snapshot", "snapshot_offsets", "write_snapshot"]
 

@@ -15,9 +15,8 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
 from barnabas.errors import CorruptMessage
+from barnabas.records.checksum import crc32c
 
 __all__ = [
     "BATCH_LENGTH_OVERHEAD",

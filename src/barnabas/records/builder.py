@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Final, TypedDict, Unpack
 
-from crc32c import crc32c
 from librt.strings import BytesWriter
 
 from barnabas.errors import UsageError
@@ -18,6 +17,7 @@ from barnabas.records.batch import (
     PREFIX,
     TRANSACTIONAL_FLAG,
 )
+from barnabas.records.checksum import crc32c
 from barnabas.records.compression import CODEC_IDS, NONE, compress
 from barnabas.records.record import Headers, Record
 

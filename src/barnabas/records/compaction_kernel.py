@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from crc32c import crc32c
 from librt.strings import BytesWriter, read_i64_be, write_i64_be
 
+from barnabas.records.checksum import crc32c
 from barnabas.records.kernel import _long_varint, _varlong, _write_varint
 from barnabas.records.offset_map_kernel import (
     HEADER,

@@ -31,8 +31,6 @@ a header's max_timestamp that the records contradict is put right: both as Kafka
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from barnabas.errors import (
     CorruptMessage,
     InvalidRecord,
@@ -65,6 +63,7 @@ from barnabas.records.batch import (
     Buffer,
     read_header,
 )
+from barnabas.records.checksum import crc32c
 from barnabas.records.compression import (
     CODECS,
     LZ4,

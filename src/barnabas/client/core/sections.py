@@ -7,7 +7,6 @@ end. Nothing is read beyond the end of a batch, whatever it says about itself.
 from struct import Struct
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
 from librt.strings import BytesWriter
 
 from barnabas.client.core.aborted import AbortedTransactions
@@ -23,6 +22,7 @@ from barnabas.records.batch import (
     MAGIC,
     TRANSACTIONAL_FLAG,
 )
+from barnabas.records.checksum import crc32c
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, read_message, records_of
 
