@@ -13,6 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 
+import compaction
 import crash
 import rounds
 import transactions
@@ -22,6 +23,7 @@ from rounds import FaultTest
 
 TESTS: dict[str, tuple[Callable[[BrokerProcess, int], FaultTest], tuple[str, ...]]] = {
     "produce": (crash.CrashTest, crash.SETTINGS),
+    "compaction": (compaction.CompactionTest, compaction.SETTINGS),
     "transactions": (transactions.TransactionTest, transactions.SETTINGS),
     "workers": (partial(transactions.TransactionTest, spare_broker=True), transactions.SETTINGS),
 }

@@ -25,3 +25,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_over_five_kills() -> None:
 
 def test_every_record_is_copied_exactly_once_over_five_rounds_of_kills() -> None:
     run("transactions", "--rounds", "5", "--seed", "20")
+
+
+def test_the_last_record_of_each_key_stands_over_five_kills() -> None:
+    run("compaction", "--rounds", "5", "--seed", "20")
