@@ -23,10 +23,11 @@ KERNELS = [
         "compaction_kernel",
     )
 ]
+KERNELS += [f"src/barnabas/client/core/producer/{name}.py" for name in ("batch", "intake")]
 
 
 def stays_plain(reason: object) -> None:
-    sys.stderr.write(f"barnabas: the record kernel stays plain Python: {reason}\n")
+    sys.stderr.write(f"barnabas: the record code stays plain Python: {reason}\n")
 
 
 def extensions() -> list[Extension]:

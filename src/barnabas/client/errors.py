@@ -11,6 +11,7 @@ from barnabas.errors import BarnabasError, UnknownTopicOrPartition
 __all__ = [
     "Attempt",
     "BrokerUnreachable",
+    "BufferExhausted",
     "ClientClosed",
     "ClientError",
     "CommitFailed",
@@ -18,6 +19,7 @@ __all__ = [
     "ItemsFailed",
     "KeysMove",
     "OperationTimedOut",
+    "RecordsPurged",
     "TopicNotFound",
 ]
 
@@ -114,3 +116,11 @@ class ItemsFailed(ClientError):
 def _item(item: Any) -> str:
     """`orders`, `orders-0`, `topic orders`, `broker 1`."""
     return f"broker {item}" if isinstance(item, int) else " ".join(map(str, item)) if type(item) is tuple else str(item)
+
+
+class BufferExhausted(OperationTimedOut):
+    """The producer's buffer stayed full for as long as a call may block."""
+
+
+class RecordsPurged(ClientError):
+    """The application told the producer to give these records up."""

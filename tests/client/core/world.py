@@ -38,6 +38,7 @@ class Asked:
         self.version = version
         self.correlation_id = correlation_id
         self.request = request
+        self.came_at = 0.0
 
 
 class Link:
@@ -50,14 +51,16 @@ class Link:
         self.stalled = False
         self._buffer = b""
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes, now: float) -> None:
         self._buffer += data
         while len(self._buffer) >= 4:
             size = int.from_bytes(self._buffer[:4], "big")
             if len(self._buffer) < 4 + size:
                 return
             frame, self._buffer = self._buffer[4 : 4 + size], self._buffer[4 + size :]
-            self.pending.append(read_request(self.node_id, frame))
+            asked = read_request(self.node_id, frame)
+            asked.came_at = now
+            self.pending.append(asked)
 
 
 def read_request(node_id: int, frame: bytes) -> Asked:
@@ -123,7 +126,7 @@ class World:
                 self.engine.lost(order.number, (attempt,), self.now)
         for number, buffers in output:
             if number in self.links:
-                self.links[number].take(b"".join(buffers))
+                self.links[number].take(b"".join(buffers), self.now)
         for number in closes:
             self.links.pop(number, None)
         return bool(connects or output or closes)

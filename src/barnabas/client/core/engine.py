@@ -166,15 +166,14 @@ class Engine:
         return None if broker is None else self._peers.peer(node_id, role, broker.host, broker.port)
 
     def is_ready(self, node: Node) -> bool:
-        """Whether a request would leave at once; if not, the connection is opened or its backoff waited for."""
+        """Whether a request would leave at once. If not, a connection is opened, or what is in the way waited for: the
+        backoff, a quota, a socket that is full."""
         peer = self.peer(*node)
         if peer is None:
             self.metadata.mark_stale()
             return False
-        if not peer.ready:
-            self._awake = True
-            self._peers.wire(peer, self.now)
-        return peer.ready
+        self._awake = True
+        return self._peers.wire(peer, self.now).takes(self.now)
 
     def _send_to_node(self, call: Call, node: Node) -> None:
         peer = self.peer(*node)
@@ -481,6 +480,10 @@ class Engine:
     def connected(self, number: int, now: float) -> None:
         self.now = max(now, self.now)
         self._peers.connected(number, self.now)
+
+    def congested(self, number: int, congested: bool) -> None:
+        """Whether the socket is full: `is_ready` says no until it is not."""
+        self._peers.congested(number, congested)
 
     def read_size(self, number: int) -> int:
         """How many bytes to read at most."""

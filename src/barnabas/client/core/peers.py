@@ -190,6 +190,11 @@ class Peers:
         peer.wire.start(now)
         self._writable[number] = None
 
+    def congested(self, number: int, congested: bool) -> None:
+        peer = self._by_number.get(number)
+        if peer is not None and peer.wire is not None:
+            peer.wire.congested = congested
+
     def read_size(self, number: int) -> int:
         peer = self._by_number.get(number)
         return 65536 if peer is None or peer.wire is None else peer.wire.read_size()

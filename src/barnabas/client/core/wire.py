@@ -53,6 +53,8 @@ class Wire:
         self.versions: Versions = {}
         self.api_versions = ApiVersionsResponse()
         self.ready = False
+        self.congested = False
+        """The socket does not take what was written last; the driver says so."""
         self.broken: Error | None = None
         self.stage = "version"
         self.last_used = 0.0
@@ -88,6 +90,10 @@ class Wire:
             self._waiting.append(call)
         else:
             self._write(call)
+
+    def takes(self, now: float) -> bool:
+        """Whether a request would be written at once."""
+        return self.ready and not self.congested and not self._waiting and now >= self._muted_until
 
     @property
     def in_flight(self) -> int:
@@ -326,7 +332,7 @@ class Wire:
         due = min((call.expires for call in self._in_flight), default=float("inf"))
         for call in self._waiting:
             due = min(due, call.expires)
-        if self._waiting and self.ready:
+        if self._muted_until > self._now:
             due = min(due, self._muted_until)
         return min(due, self._reauthenticate_at)
 

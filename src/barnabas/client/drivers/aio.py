@@ -46,6 +46,13 @@ class _Protocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self.driver._received(self.number, data)
 
+    def pause_writing(self) -> None:
+        self.driver.engine.congested(self.number, True)
+
+    def resume_writing(self) -> None:
+        self.driver.engine.congested(self.number, False)
+        self.driver.nudge()
+
     def eof_received(self) -> None:
         return None
 

@@ -60,6 +60,8 @@ class Channels:
                     told = True
                 else:
                     self._watch(channel)
+                    if channel.wants_write:
+                        self._engine.congested(number, True)
         for number in self._engine.take_closes():
             closed = self._channels.pop(number, None)
             if closed is not None:
@@ -134,6 +136,7 @@ class Channels:
                 self._read(channel)
                 if channel.fd == fd and channel.wants_write:
                     channel.flush()
+                    self._engine.congested(channel.number, channel.wants_write)
         except OSError as error:
             if channel.stage in ("tcp", "tls"):
                 self._next_address(channel, error)

@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from librt.threading import Lock
+
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers.channels import Channels
@@ -64,7 +66,7 @@ class SyncDriver:
         name: str = "barnabas client",
     ) -> None:
         self.engine = engine
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self.closed = False
         self._name = name
         self._why_closed = f"the {name} is closed"
@@ -357,7 +359,7 @@ class SyncDriver:
         """In the child: the connections are the parent's, and so is what was in flight. Nothing is said to brokers."""
         if self.closed:
             return
-        self.lock = threading.Lock()
+        self.lock = Lock()
         self._callbacks = threading.Lock()
         self._thread = None
         self._leader = 0

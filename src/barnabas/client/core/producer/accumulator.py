@@ -1,0 +1,173 @@
+"""Batches from open to done: linger, compression, memory, expiry, and who hears of the end.
+
+The intake fills batches; here they are closed when they are full or have lingered, kept by partition, and settled. The
+memory of a batch counts from its first record to its end.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from barnabas.client.core.producer.batch import Batch
+from barnabas.client.core.producer.intake import BATCH_OVERHEAD, Intake
+from barnabas.client.core.producer.partition import PartitionState
+from barnabas.records.compression import CODEC_IDS, NONE, compress
+from barnabas.types import TopicPartition
+
+__all__ = ["Accumulator"]
+
+
+class Accumulator:
+    """See the module. `later` takes calls into the application, which are made when the engine is at rest."""
+
+    def __init__(
+        self,
+        intake: Intake,
+        *,
+        compression: str,
+        compression_level: int | None,
+        linger_s: float,
+        delivery_timeout_s: float,
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self.intake = intake
+        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.waiting: dict[PartitionState, None] = {}
+        """Those with batches that are not in flight."""
+        self.incomplete: dict[Batch, None] = {}
+        """Closed and not done."""
+        self.flushing = 0
+        """Somebody waits for everything: nothing lingers."""
+        self._codec = CODEC_IDS[compression]
+        self._level = compression_level
+        self._linger_s = linger_s
+        self._delivery_timeout_s = delivery_timeout_s
+        self._later = later
+        self._opened: deque[Batch] = deque()
+        self._by_age: deque[Batch] = deque()
+        """Closed batches; the oldest that is not done is the next to expire."""
+
+    # --- from open to closed ----------------------------------------------------------------------------------------
+
+    def batch_opened(self, batch: Batch, now: float) -> None:
+        """The intake begins a batch."""
+        batch.opened_at = now
+        self._opened.append(batch)
+
+    def collect(self, now: float) -> None:
+        """Close what has lingered, and take in what is closed."""
+        opened = self._opened
+        hurry = self.flushing > 0 or self.intake.starved
+        while opened and (not opened[0].is_open or hurry or opened[0].opened_at + self._linger_s <= now):
+            batch = opened.popleft()
+            if batch.is_open:
+                self.intake.close(self.intake.lanes[batch.topic], batch)
+        for batch in self.intake.take_full():
+            self._take(batch)
+
+    def _take(self, batch: Batch) -> None:
+        body = batch.records.getvalue()
+        if self._codec != NONE:
+            body = compress(self._codec, body, self._level)
+        batch.body = body
+        batch.compression = self._codec
+        batch.release_records()
+        self._resize(batch, BATCH_OVERHEAD + len(body))
+        batch.deadline = batch.opened_at + self._delivery_timeout_s
+        where = TopicPartition(batch.topic, batch.partition)
+        state = self.partitions.get(where)
+        if state is None:
+            state = self.partitions[where] = PartitionState(where)
+        state.add(batch)
+        self.waiting[state] = None
+        self.incomplete[batch] = None
+        self._by_age.append(batch)
+
+    def _resize(self, batch: Batch, size: int) -> None:
+        self.intake.used += size - batch.size
+        batch.size = size
+
+    def next_deadline(self) -> float:
+        """When `collect` or `expired` has something to do."""
+        opened = self._opened
+        while opened and not opened[0].is_open:
+            opened.popleft()
+        due = opened[0].opened_at + self._linger_s if opened else float("inf")
+        oldest = self._oldest()
+        return due if oldest is None else min(due, oldest.deadline)
+
+    def _oldest(self) -> Batch | None:
+        by_age = self._by_age
+        while by_age and by_age[0] not in self.incomplete:
+            by_age.popleft()
+        return by_age[0] if by_age else None
+
+    # --- the end of a batch -----------------------------------------------------------------------------------------
+
+    def expired(self, now: float) -> list[Batch]:
+        """Batches whose time is over."""
+        oldest = self._oldest()
+        if oldest is None or oldest.deadline > now:
+            return []
+        return [batch for batch in self.incomplete if batch.deadline <= now]
+
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """The parts take the place of a batch that was too large, with its handles and callbacks."""
+        batch.parts = parts
+        del self.incomplete[batch]
+        self.intake.used -= batch.size
+        for part in parts:
+            self.intake.used += part.size
+            self.incomplete[part] = None
+            self._by_age.appendleft(part)
+        for index, timestamp, callback in batch.callbacks or ():
+            for part in parts:
+                if index < part.count:
+                    part.add_callback(index, timestamp, callback)
+                    break
+                index -= part.count
+        batch.callbacks = None
+        self._tell(batch)
+
+    def settle(self, batch: Batch, error: BaseException | None) -> None:
+        """The batch is done; its offsets stand in it already."""
+        batch.error = error
+        batch.done = True
+        batch.body = None
+        del self.incomplete[batch]
+        self.intake.used -= batch.size
+        self.intake.starved = False
+        self._tell(batch)
+
+    def _tell(self, batch: Batch) -> None:
+        listeners, batch.listeners = batch.listeners, None
+        for listener in listeners or ():
+            listener()
+        if batch.callbacks is not None:
+            self._later(lambda: _call_back(batch))
+
+    def drop_open(self) -> list[Batch]:
+        """Close all open batches and take them in, for `purge` and `abort`."""
+        self.flushing += 1
+        self.collect(float("inf"))
+        self.flushing -= 1
+        return list(self.incomplete)
+
+    def is_idle(self) -> bool:
+        """Nothing waits, lingers or flies."""
+        return not self.incomplete and not self.intake.full and not any(batch.is_open for batch in self._opened)
+
+    def all_batches(self) -> Iterable[Batch]:
+        """Open ones too."""
+        return [*self.incomplete, *self.intake.full, *(batch for batch in self._opened if batch.is_open)]
+
+
+def _call_back(batch: Batch) -> None:
+    callbacks, batch.callbacks = batch.callbacks, None
+    failure: BaseException | None = None
+    for index, timestamp, callback in callbacks or ():
+        try:
+            callback(batch.error_of(index), batch.metadata(index, timestamp))
+        except Exception as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure

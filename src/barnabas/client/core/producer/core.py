@@ -1,0 +1,240 @@
+"""The whole producer on an engine: lanes for topics, batches, requests. The fronts stand on it."""
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, Protocol
+
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.producer.accumulator import Accumulator
+from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.producer.identity import Identity
+from barnabas.client.core.producer.intake import Intake, Lane
+from barnabas.client.core.producer.sender import Sender, SenderSettings
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.settings import ProducerSettings
+from barnabas.client.core.views import TopicView
+from barnabas.client.errors import ClientClosed
+from barnabas.errors import BarnabasError, MessageTooLarge, UsageError
+from barnabas.types import TopicPartition
+
+__all__ = ["Front", "Headers", "ProducerCore"]
+
+Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+
+
+class Front(Protocol):
+    """What a front does for records and batches: waiting and turning are its own."""
+
+    def opened(self) -> None:
+        """The lock is held: a batch was begun, whose linger somebody must keep."""
+
+    def turn(self) -> None:
+        """Something is ready to be sent."""
+
+    def send_slowly(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle: ...
+
+    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None: ...
+
+    def await_batch(self, batch: Batch) -> Any: ...
+
+    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Any) -> None: ...
+
+    def now(self) -> float: ...
+
+
+class ProducerCore:
+    """See the module. `intake.append` is the way in; everything is under the front's lock."""
+
+    def __init__(
+        self, engine: Engine, settings: ProducerSettings, front: Front, lock: Any, rng: random.Random | None = None
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.front = front
+        self._rng = rng or random.Random()
+        limit = max(settings.buffer_memory, 1)
+        self.intake = Intake(
+            self, lock, settings.batch_size, settings.linger_ms, limit, min(settings.max_request_size, limit)
+        )
+        self.intake.plain = not (
+            settings.key_serializer
+            or settings.value_serializer
+            or settings.interceptor_classes
+            or callable(settings.partitioner_class)
+        )
+        self.intake.round_robin = settings.partitioner_class == "round_robin"
+        self.intake.ignore_keys = settings.partitioner_ignore_keys
+        self.accumulator = Accumulator(
+            self.intake,
+            compression=settings.compression_type,
+            compression_level=settings.compression_level,
+            linger_s=settings.linger_ms / 1000,
+            delivery_timeout_s=settings.delivery_timeout_ms / 1000,
+            later=engine.completions.append,
+        )
+        self.identity = Identity(engine) if settings.enable_idempotence else None
+        sender_settings = SenderSettings(
+            acks=settings.acks,
+            in_flight_max=settings.max_in_flight_requests_per_connection,
+            request_size_max=settings.max_request_size,
+            request_timeout_ms=settings.request_timeout_ms,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            retries=settings.retries,
+            compression_level=settings.compression_level,
+        )
+        self.sender = Sender(engine, self.accumulator, sender_settings, self.identity)
+        self._sweep_at = engine.now + settings.metadata_max_idle_ms / 1000
+        engine.components.append(self)
+        engine.on_metadata.append(self._follow_metadata)
+
+    # --- the engine's component -------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        self.accumulator.collect(now)
+        self.sender.expire(now)
+        self.sender.send(now)
+        if now >= self._sweep_at:
+            self._sweep(now)
+
+    def next_deadline(self) -> float:
+        return min(self.accumulator.next_deadline(), self.sender.next_deadline(), self._sweep_at)
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def open_topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
+        """Make a topic known, so that records can be taken for it."""
+        promise = self.engine.topic(name, timeout_s)
+        promise.on_done(lambda settled: self._open_lane(settled))
+        return promise
+
+    def _open_lane(self, promise: Promise[TopicView]) -> None:
+        if promise.error is None:
+            topic = promise.result()
+            if topic.name not in self.intake.lanes:
+                count = len(topic.partitions)
+                self.intake.lanes[topic.name] = Lane(topic.name, count, self._rng.randrange(count))
+
+    def _follow_metadata(self) -> None:
+        """Topics may get more partitions."""
+        for name, lane in self.intake.lanes.items():
+            topic = self.engine.metadata.topic(name)
+            if topic is not None and len(topic.partitions) > lane.partition_count:
+                lane.open.extend([None] * (len(topic.partitions) - lane.partition_count))
+                lane.partition_count = len(topic.partitions)
+
+    def _sweep(self, now: float) -> None:
+        """Topics that nothing was sent to for metadata.max.idle.ms are forgotten."""
+        self._sweep_at = now + self.settings.metadata_max_idle_ms / 1000
+        for name, lane in list(self.intake.lanes.items()):
+            if lane.touched or any(lane.open) or any(w.topic == name for w in self._waiting_for()):
+                lane.touched = False
+            else:
+                del self.intake.lanes[name]
+                self.engine.metadata.unwant([name])
+
+    def _waiting_for(self) -> list[TopicPartition]:
+        return [state.where for state in self.accumulator.partitions.values() if state.queue or state.in_flight]
+
+    # --- what the intake asks ---------------------------------------------------------------------------------------
+
+    def batch_opened(self, batch: Batch) -> None:
+        self.accumulator.batch_opened(batch, self.front.now())
+        self.front.opened()
+
+    def choose_sticky(self, lane: Lane) -> int:
+        """The next partition for records without a key: of two chosen at random the one with less to send, which
+        spreads by the speed of the brokers (KIP-794) without looking at every partition."""
+        first = self._rng.randrange(lane.partition_count)
+        if not self.settings.partitioner_adaptive_partitioning_enable:
+            return first
+        second = self._rng.randrange(lane.partition_count)
+        return min(first, second, key=lambda partition: self._load(lane.topic, partition))
+
+    def _load(self, topic: str, partition: int) -> float:
+        where = TopicPartition(topic, partition)
+        if self.engine.metadata.leader(where) < 0:
+            return float("inf")
+        state = self.accumulator.partitions.get(where)
+        if state is None or not state.queue:
+            return 0
+        patience_ms = self.settings.partitioner_availability_timeout_ms
+        if patience_ms and self.engine.now - state.queue[0].opened_at > patience_ms / 1000:
+            return float("inf")
+        return len(state.queue)
+
+    def turn(self) -> None:
+        self.front.turn()
+
+    def send_slowly(self, *record: Any) -> RecordHandle:
+        return self.front.send_slowly(*record)
+
+    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
+        self.front.wait_for_batch(batch, timeout)
+
+    def await_batch(self, batch: Batch) -> Any:
+        return self.front.await_batch(batch)
+
+    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Any) -> None:
+        self.front.call_when_done(batch, handle, callback)
+
+    def as_bytes(self, what: str, value: Any) -> bytes:
+        """A key or value that is not bytes but can be taken for such. Raises TypeError."""
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise TypeError(
+            f"a record's {what} is bytes or None, not {type(value).__name__}; encode it, or set {what}_serializer"
+        )
+
+    def header_pairs(self, headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
+        """A mapping or pairs; texts become UTF-8."""
+        pairs = headers.items() if isinstance(headers, Mapping) else headers
+        return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+
+    def refuse_size(self, topic: str, size: int) -> NoReturn:
+        raise MessageTooLarge(
+            f"a record for {topic} has up to {size} bytes, max.request.size and buffer.memory allow"
+            f" {self.intake.record_limit}"
+        )
+
+    def refuse_timestamp(self, timestamp: int) -> NoReturn:
+        raise UsageError(f"timestamp {timestamp} is negative; give milliseconds since 1970")
+
+    # --- for the fronts ---------------------------------------------------------------------------------------------
+
+    def why_not(self, topic: str, partition: int | None) -> BarnabasError:
+        """Why a closed intake takes nothing."""
+        return ClientClosed("the producer is closed")
+
+    def prepared(self, topic: str, value: Any, key: Any, partition: int | None) -> tuple[Any, Any, int | None]:
+        """Serialized, and with the partition that the caller's own partitioner chooses; the topic's lane is open."""
+        settings = self.settings
+        if key is not None and settings.key_serializer is not None:
+            key = settings.key_serializer(key)
+        if value is not None and settings.value_serializer is not None:
+            value = settings.value_serializer(value)
+        chooses = settings.partitioner_class
+        if partition is None and callable(chooses):
+            count = self.intake.lanes[topic].partition_count
+            partition = chooses(topic, key, value, count)
+            if not isinstance(partition, int) or not 0 <= partition < count:
+                raise UsageError(
+                    f"partitioner.class chose {partition!r} for {topic}, which has partitions 0 to {count - 1}"
+                )
+        return value, key, partition
+
+    def metrics(self) -> dict[str, int]:
+        """What this producer did and has to do, as plain numbers."""
+        intake, sender = self.intake, self.sender
+        return {
+            "records_taken": int(intake.sent),
+            "records_failed": sender.failed,
+            "requests": sender.requests,
+            "retries": sender.retries,
+            "batches_waiting": len(self.accumulator.incomplete),
+            "buffer_used_bytes": int(intake.used),
+            "buffer_limit_bytes": int(intake.limit),
+            "producer_id": -1 if self.identity is None else self.identity.producer_id,
+            "producer_epoch": -1 if self.identity is None else self.identity.producer_epoch,
+        }

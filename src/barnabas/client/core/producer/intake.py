@@ -1,0 +1,320 @@
+"""The way of one record into the open batch of its partition: choose, check, write. Compiled where that is possible.
+
+This is the only code that runs for every record, so it calls nothing in Python on its way but what the caller asked
+for. Everything else about a batch happens once a batch, in the accumulator.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from librt.threading import Lock
+from librt.time import time as wall_clock
+
+from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.records.bulk_kernel import murmur2
+from barnabas.records.kernel import write_record
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
+__all__ = ["CLOSED", "NO_PARTITION", "NO_ROOM", "NO_TOPIC", "Intake", "Lane", "is_compiled", "murmur2"]
+
+# why a record was not taken
+NO_TOPIC: Final = 1
+NO_PARTITION: Final = 2
+NO_ROOM: Final = 3
+CLOSED: Final = 4
+
+BATCH_OVERHEAD: Final = 61
+RECORD_OVERHEAD: Final = 32
+"""A record's varints at most, without headers; the partition of one record in a batch of 2 GB."""
+HEADER_OVERHEAD: Final = 10
+TURN_BYTES: Final = 64 * 1024
+CHUNK: Final = 4096
+"""Records of a bulk call between two looks at the rest of the world."""
+NEVER_MS: Final = 1 << 62
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_MASK: Final = 0xFFFFFFFF
+
+
+def is_compiled() -> bool:
+    """True when this module runs as machine code."""
+    return not __file__.endswith(".py")
+
+
+class Lane:
+    """One topic: its open batches by partition, and the partition that records without a key stick to."""
+
+    def __init__(self, topic: str, partition_count: i64, sticky: i64) -> None:
+        self.topic = topic
+        self.partition_count: i64 = partition_count
+        self.open: list[Batch | None] = [None for _ in range(partition_count)]
+        self.sticky: i64 = sticky
+        self.stuck_bytes: i64 = 0
+        """What went to the sticky partition since it was chosen."""
+        self.next_round: i64 = sticky
+        self.touched: bool = True
+        """Whether a record came since somebody set it to False."""
+
+
+class Intake:
+    """See the module. Every method that takes records must be called with the owner's lock held, but for `send`."""
+
+    def __init__(self, owner: Any, lock: Lock, batch_size: i64, linger_ms: i64, limit: i64, record_limit: i64) -> None:
+        self.owner: Any = owner
+        """Knows what takes longer: `batch_opened`, `choose_sticky`, `turn`, `send_slowly`, `refuse_size`, ..."""
+        self.lock: Lock = lock
+        """Taken by `send` for the moment of the append."""
+        self.lanes: dict[str, Lane] = {}
+        self.full: list[Batch] = []
+        """Closed batches that the accumulator has not taken yet, in their order."""
+        self.full_bytes: i64 = 0
+        """Of those in `full`: a turn for every small batch would cost more than it brings."""
+        self.batch_size: i64 = batch_size
+        self.linger_ms: i64 = linger_ms
+        self.limit: i64 = limit
+        self.record_limit: i64 = record_limit
+        self.used: i64 = 0
+        """Bytes of buffer.memory in use."""
+        self.why: i64 = 0
+        """Why the last record was not taken."""
+        self.starved: bool = False
+        """Somebody waits for room: nothing should linger."""
+        self.closed: bool = False
+        self.plain: bool = True
+        """No serializers, interceptors or partitioner of the caller's."""
+        self.round_robin: bool = False
+        self.ignore_keys: bool = False
+        self.kick_at_ms: i64 = NEVER_MS
+        """When lingering batches want to go, by the wall clock: an application that sends all the time sees to it
+        itself."""
+        self.sent: i64 = 0
+        """Records taken."""
+
+    # --- one record -------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Any = None,
+        on_delivery: Any = None,
+    ) -> RecordHandle:
+        """The synchronous producer's `send`."""
+        if not self.plain:
+            slow: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
+            return slow
+        lock = self.lock
+        lock.acquire()
+        try:
+            handle = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
+            turn = self.full_bytes >= TURN_BYTES or self.kick_at_ms == 0
+        finally:
+            lock.release()
+        if handle is None:
+            waited: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
+            return waited
+        if turn:
+            self.owner.turn()
+        return handle
+
+    def append(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Any,
+        on_delivery: Any,
+    ) -> RecordHandle | None:
+        """Add a record to a batch; None if that cannot be now, and `why` says why not. Raises for a record that can
+        never be taken."""
+        if self.closed:
+            self.why = CLOSED
+            return None
+        lane = self.lanes.get(topic)
+        if lane is None:
+            self.why = NO_TOPIC
+            return None
+        lane.touched = True
+        value_bytes: bytes | None = None
+        if value is not None:
+            value_bytes = value if isinstance(value, bytes) else self.owner.as_bytes("value", value)
+        key_bytes: bytes | None = None
+        if key is not None:
+            key_bytes = key if isinstance(key, bytes) else self.owner.as_bytes("key", key)
+        pairs: tuple[tuple[str, bytes | None], ...] = ()
+        if headers is not None:
+            pairs = self.owner.header_pairs(headers)
+        now_ms: i64 = int(wall_clock() * 1000.0)
+        stamp: i64 = now_ms
+        if timestamp is not None:
+            stamp = timestamp
+            if stamp < 0:
+                self.owner.refuse_timestamp(timestamp)
+        index: i64 = -1
+        if partition is not None:
+            index = partition
+        batch = self.put(lane, value_bytes, key_bytes, index, stamp, pairs)
+        if batch is None:
+            return None
+        if now_ms >= self.kick_at_ms:
+            self.kick_at_ms = 0
+        elif self.kick_at_ms == NEVER_MS:
+            self.kick_at_ms = now_ms + self.linger_ms if self.linger_ms > 0 else 0
+        at: i64 = batch.count - 1
+        if on_delivery is not None:
+            batch.add_callback(at, stamp, on_delivery)
+        return RecordHandle(batch, at, stamp)
+
+    def put(
+        self,
+        lane: Lane,
+        value: bytes | None,
+        key: bytes | None,
+        partition: i64,
+        timestamp: i64,
+        headers: tuple[tuple[str, bytes | None], ...],
+    ) -> Batch | None:
+        """Write a record into the open batch of its partition (-1: choose one); the batch, or None and `why`."""
+        size: i64 = RECORD_OVERHEAD
+        if value is not None:
+            size += len(value)
+        if key is not None:
+            size += len(key)
+        if headers:
+            for header in headers:
+                content = header[1]
+                size += 4 * len(header[0]) + HEADER_OVERHEAD
+                if content is not None:
+                    size += len(content)
+        if size > self.record_limit:
+            self.owner.refuse_size(lane.topic, int(size))
+        if self.used + size > self.limit and self.used > 0:
+            self.why = NO_ROOM
+            self.starved = True
+            return None
+        sticks: bool = False
+        if partition < 0:
+            if key is not None and not self.ignore_keys and not self.round_robin:
+                partition = (murmur2(key) & 0x7FFFFFFF) % lane.partition_count
+            elif self.round_robin:
+                partition = lane.next_round % lane.partition_count
+                lane.next_round += 1
+            else:
+                if lane.stuck_bytes >= self.batch_size:
+                    self.unstick(lane)
+                sticks = True
+                partition = lane.sticky
+        elif partition >= lane.partition_count:
+            self.why = NO_PARTITION
+            return None
+        batch = lane.open[partition]
+        if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > self.batch_size:
+            self.close(lane, batch)
+            batch = None
+            if sticks:
+                self.unstick(lane)
+                partition = lane.sticky
+                batch = lane.open[partition]
+                if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > self.batch_size:
+                    self.close(lane, batch)
+                    batch = None
+        if batch is None:
+            batch = Batch(lane.topic, partition, timestamp, self.owner)
+            batch.size = BATCH_OVERHEAD
+            self.used += BATCH_OVERHEAD
+            self.owner.batch_opened(batch)
+            lane.open[partition] = batch
+        before: i64 = len(batch.records)
+        write_record(batch.records, batch.count, timestamp - batch.base_timestamp, key, value, headers)
+        batch.count += 1
+        if timestamp > batch.max_timestamp:
+            batch.max_timestamp = timestamp
+        written: i64 = len(batch.records) - before
+        batch.size += written
+        self.used += written
+        self.sent += 1
+        if sticks:
+            lane.stuck_bytes += written
+        return batch
+
+    def unstick(self, lane: Lane) -> None:
+        """Another partition for records without a key."""
+        lane.stuck_bytes = 0
+        if lane.partition_count > 1:
+            lane.sticky = self.owner.choose_sticky(lane)
+
+    def close(self, lane: Lane, batch: Batch) -> None:
+        """No more records: the accumulator takes it at its next turn."""
+        batch.is_open = False
+        lane.open[batch.partition] = None
+        self.full.append(batch)
+        self.full_bytes += batch.size
+
+    def take_full(self) -> list[Batch]:
+        """The closed batches; they are the accumulator's from now on."""
+        full = self.full
+        self.full = []
+        self.full_bytes = 0
+        self.kick_at_ms = NEVER_MS
+        return full
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether enough is closed, or something has lingered, for the sender to have its turn."""
+        return self.full_bytes >= TURN_BYTES or self.kick_at_ms == 0
+
+    # --- many records -----------------------------------------------------------------------------------------------
+
+    def append_many(
+        self, lane: Lane, values: list[Any], keys: list[Any] | None, start: i64, partition: i64, timestamp: i64,
+        headers: tuple[tuple[str, bytes | None], ...], spans: list[tuple[Batch, int, int]],
+    ) -> int:  # fmt: skip
+        """Add values from `start` on, until enough is full or there is no room; the next to add. What went where is
+        added to `spans` as (batch, first index, count)."""
+        if self.closed:
+            self.why = CLOSED
+            return start
+        self.why = 0
+        lane.touched = True
+        stamp: i64 = timestamp
+        if timestamp < 0:
+            stamp = int(wall_clock() * 1000.0)
+        touched: list[tuple[Batch, int]] = []
+        last: list[Batch | None] = [None for _ in range(lane.partition_count)]
+        end: i64 = len(values)
+        if end > start + CHUNK:
+            end = start + CHUNK
+        index: i64 = start
+        key: bytes | None = None
+        while index < end:
+            value = values[index]
+            value_bytes: bytes | None = None
+            if value is not None:
+                value_bytes = value if isinstance(value, bytes) else self.owner.as_bytes("value", value)
+            if keys is not None:
+                given = keys[index]
+                key = None
+                if given is not None:
+                    key = given if isinstance(given, bytes) else self.owner.as_bytes("key", given)
+            batch = self.put(lane, value_bytes, key, partition, stamp, headers)
+            if batch is None:
+                break
+            at: i64 = batch.partition
+            if last[at] is not batch:
+                last[at] = batch
+                touched.append((batch, int(batch.count - 1)))
+            index += 1
+            if self.full_bytes >= TURN_BYTES:
+                break
+        for batch, first in touched:
+            spans.append((batch, first, batch.count - first))
+        return index

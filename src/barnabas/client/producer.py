@@ -1,0 +1,245 @@
+"""The synchronous producer: idempotent, without transactions."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from librt.threading import Lock
+
+from barnabas.client.core.configure import engine_settings
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.producer.batch import Batch, RecordHandle, RecordMetadata
+from barnabas.client.core.producer.core import Headers, ProducerCore
+from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, NO_TOPIC
+from barnabas.client.core.settings import ProducerSettings
+from barnabas.client.core.views import PartitionView
+from barnabas.client.drivers.sync import SyncDriver
+from barnabas.client.drivers.tls import ssl_context
+from barnabas.client.errors import BufferExhausted, OperationTimedOut, RecordsPurged, TopicNotFound
+from barnabas.errors import UsageError
+
+__all__ = ["Producer"]
+
+OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
+
+
+class Producer:
+    """Sends records. `Producer(bootstrap_servers="host:9092", linger_ms=5)` or `Producer({"linger.ms": 5})`.
+
+    Safe for use by several threads. Close it, or use it as a context manager: what is not sent then is lost. After a
+    fork the child has a producer of its own, without the records that the parent has not sent yet.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+        """Connects at the first use. Raises UsageError for a setting that does not exist or does not fit."""
+        self.settings = ProducerSettings(settings, **named)
+        self._tls = ssl_context(self.settings)
+        self._forked = False
+        self._reopening = threading.Lock()
+        if self.settings.transactional_id is not None:
+            raise UsageError("transactional.id: this producer writes no transactions; use another client for them")
+        self._open()
+
+    def _open(self) -> None:
+        engine = Engine(engine_settings(self.settings), time.monotonic())
+        self._driver = SyncDriver(engine, ssl_context=self._tls, on_fork=self._left_behind, name="producer")
+        self._core = ProducerCore(engine, self.settings, self, self._driver.lock)
+        self._intake = self._core.intake
+        self.__dict__["send"] = self._intake.send  # one call less for each record
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordHandle:
+        """Add a record to a batch, which leaves when it is full or `linger.ms` old.
+
+        The handle is a future of the record's place; forgetting it costs nothing. `on_delivery(error, metadata)` is
+        called when the record is acknowledged or has failed. `timestamp` is in milliseconds, the clock's by default. A
+        value of None is a tombstone. Blocks, for `max.block.ms` at most, while the topic is not known or the buffer is
+        full. Raises OperationTimedOut (BufferExhausted if it was the buffer), TopicNotFound, MessageTooLarge,
+        ClientClosed.
+        """
+        return self._intake.send(topic, value, key, partition, timestamp, headers, on_delivery)
+
+    def send_slowly(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
+        """`send` for whatever its fast way does not do: wait, serialize, choose by the caller's rules."""
+        self._check_process()
+        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        if not self._intake.plain:
+            if topic not in self._intake.lanes:
+                self._wait_for_room(NO_TOPIC, topic, partition, deadline)
+            value, key, partition = self._core.prepared(topic, value, key, partition)
+        while True:
+            with self._driver.lock:
+                handle = self._intake.append(topic, value, key, partition, timestamp, headers, on_delivery)
+                why = self._intake.why
+                turn = self._intake.wants_turn
+            if handle is not None:
+                if turn:
+                    self.turn()
+                return handle
+            self._wait_for_room(why, topic, partition, deadline)
+
+    def _wait_for_room(self, why: int, topic: str, partition: int | None, deadline: float) -> None:
+        """Until what kept a record out may be gone. Raises when it will not be, or not in time."""
+        left = deadline - time.monotonic()
+        if why == CLOSED:
+            raise self._core.why_not(topic, partition)
+        if why == NO_TOPIC:
+            self._driver.wait_for(self._driver.run(lambda: self._core.open_topic(topic, max(left, 0.0))))
+        elif why == NO_ROOM:
+            intake = self._intake
+            self._driver.run(lambda: None)
+            if not self._driver.wait(lambda: not intake.starved or intake.closed, max(left, 0.0)):
+                raise BufferExhausted(
+                    f"buffer.memory ({self.settings.buffer_memory} bytes) stayed full for max.block.ms: records come"
+                    " faster than the brokers take them"
+                )
+        elif why == NO_PARTITION:
+            count = self._intake.lanes[topic].partition_count
+            if left <= 0:
+                raise TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
+            with contextlib.suppress(OperationTimedOut):
+                self._driver.wait_for(self._driver.run(self._core.engine.refresh_metadata), left)
+
+    # --- all of it --------------------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
+        self._check_process()
+        accumulator = self._core.accumulator
+
+        def begin() -> list[Batch]:
+            accumulator.flushing += 1
+            return list(accumulator.all_batches())
+
+        batches = self._driver.run(begin)
+        try:
+            if not self._driver.wait(lambda: _all_done(batches), timeout):
+                count = sum(batch.count for batch in batches if not batch.done)
+                raise OperationTimedOut(f"{count} records were not acknowledged within {timeout:g} s")
+        finally:
+            with self._driver.lock:
+                accumulator.flushing -= 1
+
+    def purge(self, *, in_flight: bool = True) -> int:
+        """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
+        number of records; their handles and callbacks hear RecordsPurged."""
+        self._check_process()
+        error = RecordsPurged("the record was purged before it was acknowledged")
+        return self._driver.run(lambda: self._core.sender.purge(error, in_flight=in_flight))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails
+        with ClientClosed; with 0 it returns at once. Calling it again does nothing."""
+        if self._driver.closed:
+            return
+        try:
+            if timeout is None or timeout > 0:
+                self._intake.closed = True
+                with contextlib.suppress(OperationTimedOut):
+                    self.flush(timeout)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        self._intake.closed = True
+        if not self._driver.closed:
+            with self._driver.lock:
+                self._core.sender.close()
+            self._driver.close()
+
+    def __enter__(self) -> "Producer":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Flushes; not if an exception that is none of the application's handling (Ctrl-C) ends the block."""
+        if kind is not None and not issubclass(kind, Exception):
+            self.close(0)
+        else:
+            self.close()
+
+    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
+        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
+        self._check_process()
+        left = self.settings.max_block_ms / 1000 if timeout is None else timeout
+        view = self._driver.wait_for(self._driver.run(lambda: self._core.open_topic(topic, left)))
+        return [view.partitions[index] for index in sorted(view.partitions)]
+
+    def metrics(self) -> dict[str, int]:
+        """What this producer did and has to do."""
+        with self._driver.lock:
+            return self._core.metrics()
+
+    # --- what the core asks -----------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def opened(self) -> None:
+        self._driver.nudge()
+
+    def turn(self) -> None:
+        self._driver.run(_nothing)
+
+    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
+        if not self._driver.wait(lambda: batch.done or batch.parts is not None, timeout):
+            raise OperationTimedOut(f"the record was not acknowledged within {timeout:g} s")
+
+    def await_batch(self, batch: Batch) -> Any:
+        raise TypeError("this handle is of barnabas.Producer: use result(); barnabas.aio.Producer's can be awaited")
+
+    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
+        with self._driver.lock:
+            handle.when_done(callback, self._core.engine.completions)
+        self._driver.run(_nothing)
+
+    # --- fork -------------------------------------------------------------------------------------------------------
+
+    def _left_behind(self) -> None:
+        """In the child of a fork: connections and records are the parent's."""
+        self._forked = True
+        self._reopening = threading.Lock()
+        self._intake.closed = True
+        self._intake.lock = Lock()
+        error = self._core.why_not("", None)
+        for batch in self._core.accumulator.all_batches():
+            batch.error = error
+            batch.done = True
+
+    def _check_process(self) -> None:
+        if self._forked:
+            with self._reopening:
+                if self._forked:
+                    self._open()
+                    self._forked = False
+
+
+def _nothing() -> None:
+    """For a turn of the driver without anything else."""
+
+
+def _all_done(batches: list[Batch]) -> bool:
+    """Whether all are; forgets those that are, so that asking again and again stays cheap."""
+    while batches:
+        batch = batches[-1]
+        if batch.parts is not None:
+            batches.pop()
+            batches.extend(batch.parts)
+        elif batch.done:
+            batches.pop()
+        else:
+            return False
+    return True
