@@ -206,3 +206,10 @@ def test_a_stamp_from_the_future(broker: Broker, wire: Wire) -> None:
 
 def test_a_request_without_topics(wire: Wire) -> None:
     assert list(wire.ask(ProduceRequest(acks=1, timeout_ms=0), 9).responses) == []
+
+
+def test_nobody_writes_what_a_coordinator_would_read_back(broker: Broker, wire: Wire) -> None:
+    broker.create_topic("__consumer_offsets")
+    answer = wire.ask(produce(broker, {0: batch(b"x")}, 12, topic="__consumer_offsets"), 12)
+    assert name_of(answer.responses[0].partition_responses[0].error_code) == "InvalidTopic"
+    assert broker.end_offsets("__consumer_offsets")[0] == 0

@@ -19,6 +19,7 @@ from barnabas.errors import (
     InvalidProducerIdMapping,
     InvalidRecord,
     InvalidRequiredAcks,
+    InvalidTopic,
     KafkaError,
     KafkaStorageError,
     MessageTooLarge,
@@ -30,6 +31,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.log.verification import Sender, VerificationGuard
+from barnabas.metadata.image import INTERNAL_TOPICS
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.produce import (
     FLEXIBLE_FROM,
@@ -52,8 +54,11 @@ _SIZE_CORRELATION: Final = Struct(">ii")
 _ZSTD_FROM: Final = 7
 _FLAGS_POSITION: Final = 22
 """Of a batch's lower byte of attributes."""
+_ADMIN_CLIENT: Final = "__admin_client"
+"""Kafka's name for the one client that may write to internal topics."""
 _WITHOUT_START: Final = (
     CorruptMessage,
+    InvalidTopic,
     KafkaStorageError,
     MessageTooLarge,
     NotLeaderOrFollower,
@@ -82,7 +87,7 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
         if _claims_transaction(request):
             return _refuse(context, request, _no_transaction())
         return _append_all(broker, context, request, {})
-    batches = _transactional_batches(broker, request)
+    batches = _transactional_batches(broker, context, request)
     if not batches:
         return _append_all(broker, context, request, {})
     if len({sender[:2] for sender in batches.values()}) > 1:
@@ -99,11 +104,13 @@ def _claims_transaction(request: ProduceRequest) -> bool:
     return False
 
 
-def _transactional_batches(broker: "Broker", request: ProduceRequest) -> dict[Partition, Sender]:
+def _transactional_batches(
+    broker: "Broker", context: RequestContext, request: ProduceRequest
+) -> dict[Partition, Sender]:
     """By the partitions that are led here; what is no batch, or for no partition, is refused when it is appended."""
     batches: dict[Partition, Sender] = {}
     for topic in request.topics:
-        name, _ = _name_of(broker, topic)
+        name, _ = _name_of(broker, topic, context)
         for index, records in topic.partitions:
             try:
                 header = read_header(records or b"")
@@ -121,7 +128,7 @@ def _append_all(
     waiting: list[Uncommitted[Place]] = []
     topics: Topics = []
     for topic_index, topic in enumerate(request.topics):
-        name, topic_error = _name_of(broker, topic)
+        name, topic_error = _name_of(broker, topic, context)
         results = []
         for index, records in topic.partitions:
             if topic_error is not None:
@@ -159,7 +166,7 @@ def _append_single(
     """The short way of what `_append_all` does for any number of partitions; None: the batch is the first of its
     transaction in this partition, or others of its producer wait."""
     topic, index = single.topic, single.partition
-    name, topic_error = _name_of(broker, topic)
+    name, topic_error = _name_of(broker, topic, context)
     try:
         if topic_error is not None:
             raise topic_error
@@ -197,13 +204,18 @@ def _must_wait(partition: Partition, acks: int) -> bool:
     return acks == -1 or partition.waits_for_commit
 
 
-def _name_of(broker: "Broker", topic: ProducedTopic) -> tuple[str, KafkaError | None]:
-    if topic.topic_id is None:
-        return topic.name, None
-    found = broker.replica_manager.topic_name(topic.topic_id)
-    if found is None:
-        return "", UnknownTopicId(f"no topic has the id {topic.topic_id}")
-    return found, None
+def _name_of(broker: "Broker", topic: ProducedTopic, context: RequestContext) -> tuple[str, KafkaError | None]:
+    name = topic.name
+    if topic.topic_id is not None:
+        found = broker.replica_manager.topic_name(topic.topic_id)
+        if found is None:
+            return "", UnknownTopicId(f"no topic has the id {topic.topic_id}")
+        name = found
+    if name in INTERNAL_TOPICS and context.client_id != _ADMIN_CLIENT:
+        return name, InvalidTopic(
+            f"{name} belongs to the brokers: what others write there would be state after a restart"
+        )
+    return name, None
 
 
 def _append(

@@ -60,8 +60,8 @@ class Offsets:
         self._groups: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         self._pending: dict[int, dict[Key, StoredOffset]] = {}
         """producer id -> offsets of its open transaction."""
-        self._open: dict[str, dict[int, int]] = {}
-        """group -> producer id -> how many offsets of the group its open transaction has."""
+        self._open: dict[str, dict[Key, set[int]]] = {}
+        """group -> offset -> producers whose open transactions have it: what clients ask must not walk producers."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -77,11 +77,10 @@ class Offsets:
         return {*self._groups, *self._open}
 
     def _pending_keys(self, group_id: str) -> Iterator[Key]:
-        for producer_id in self._open.get(group_id, ()):
-            yield from (key for key in self._pending[producer_id] if key[0] == group_id)
+        yield from self._open.get(group_id, ())
 
     def _is_pending(self, key: Key) -> bool:
-        return any(key in self._pending[producer_id] for producer_id in self._open.get(key[0], ()))
+        return key in self._open.get(key[0], ())
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
         """The committed offset, None if there is none."""
@@ -271,18 +270,15 @@ class Offsets:
         key = (record.group_id, record.topic, record.partition)
         if record.value is None:
             self._remove(key)
-            for open_id in tuple(self._open.get(record.group_id, ())):
+            for open_id in tuple(self._open.get(record.group_id, {}).get(key, ())):
                 self._drop_pending(open_id, key)
             return
         stored = StoredOffset(record.value, record_offset)
         if producer_id == NO_PRODUCER_ID:
             self._put(key, stored)
         else:
-            offsets = self._pending.setdefault(producer_id, {})
-            if key not in offsets:
-                counts = self._open.setdefault(record.group_id, {})
-                counts[producer_id] = counts.get(producer_id, 0) + 1
-            offsets[key] = stored
+            self._pending.setdefault(producer_id, {})[key] = stored
+            self._open.setdefault(record.group_id, {}).setdefault(key, set()).add(producer_id)
 
     def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
         """Offsets of the transaction count now, unless a later commit has overtaken them; or never."""
@@ -300,11 +296,11 @@ class Offsets:
             return
         if not offsets:
             del self._pending[producer_id]
-        counts = self._open[key[0]]
-        counts[producer_id] -= 1
-        if not counts[producer_id]:
-            del counts[producer_id]
-            if not counts:
+        of_group = self._open[key[0]]
+        of_group[key].discard(producer_id)
+        if not of_group[key]:
+            del of_group[key]
+            if not of_group:
                 del self._open[key[0]]
 
     def _put(self, key: Key, stored: StoredOffset) -> None:

@@ -102,6 +102,9 @@ def _ended_v1(current: TransactionMetadata, request: Ending) -> TransactionState
 
 def _ended_v2(current: TransactionMetadata, request: Ending) -> TransactionState | None:
     producer_id, producer_epoch = current.client_producer
+    told = answered(current)
+    if told != current.client_producer and (request.producer_id, request.producer_epoch) == told:
+        raise ConcurrentTransactions("the end markers of the last transaction are being written")
     bumped = producer_epoch == request.producer_epoch + 1
     overflowed = (
         current.previous_producer_id == request.producer_id
