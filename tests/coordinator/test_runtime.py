@@ -10,6 +10,7 @@ from barnabas.coordinator.machine import NOTHING, Result, Timers
 from barnabas.coordinator.runtime import CoordinatorRuntime
 from barnabas.errors import (
     CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
     CorruptMessage,
     InvalidRequest,
     KafkaStorageError,
@@ -276,6 +277,15 @@ class TestTimers:
         world.scheduler.advance(0.999)
         assert machine.total == 1
         world.scheduler.advance(0.002)
+        assert machine.total == 11
+
+    def test_a_timer_finds_room_when_requests_find_none(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        world.add(1)
+        machine = world.machines[0]
+        machine.timers.schedule("t", 1000, lambda: machine.add(10))
+        monkeypatch.setattr("barnabas.coordinator.runtime.PENDING_MAX", 0)
+        assert isinstance(world.add(1).value, CoordinatorNotAvailable)
+        world.scheduler.advance(1.001)
         assert machine.total == 11
 
     def test_postponing_again_and_again_keeps_one_timer(self, world: World) -> None:

@@ -109,6 +109,26 @@ class TestEpochs:
             rig.settle()
         assert [(m.producer_epoch, m.transaction_version) for m in rig.markers.sent] == [(0, 0)] * 3
 
+    def test_the_next_producer_id_is_known_while_the_markers_are_under_way(self) -> None:
+        rig = TransactionRig()
+        producer = rig.producer()
+        rig.put("t", producer_epoch=EPOCH_MAX - 1)
+        last = (producer[0], EPOCH_MAX - 1)
+        assert rig.add(last) is None
+        rig.markers.held = True
+        successor = rig.end(last)
+        assert successor[0] != producer[0]
+        assert successor[1] == 0
+        # The client heard of its new id with the answer: whatever it asks next is too early, not wrong.
+        assert isinstance(rig.init(expected=successor), errors.ConcurrentTransactions)
+        assert isinstance(rig.end(successor, commit=False), errors.ConcurrentTransactions)
+        adding = rig.add_later(successor, OTHER)
+        rig.markers.release()
+        rig.advance(1.0)
+        assert adding.value is None or isinstance(adding.value, errors.ConcurrentTransactions)
+        assert rig.add(successor, OTHER) is None
+        assert rig.state() == "Ongoing"
+
     def test_a_new_producer_id_when_they_run_out(self) -> None:
         rig = TransactionRig()
         producer = rig.producer()
