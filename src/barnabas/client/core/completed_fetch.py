@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.core.aborted import AbortedTransactions
-from barnabas.client.core.sections import Section, Sections
+from barnabas.client.core.sections import Section, Sections, end_offset
 from barnabas.errors import BarnabasError, CorruptMessage
 from barnabas.records.batch import Buffer
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
@@ -43,6 +43,7 @@ class CompletedFetch:
         "_section",
         "_sections",
         "_value_deserializer",
+        "end_offset",
         "leader_epoch",
         "next_offset",
         "partition",
@@ -72,6 +73,8 @@ class CompletedFetch:
         """Of the batch before `next_offset`."""
         whole = data if type(data) is bytes else bytes(data)
         filtered = None if aborted is None else AbortedTransactions(aborted)
+        self.end_offset = end_offset(whole)
+        """Behind the last whole batch; None if there is none."""
         self._sections = Sections(
             str(partition), whole, first_offset, check_crcs=check_crcs, aborted=filtered, max_bytes=max_bytes
         )
@@ -81,6 +84,11 @@ class CompletedFetch:
         self._section: Section | None = None
         self._cursor: RecordCursor | None = None
         self._failure: BarnabasError | None = None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the next call raises."""
+        return self._failure is not None
 
     @property
     def bytes_left(self) -> int:

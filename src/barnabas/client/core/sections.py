@@ -26,11 +26,12 @@ from barnabas.records.checksum import crc32c
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, read_message, records_of
 
-__all__ = ["Section", "Sections"]
+__all__ = ["Section", "Sections", "end_offset"]
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH: Final = Struct(">i")
 _MAGIC_POSITION: Final = 16
+_DELTA_POSITION: Final = 23
 OFFSET_MAX: Final = 2**63 - 2
 """The largest offset that a record can have: the one behind it is a number of 64 bits too."""
 _ABORT: Final = b"\x00\x00"
@@ -38,6 +39,23 @@ _SPECIAL: Final = TRANSACTIONAL_FLAG | CONTROL_FLAG
 _CREATE_TIME: Final = 0
 _LOG_APPEND_TIME: Final = 1
 _NO_TIMESTAMP: Final = -1
+
+
+def end_offset(data: bytes) -> int | None:
+    """The offset behind the last whole batch, None if there is no whole batch; nothing else is looked at."""
+    at, last = 0, None
+    while len(data) - at > _MAGIC_POSITION:
+        (length,) = _LENGTH.unpack_from(data, at + 8)
+        end = at + BATCH_LENGTH_OVERHEAD + length
+        if length < SIZE_MIN or end > len(data):
+            break
+        last, at = at, end
+    if last is None:
+        return None
+    offset = int.from_bytes(data[last : last + 8], "big", signed=True)
+    if data[last + _MAGIC_POSITION] >= MAGIC and at - last >= HEADER_SIZE:
+        offset += int.from_bytes(data[last + _DELTA_POSITION : last + _DELTA_POSITION + 4], "big", signed=True)
+    return offset + 1
 
 
 class Section(NamedTuple):

@@ -1,0 +1,168 @@
+"""Answers that were fetched and are not read to their end, and failures that the application must hear of.
+
+Both belong to an offset: after a seek, a reset or a rebalance they are dropped when they are next looked at.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from barnabas.client.core.completed_fetch import ARROW_CHUNK_BYTES, CompletedFetch
+from barnabas.client.core.positions import FetchPosition
+from barnabas.client.core.subscription import SubscriptionState
+from barnabas.errors import BarnabasError
+from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["FetchStore"]
+
+
+class FetchStore:
+    """See the module. Reading moves the positions of the subscription."""
+
+    def __init__(self, subscription: SubscriptionState) -> None:
+        self.size_bytes = 0
+        """Of all answers in store."""
+        self._subscription = subscription
+        self._answers: dict[TopicPartition, deque[CompletedFetch]] = {}
+        """In the order in which partitions are read."""
+        self._failures: dict[TopicPartition, tuple[int, BarnabasError]] = {}
+
+    # --- filling ----------------------------------------------------------------------------------------------------
+
+    def next_offset(self, where: TopicPartition, position: FetchPosition) -> int:
+        """Where the next answer has to begin."""
+        answers = self._current(where, position)
+        if not answers:
+            return position.offset
+        end = answers[-1].end_offset
+        assert end is not None, where
+        return end
+
+    def count(self, where: TopicPartition, position: FetchPosition) -> int:
+        """Answers in store from the position on."""
+        return len(self._current(where, position))
+
+    def has_failure(self, where: TopicPartition) -> bool:
+        return where in self._failures
+
+    def add(self, fetch: CompletedFetch) -> None:
+        """It begins at `next_offset`."""
+        self._answers.setdefault(fetch.partition, deque()).append(fetch)
+        self.size_bytes += fetch.size_bytes
+
+    def fail(self, where: TopicPartition, offset: int, error: BarnabasError) -> None:
+        """To be raised once everything before that offset is read."""
+        self._failures[where] = offset, error
+
+    def _current(self, where: TopicPartition, position: FetchPosition) -> deque[CompletedFetch]:
+        answers = self._answers.get(where)
+        if answers and answers[0].next_offset != position.offset:
+            self._drop(where)
+            answers = None
+        if not answers and where in self._failures and self._failures[where][0] != position.offset:
+            del self._failures[where]
+        return answers or _NOTHING
+
+    def make_room(self) -> None:
+        """What is in store of partitions that are paused, or whose position is in doubt, will be fetched again."""
+        for where in list(self._answers):
+            if not self._subscription.is_fetchable(where):
+                self._drop(where)
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """They are no longer assigned."""
+        for where in partitions:
+            self._drop(where)
+            self._failures.pop(where, None)
+
+    def _drop(self, where: TopicPartition) -> None:
+        for fetch in self._answers.pop(where, ()):
+            self.size_bytes -= fetch.size_bytes
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing that may be read or raised now."""
+        return not any(self._subscription.is_fetchable(where) for where in (*self._answers, *self._failures))
+
+    def read(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """At most `limit` records. A failure is raised when there is nothing before it, and a record that is broken
+        by each call until there is a seek."""
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for where in list(self._answers):
+            while limit > 0 and (fetch := self._front(where)) is not None:
+                try:
+                    records = fetch.read(limit)
+                except BarnabasError:
+                    if found:
+                        return found
+                    raise
+                self._advance(where, fetch)
+                if records:
+                    found.setdefault(where, []).extend(records)
+                if len(records) < limit and not fetch.has_failed:
+                    self._done(where)
+                limit -= len(records)
+            if limit <= 0:
+                break
+        if not found:
+            self._raise_failures()
+        return found
+
+    def read_arrow(
+        self, *, headers: bool = False, size_bytes: int = ARROW_CHUNK_BYTES
+    ) -> "tuple[TopicPartition, pyarrow.RecordBatch] | None":
+        """The next records of one partition as an Arrow batch, None if there are none; failures as for `read`."""
+        for where in list(self._answers):
+            while (fetch := self._front(where)) is not None:
+                batch = fetch.read_arrow(headers=headers, size_bytes=size_bytes)
+                self._advance(where, fetch)
+                if batch is not None:
+                    return where, batch
+                self._done(where)
+        self._raise_failures()
+        return None
+
+    def _front(self, where: TopicPartition) -> CompletedFetch | None:
+        """What is next to be read of a partition; None if there is nothing, or it may not be read now."""
+        state = self._subscription.get(where)
+        if state is None or not state.is_valid or state.position is None or state.pending_revocation:
+            self._drop(where)
+            return None
+        if not state.is_fetchable:
+            return None  # paused: kept
+        answers = self._current(where, state.position)
+        return answers[0] if answers else None
+
+    def _advance(self, where: TopicPartition, fetch: CompletedFetch) -> None:
+        state = self._subscription.get(where)
+        assert state is not None
+        assert state.position is not None
+        if fetch.next_offset > state.position.offset:
+            self._subscription.advance(where, fetch.next_offset, fetch.leader_epoch)
+
+    def _done(self, where: TopicPartition) -> None:
+        """The first answer is read to its end: it is the other partitions' turn."""
+        answers = self._answers.pop(where)
+        self.size_bytes -= answers.popleft().size_bytes
+        if answers:
+            self._answers[where] = answers
+        self._subscription.take_turn(where)
+
+    def _raise_failures(self) -> None:
+        for where, (offset, failure) in list(self._failures.items()):
+            state = self._subscription.get(where)
+            position = state.position if state is not None and state.is_valid else None
+            if position is None or position.offset > offset:
+                del self._failures[where]
+            elif position.offset == offset and self._subscription.is_fetchable(where):
+                del self._failures[where]
+                raise failure
+
+
+_NOTHING: Final[deque[CompletedFetch]] = deque(maxlen=0)
