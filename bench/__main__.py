@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench import growth  # matplotlib is needed here only
 
         return growth.main(options)
+    if options.command == "compaction":
+        from bench import compaction
+
+        return compaction.main(options)
     document = json.loads(Path(options.json).read_text())
     print(report.markdown(document))
     if options.docs:
@@ -62,6 +66,18 @@ def _parser() -> argparse.ArgumentParser:
     growing.add_argument("--largest-group", type=int, default=1_000, help="(default: %(default)s)")
     growing.add_argument("--out", default="docs", help="folder of the plots (default: %(default)s)")
     growing.add_argument("--json", default="build/growth.json", help="where the figures go (default: %(default)s)")
+    cleaning = commands.add_parser("compaction", help="CPU of cleaning beside Kafka's; latency while it goes on")
+    cleaning.add_argument("what", choices=("speed", "serving"))
+    cleaning.add_argument("--brokers", default="kafka,barnabas", help="for speed (default: %(default)s)")
+    cases = "1000:none:16384,100:none:16384,1000:lz4:16384,100:lz4:16384,100:none:1"
+    cleaning.add_argument("--cases", default=cases, help="value bytes:codec:batch bytes (default: %(default)s)")
+    cleaning.add_argument("--gb", type=float, default=0.7, help="size of the log for speed (default: %(default)s)")
+    cleaning.add_argument("--keys", type=int, default=1_000_000, help="distinct keys for speed (default: %(default)s)")
+    cleaning.add_argument("--written-gb", type=float, default=2.0, help="for serving (default: %(default)s)")
+    cleaning.add_argument("--live-mb", type=float, default=20.0, help="for serving (default: %(default)s)")
+    cleaning.add_argument("--rate-mb", type=float, default=30.0, help="MB/s for serving (default: %(default)s)")
+    cleaning.add_argument("--value-bytes", type=int, default=500, help="for serving (default: %(default)s)")
+    cleaning.add_argument("--seconds", type=int, default=15, help="without a cleaner, serving (default: %(default)s)")
     return parser
 
 

@@ -1,21 +1,28 @@
 """Barnabas: the system that Apache Kafka describes, in Python.
 
 The public doors are `barnabas.Admin` (and the same for asyncio in `barnabas.aio`), `barnabas.Producer`,
-`barnabas.testing` (a broker inside your test process), `barnabas.client` and the command `barnabas`. Everything imports
-lazily: `import barnabas` itself costs nothing.
+`barnabas.Consumer`, `barnabas.testing` (a broker inside your test process), `barnabas.client` and the command
+`barnabas`. Everything imports lazily: `import barnabas` itself costs nothing.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.client.admin_front import Admin
+    from barnabas.client.consumer import Consumer
     from barnabas.client.producer import Producer
+    from barnabas.types import TopicPartition
 
-__all__ = ["Admin", "Producer", "__version__"]
+__all__ = ["Admin", "Consumer", "Producer", "TopicPartition", "__version__"]
 
 __version__ = "0.1.0"
 
-_HOME = {"Admin": "barnabas.client.admin_front", "Producer": "barnabas.client.producer"}
+_HOME = {
+    "Admin": "barnabas.client.admin_front",
+    "Consumer": "barnabas.client.consumer",
+    "Producer": "barnabas.client.producer",
+    "TopicPartition": "barnabas.types",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ __all__ = [
     "OperationTimedOut",
     "RecordsPurged",
     "TopicNotFound",
+    "WokenUp",
 ]
 
 
@@ -124,3 +125,7 @@ class BufferExhausted(OperationTimedOut):
 
 class RecordsPurged(ClientError):
     """The application told the producer to give these records up."""
+
+
+class WokenUp(ClientError):
+    """`wakeup` was called while, or before, this consumer waited."""

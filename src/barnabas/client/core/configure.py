@@ -1,11 +1,16 @@
 """From a client's settings to the engine's."""
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from barnabas import __version__
 from barnabas.client.core.addresses import parse_bootstrap
 from barnabas.client.core.engine import EngineSettings
 from barnabas.client.core.peers import ConnectionSettings
-from barnabas.client.core.sasl import mechanism_for
 from barnabas.client.core.settings import CommonSettings
+
+if TYPE_CHECKING:
+    from barnabas.client.core.sasl import Mechanism
 
 __all__ = ["engine_settings"]
 
@@ -25,7 +30,7 @@ def engine_settings(settings: CommonSettings, *, allow_auto_topic_creation: bool
             idle_max_s=float("inf") if idle_ms < 0 else idle_ms / 1000,
             send_buffer_bytes=settings.send_buffer_bytes,
             receive_buffer_bytes=settings.receive_buffer_bytes,
-            mechanism=(lambda: mechanism_for(settings)) if settings.uses_sasl else None,
+            mechanism=partial(_mechanism, settings) if settings.uses_sasl else None,
         ),
         retry_backoff_s=settings.retry_backoff_ms / 1000,
         retry_backoff_max_s=settings.retry_backoff_max_ms / 1000,
@@ -33,3 +38,10 @@ def engine_settings(settings: CommonSettings, *, allow_auto_topic_creation: bool
         rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
         allow_auto_topic_creation=allow_auto_topic_creation,
     )
+
+
+def _mechanism(settings: CommonSettings) -> "Mechanism":
+    """Imported at its first use: most clients need none."""
+    from barnabas.client.core.sasl import mechanism_for
+
+    return mechanism_for(settings)

@@ -114,6 +114,28 @@ class FetchStore:
             self._raise_failures()
         return found
 
+    def next_fetch(self) -> CompletedFetch | None:
+        """What is to be read next, for those who read it themselves, without a lock; `was_read` takes it back. Raises
+        failures that nothing comes before."""
+        for where in list(self._answers):
+            fetch = self._front(where)
+            if fetch is not None:
+                return fetch
+        self._raise_failures()
+        return None
+
+    def was_read(self, fetch: CompletedFetch, *, ended: bool) -> bool:
+        """Take the position along; `ended`: nothing is left of it. False if the partition has moved elsewhere since, so
+        that what was read does not count."""
+        where = fetch.partition
+        answers = self._answers.get(where)
+        if not answers or answers[0] is not fetch or not self._subscription.is_fetchable(where):
+            return False
+        self._advance(where, fetch)
+        if ended and not fetch.has_failed:
+            self._done(where)
+        return True
+
     def read_arrow(
         self, *, headers: bool = False, size_bytes: int = ARROW_CHUNK_BYTES
     ) -> "tuple[TopicPartition, pyarrow.RecordBatch] | None":

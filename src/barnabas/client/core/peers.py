@@ -7,13 +7,15 @@ request opens another one once the backoff is over.
 
 import random
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.client.core.call import Error
-from barnabas.client.core.sasl import Mechanism
 from barnabas.client.core.wire import Answered, Buffer, Wire
 from barnabas.client.errors import Attempt, ConnectionLost
 from barnabas.errors import KafkaError
+
+if TYPE_CHECKING:
+    from barnabas.client.core.sasl import Mechanism
 
 __all__ = ["BOOTSTRAP", "Connect", "ConnectionSettings", "Peer", "Peers"]
 
@@ -35,7 +37,7 @@ class ConnectionSettings(NamedTuple):
     send_buffer_bytes: int = -1
     receive_buffer_bytes: int = -1
     """-1 leaves the system's choice."""
-    mechanism: Callable[[], Mechanism] | None = None
+    mechanism: "Callable[[], Mechanism] | None" = None
 
 
 class Connect(NamedTuple):

@@ -7,18 +7,20 @@ with the peer ends in `broken`; its owner closes the connection then and calls `
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.core.addresses import RESPONSE_SIZE_MAX, foreign_protocol
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.frames import API_VERSIONS, Versions, body_of, choose_version, client_id_field, request_frame
-from barnabas.client.core.sasl import Mechanism
 from barnabas.client.errors import Attempt, ConnectionLost
 from barnabas.errors import BarnabasError, SaslAuthenticationFailed, UnsupportedSaslMechanism, UnsupportedVersion
 from barnabas.protocol.apis import message_classes
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.schema import Request
+
+if TYPE_CHECKING:
+    from barnabas.client.core.sasl import Mechanism
 
 __all__ = ["Answered", "Buffer", "Wire"]
 
@@ -47,7 +49,7 @@ class Wire:
         *,
         client_id: str,
         request_timeout_s: float,
-        mechanism: Callable[[], Mechanism] | None = None,
+        mechanism: "Callable[[], Mechanism] | None" = None,
     ) -> None:
         self.address = address
         self.versions: Versions = {}

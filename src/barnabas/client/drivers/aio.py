@@ -76,6 +76,7 @@ class AioDriver:
         self._open: dict[int, _Protocol] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._soon: asyncio.Handle | None = None
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
     # --- doors ------------------------------------------------------------------------------------------------------
 
@@ -98,6 +99,28 @@ class AioDriver:
             except TimeoutError:
                 raise OperationTimedOut(f"no result within {timeout_s:g} s") from None
         return promise.result()
+
+    async def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Until `done()`, which is asked after each turn; False when the time is over before. Raises ClientClosed."""
+        if not done():
+            self._check_open()
+            waiter = done, self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await waiter[1]
+            except TimeoutError:
+                return done()
+            finally:
+                self._waiters.remove(waiter)
+            if not done():
+                self._check_open()
+        return True
+
+    def _wake_waiters(self) -> None:
+        for done, future in self._waiters:
+            if not future.done() and (self.closed or done()):
+                future.set_result(None)
 
     def nudge(self) -> None:
         """Something was added that has a deadline: see that it is kept."""
@@ -135,6 +158,8 @@ class AioDriver:
             self._timer = self._loop.call_later(min(left, POLL_MAX_S), self._turn_soon)
         if engine.completions:
             self._loop.call_soon(self._call_back)
+        if self._waiters:
+            self._wake_waiters()
 
     def _call_back(self) -> None:
         completions = self.engine.completions
@@ -253,4 +278,5 @@ class AioDriver:
         for task in self._connecting.values():
             task.cancel()
         self._connecting.clear()
+        self._wake_waiters()
         self._call_back()

@@ -139,6 +139,12 @@ class SyncDriver:
             raise OperationTimedOut(f"no result within {timeout_s:g} s")
         return promise.result()
 
+    def interrupt(self) -> None:
+        """Let whoever polls look up. Takes no lock, so that signal handlers may call it."""
+        if not self.closed:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe[1], b"\0")
+
     def nudge(self) -> None:
         """With the lock held: something was added that has a deadline; see that somebody keeps it."""
         self._pass_on()

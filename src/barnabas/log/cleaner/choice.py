@@ -7,11 +7,13 @@ record is older than max.compaction.lag.ms.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.config.log_config import LONG_MAX, LogConfig
-from barnabas.log.log_offsets import LogOffsets
-from barnabas.log.segment import LogSegment
+
+if TYPE_CHECKING:  # the cleaner process groups segments without them
+    from barnabas.log.log_offsets import LogOffsets
+    from barnabas.log.segment import LogSegment
 
 __all__ = ["Cleanable", "SegmentFiles", "cleanable", "group_segments"]
 
@@ -42,7 +44,7 @@ class Cleanable(NamedTuple):
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-def first_dirty_offset(offsets: LogOffsets, cleaned_offset: int | None) -> int:
+def first_dirty_offset(offsets: "LogOffsets", cleaned_offset: int | None) -> int:
     """Up to where the log has been cleaned; its start where that is not known or cannot be."""
     if cleaned_offset is None or not offsets.log_start_offset <= cleaned_offset <= offsets.log_end_offset:
         return offsets.log_start_offset
@@ -50,7 +52,7 @@ def first_dirty_offset(offsets: LogOffsets, cleaned_offset: int | None) -> int:
 
 
 def cleanable(
-    segments: Sequence[LogSegment], config: LogConfig, offsets: LogOffsets, cleaned_offset: int | None, now_ms: int
+    segments: Sequence["LogSegment"], config: LogConfig, offsets: "LogOffsets", cleaned_offset: int | None, now_ms: int
 ) -> Cleanable:
     """What could be cleaned of a log now. `cleaned_offset`: what the checkpoint says."""
     first_dirty = first_dirty_offset(offsets, cleaned_offset)

@@ -114,7 +114,7 @@ def test_a_member_commits_in_its_generation(group: Committing) -> None:
     assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", 1, "m-1")
     assert group.stored == {P0: OffsetAndMetadata(5, "note", 3)}
     assert heard == [group.stored]
-    assert group.commits.in_flight == 0
+    assert group.commits.sent == 1
 
 
 def test_nothing_to_commit_asks_nobody(group: Committing) -> None:
@@ -278,7 +278,7 @@ def test_commits_every_interval(group: Committing) -> None:
     group.world.engine.components.append(auto)
     group.idle(20)
     assert group.asked(COMMIT) == []
-    auto.start(group.world.now)
+    auto.start()
     for second in range(20):
         position.offset = second
         group.idle(1)
@@ -292,7 +292,7 @@ def test_a_failed_one_is_made_up_for_soon(group: Committing, caplog: pytest.LogC
     caplog.set_level(logging.WARNING)
     auto = AutoCommit(group.commits, 5, Position())
     group.world.engine.components.append(auto)
-    auto.start(group.world.now)
+    auto.start()
     group.codes = [16]
     group.idle(5.2)
     assert len(group.asked(COMMIT)) == 2
@@ -305,7 +305,7 @@ def test_a_failed_one_is_made_up_for_soon(group: Committing, caplog: pytest.LogC
 def test_one_at_a_time(group: Committing) -> None:
     auto = AutoCommit(group.commits, 1, Position())
     group.world.engine.components.append(auto)
-    auto.start(group.world.now)
+    auto.start()
     group.codes = [SILENT]
     group.idle(10)
     assert len(group.asked(COMMIT)) == 1

@@ -55,8 +55,7 @@ class Commits:
         self.group_id = group_id
         self.membership: Membership | None = None
         """Set while partitions come from the group."""
-        self.in_flight = 0
-        """Commits without an answer."""
+        self.sent = 0
         self.on_committed: list[Callable[[Offsets], None]] = []
         self._engine = engine
         self._instance_id = group_instance_id
@@ -143,14 +142,13 @@ class Commits:
         )
 
         def answered(response: Any, error: Error | None) -> None:
-            self.in_flight -= 1
             if error is None:
                 error = self._outcome(commit_answers(response))
             if error is not None:
                 error = self._judge(error, identity)
             done(error)
 
-        self.in_flight += 1
+        self.sent += 1
         self._engine.send(Call(request, answered, at_most=NAMES_UNTIL), self._coordinator)
 
     def _outcome(self, codes: Mapping[TopicPartition, int]) -> KafkaError | None:
@@ -280,9 +278,9 @@ class AutoCommit:
         self._due = float("inf")
         self._under_way = False
 
-    def start(self, now: float) -> None:
+    def start(self) -> None:
         """There are partitions whose offsets may be committed, from now on; count the interval anew."""
-        self._due = now + self._interval_s
+        self._due = self._commits.engine.now + self._interval_s
 
     def stop(self) -> None:
         self._due = float("inf")

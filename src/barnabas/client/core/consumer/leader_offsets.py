@@ -25,12 +25,18 @@ __all__ = ["ask_leaders", "epoch_ends", "list_offsets"]
 
 T = TypeVar("T")
 Answers = Callable[[Any], Iterable[tuple[TopicPartition, int, T]]]
+Each = Callable[[TopicPartition, T], None]
 
 ATTEMPTS_KEPT: Final = 20
 
 
 def list_offsets(
-    engine: Engine, timestamps: Mapping[TopicPartition, int], *, read_committed: bool, timeout_s: float
+    engine: Engine,
+    timestamps: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
+    timeout_s: float,
+    each: Each[PartitionOffset] | None = None,
 ) -> Promise[dict[TopicPartition, PartitionOffset]]:
     """The first offset at or after each timestamp (ms), or of EARLIEST, LATEST, MAX_TIMESTAMP; offset -1: none."""
 
@@ -41,18 +47,21 @@ def list_offsets(
             wanted, read_committed=read_committed, timeout_ms=round(timeout_s * 1000), leader_epochs=epochs
         )
 
-    return ask_leaders(engine, list(timestamps), request, offset_answers, timeout_s)
+    return ask_leaders(engine, list(timestamps), request, offset_answers, timeout_s, each)
 
 
 def epoch_ends(
-    engine: Engine, epochs: Mapping[TopicPartition, int], timeout_s: float
+    engine: Engine,
+    epochs: Mapping[TopicPartition, int],
+    timeout_s: float,
+    each: Each[tuple[int, int]] | None = None,
 ) -> Promise[dict[TopicPartition, tuple[int, int]]]:
     """(epoch, end offset) of the largest epoch that is not above the asked one; -1 for none."""
 
     def request(partitions: list[TopicPartition]) -> Request:
         return epoch_request({where: epochs[where] for where in partitions}, _leader_epochs(engine, partitions))
 
-    return ask_leaders(engine, list(epochs), request, epoch_answers, timeout_s)
+    return ask_leaders(engine, list(epochs), request, epoch_answers, timeout_s, each)
 
 
 def _leader_epochs(engine: Engine, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -72,10 +81,11 @@ def ask_leaders(
     request: Callable[[list[TopicPartition]], Request],
     answers: Answers[T],
     timeout_s: float,
+    each: Each[T] | None = None,
 ) -> Promise[dict[TopicPartition, T]]:
-    """The answer of each partition's leader. Fails with the first error that does not pass, with the last one when the
-    time is over, or with OperationTimedOut and what was tried."""
-    return _Asking(engine, partitions, request, answers, timeout_s).promise
+    """The answer of each partition's leader; `each` hears them as they come. Fails with the first error that does not
+    pass, with the last one when the time is over, or with OperationTimedOut and what was tried."""
+    return _Asking(engine, partitions, request, answers, timeout_s, each).promise
 
 
 class _Asking(Generic[T]):
@@ -86,6 +96,7 @@ class _Asking(Generic[T]):
         request: Callable[[list[TopicPartition]], Request],
         answers: Answers[T],
         timeout_s: float,
+        each: Each[T] | None,
     ) -> None:
         self.promise: Promise[dict[TopicPartition, T]] = Promise()
         self._engine = engine
@@ -93,6 +104,7 @@ class _Asking(Generic[T]):
         self._request = request
         self._answers = answers
         self._timeout_s = timeout_s
+        self._each = each
         self._found: dict[TopicPartition, T] = {}
         self._open = 0
         """Requests without an answer."""
@@ -143,6 +155,8 @@ class _Asking(Generic[T]):
             else:
                 del self._pending[where]
                 self._found[where] = answer
+                if self._each is not None:
+                    self._each(where, answer)
 
     def _note(self, error: Error) -> None:
         self._last = error

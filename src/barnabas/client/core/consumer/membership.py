@@ -114,6 +114,7 @@ class Membership:
         self.failure: BarnabasError | None = None
         """What the application has to hear; see `take_failure`."""
         self.rebalances: deque[Rebalance] = deque(maxlen=REBALANCES_KEPT)
+        self.rebalance_count = 0
         self.watch = PollWatch(settings)
         self.pulse = Pulse(settings)
         self.coordinator = Coordinator(settings.group_id)
@@ -376,6 +377,7 @@ class Membership:
         generation_id = self.generation.generation_id
         record = Rebalance(self._began_for, self._began_at, self._engine.now, generation_id, tuple(self._setbacks))
         self.rebalances.append(record)
+        self.rebalance_count += 1
         self._began_at = None
 
     def under_way(self) -> Rebalance | None:
@@ -451,8 +453,8 @@ class Membership:
 
     def unsubscribe(self, reason: str) -> Promise[None]:
         """Leave, and do not come back."""
-        promise = self.leave(reason)
         self._wanted = False
+        promise = self.leave(reason)
         self._reason = None
         self._needs_preparation = False
         return promise

@@ -1,0 +1,307 @@
+"""What the synchronous and the asyncio consumer share: all that needs no waiting, and the shapes of arguments."""
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from barnabas.client.core.configure import engine_settings
+from barnabas.client.core.consumer.commits import Offsets
+from barnabas.client.core.consumer.core import ConsumerCore
+from barnabas.client.core.consumer.health import Health
+from barnabas.client.core.consumer.rebalancing import ASSIGNED, LOST, Notice
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.offset_messages import EARLIEST, LATEST, OffsetAndMetadata, PartitionOffset
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.settings import ConsumerSettings
+from barnabas.errors import UsageError
+from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.types import TopicPartition
+
+__all__ = [
+    "ConsumerBase",
+    "GroupMetadata",
+    "Listener",
+    "OffsetAndTimestamp",
+    "OffsetsArgument",
+    "Partitions",
+    "at_times",
+    "begin",
+    "end",
+]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("barnabas.consumer")
+
+Partitions = Iterable[TopicPartition | tuple[str, int]]
+OffsetsArgument = ConsumerRecord | Mapping[TopicPartition, int | OffsetAndMetadata]
+"""What to commit: a record, which means all of its partition up to and with it; or the next offsets to read."""
+Callback = Callable[[Any, tuple[TopicPartition, ...]], object]
+"""Called with the consumer and the partitions."""
+
+
+class Listener(NamedTuple):
+    """What the application wants to hear of rebalances."""
+
+    on_assigned: Callback | None = None
+    on_revoked: Callback | None = None
+    on_lost: Callback | None = None
+
+    def for_notice(self, notice: Notice) -> Callback | None:
+        """Who does not tell what is lost from what is revoked hears of both alike."""
+        if notice.kind == ASSIGNED:
+            return self.on_assigned
+        return (self.on_lost or self.on_revoked) if notice.kind == LOST else self.on_revoked
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class GroupMetadata(NamedTuple):
+    """Who this consumer is in its group, for a producer that commits its offsets in a transaction."""
+
+    group_id: str
+    generation_id: int
+    member_id: str
+    group_instance_id: str | None
+
+
+class ConsumerBase:
+    """See the module."""
+
+    settings: ConsumerSettings
+    _core: ConsumerCore
+    _driver: Any
+
+    def _set_up(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Settings and subscription from the constructor's arguments."""
+        listener = Listener(*(named.pop(name, None) for name in Listener._fields))
+        settings: Mapping[str, object] = {}
+        topics: list[Any] = []
+        for argument in arguments:
+            if isinstance(argument, Mapping):
+                settings = {**settings, **argument}
+            else:
+                topics.append(argument)
+        self.settings = ConsumerSettings(settings, **named)
+        self._tls = _tls(self.settings)
+        self._listener = listener
+        self._subscribed: Callable[[], None] | None = None
+        """Says again what was subscribed to or assigned."""
+        if topics:
+            patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
+            self._subscribing(patterns[0] if patterns and len(topics) == 1 else topics, listener)
+        self._open()
+
+    def _new_core(self) -> ConsumerCore:
+        settings = engine_settings(self.settings, allow_auto_topic_creation=self.settings.allow_auto_create_topics)
+        return ConsumerCore(Engine(settings, time.monotonic()), self.settings, _wall_ms)
+
+    def _open(self) -> None:
+        """Make core and driver, and subscribe to what is subscribed to."""
+        raise NotImplementedError
+
+    def _check_process(self) -> None:
+        """Raises ClientClosed; after a fork the child begins anew."""
+
+    def _run(self, action: Callable[[], T]) -> T:
+        """Do something with the core, at once."""
+        self._check_process()
+        result: T = self._driver.run(action)
+        return result
+
+    # --- subscribing ------------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: "Iterable[str] | re.Pattern[str]",
+        on_assigned: Callback | None = None,
+        on_revoked: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Read these topics, or those whose whole names match a pattern, as a member of the group. The last call
+        counts.
+
+        The callbacks get the consumer and the partitions, while the consumer polls: `on_revoked` before partitions go
+        (commit there), `on_assigned` when partitions came and before they are read (seek there), `on_lost` when they
+        have gone without being asked for; without it `on_revoked` hears that, too.
+        """
+        self._run(self._subscribing(topics, Listener(on_assigned, on_revoked, on_lost)))
+
+    def _subscribing(self, topics: "Iterable[str] | re.Pattern[str]", listener: Listener) -> Callable[[], None]:
+        wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
+
+        def subscribe() -> None:
+            self._core.subscribe([wanted] if isinstance(wanted, str) else wanted)
+            self._listener = listener
+
+        self._subscribed = subscribe
+        return subscribe
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read these partitions, without the group's help; the last call counts."""
+        wanted = _partitions(partitions)
+        self._subscribed = lambda: self._core.assign(wanted)
+        self._run(self._subscribed)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads now."""
+        return set(self._run(self._core.subscription.assigned))
+
+    def subscription(self) -> set[str]:
+        """The topics that it subscribes to; of a pattern those that match."""
+        return set(self._run(lambda: self._core.subscription.topics))
+
+    def enforce_rebalance(self, reason: str = "the application asks for a rebalance") -> None:
+        """Join the group again with the next poll."""
+
+        def enforce() -> None:
+            if self._core.membership is not None:
+                self._core.membership.request_rejoin(reason)
+
+        self._run(enforce)
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def seek(self, partition: "TopicPartition | tuple[str, int]", offset: int, leader_epoch: int = -1) -> None:
+        """Read on from this offset. With the epoch of the record before it the leader is asked whether its log still
+        has that record."""
+        self._run(lambda: self._core.seek(TopicPartition(*partition), offset, leader_epoch))
+
+    def seek_to_beginning(self, partitions: Partitions = ()) -> None:
+        """Of these, or of all that are assigned."""
+        self._run(lambda: self._core.seek_to(_partitions(partitions), "earliest"))
+
+    def seek_to_end(self, partitions: Partitions = ()) -> None:
+        """Of these, or of all that are assigned."""
+        self._run(lambda: self._core.seek_to(_partitions(partitions), "latest"))
+
+    def pause(self, partitions: Partitions) -> None:
+        """Give no records of these until `resume`; the group does not notice."""
+        self._run(lambda: self._core.pause(_partitions(partitions)))
+
+    def resume(self, partitions: Partitions) -> None:
+        self._run(lambda: self._core.resume(_partitions(partitions)))
+
+    def paused(self) -> set[TopicPartition]:
+        return set(self._run(self._core.subscription.paused))
+
+    # --- how it is --------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """What it has, what it waits for, and why it was rebalanced; also while another thread polls."""
+        return self._run(self._core.health)
+
+    def metrics(self) -> dict[str, int]:
+        """What this consumer did, as plain numbers."""
+        return self._run(self._core.metrics)
+
+    def group_metadata(self) -> GroupMetadata:
+        """For a producer that commits this consumer's offsets in a transaction."""
+
+        def describe() -> GroupMetadata:
+            if self._core.membership is None:
+                raise UsageError("there is no group: group.id is not set")
+            generation = self._core.membership.generation
+            member = self._core.membership.settings
+            return GroupMetadata(
+                member.group_id, generation.generation_id, generation.member_id, member.group_instance_id
+            )
+
+        return self._run(describe)
+
+    # --- questions that take time -----------------------------------------------------------------------------------
+
+    def _timeout(self, timeout: float | None) -> float:
+        return self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout
+
+    def _ask_commit(self, offsets: OffsetsArgument | None, timeout_s: float | None) -> Promise[None]:
+        def commit() -> Promise[None]:
+            commits = self._core.group_commits()
+            wanted = self._core.handing.consumed() if offsets is None else _offsets(offsets)
+            return commits.commit(wanted, timeout_s=timeout_s)
+
+        return self._run(commit)
+
+    def _ask_committed(
+        self, partitions: Partitions, timeout_s: float
+    ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
+        return self._run(lambda: self._core.group_commits().committed(_partitions(partitions), timeout_s))
+
+    def _commit_async(self, offsets: OffsetsArgument | None, callback: Callable[[Any, Any], object] | None) -> None:
+        def commit() -> None:
+            wanted = self._core.handing.consumed() if offsets is None else _offsets(offsets)
+
+            def done(promise: Promise[None]) -> None:
+                if callback is not None:
+                    self._core.engine.completions.append(partial(_call, callback, wanted, promise.error))
+                elif promise.error is not None:
+                    _log.warning("a commit of %d partitions fails: %s", len(wanted), promise.error)
+
+            self._core.group_commits().commit(wanted).on_done(done)
+
+        self._run(commit)
+
+    def _ask_position(self, partition: "TopicPartition | tuple[str, int]", timeout_s: float) -> Promise[int]:
+        return self._run(lambda: self._core.ask_position(TopicPartition(*partition), timeout_s))
+
+    def _ask_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_s: float
+    ) -> Promise[dict[TopicPartition, PartitionOffset]]:
+        return self._run(lambda: self._core.list_offsets(timestamps, timeout_s))
+
+
+def _tls(settings: ConsumerSettings) -> Any:
+    if not settings.uses_tls:
+        return None
+    from barnabas.client.drivers.tls import ssl_context
+
+    return ssl_context(settings)
+
+
+def _call(callback: Callable[[Any, Any], object], offsets: Offsets, error: BaseException | None) -> None:
+    callback(offsets, error)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _partitions(partitions: Partitions) -> list[TopicPartition]:
+    found = []
+    for where in partitions:
+        if isinstance(where, str) or len(where) != 2:
+            raise UsageError(f"a partition is TopicPartition(topic, number), not {where!r}")
+        found.append(TopicPartition(*where))
+    return found
+
+
+def _offsets(offsets: OffsetsArgument) -> Offsets:
+    if isinstance(offsets, ConsumerRecord):
+        where = TopicPartition(offsets.topic, offsets.partition)
+        return {where: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
+    return {
+        TopicPartition(*where): committed if isinstance(committed, OffsetAndMetadata) else OffsetAndMetadata(committed)
+        for where, committed in offsets.items()
+    }
+
+
+def at_times(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    """None where no record is so new."""
+    return {where: OffsetAndTimestamp(*each) if each.offset >= 0 else None for where, each in found.items()}
+
+
+def begin(partitions: Partitions) -> dict[TopicPartition, int]:
+    return dict.fromkeys(_partitions(partitions), EARLIEST)
+
+
+def end(partitions: Partitions) -> dict[TopicPartition, int]:
+    return dict.fromkeys(_partitions(partitions), LATEST)

@@ -1,0 +1,521 @@
+"""The whole consumer on an engine: subscription, membership, positions, fetching, commits. The fronts stand on it.
+
+The application's polls drive what concerns its partitions (`look`); everything else goes on in the engine's turns,
+whoever makes them.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from barnabas.client.core.assignors import assignor_for
+from barnabas.client.core.completed_fetch import CompletedFetch
+from barnabas.client.core.consumer.commits import AutoCommit, Commits
+from barnabas.client.core.consumer.fetching import Fetching
+from barnabas.client.core.consumer.handing import Handing, Held
+from barnabas.client.core.consumer.health import Health, PastRebalance
+from barnabas.client.core.consumer.leader_offsets import list_offsets
+from barnabas.client.core.consumer.leading import Leading
+from barnabas.client.core.consumer.locating import Locating
+from barnabas.client.core.consumer.membership import Membership, Rebalance
+from barnabas.client.core.consumer.pulse import MembershipSettings
+from barnabas.client.core.consumer.rebalancing import LOST, REVOKED, Notice, Rebalancing
+from barnabas.client.core.engine import COORDINATOR_ROLE, Engine
+from barnabas.client.core.fetch_task import FetchRules
+from barnabas.client.core.offset_messages import OffsetAndMetadata, PartitionOffset
+from barnabas.client.core.positions import ResetStrategy
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.settings import ConsumerSettings
+from barnabas.client.core.subscription import Pattern, SubscriptionKind, SubscriptionState
+from barnabas.client.errors import ClientClosed, OperationTimedOut, WokenUp
+from barnabas.errors import BarnabasError, InvalidTopic, TopicAuthorizationFailed, UsageError, error_for
+from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.types import TopicPartition
+
+__all__ = ["ConsumerCore"]
+
+_log = logging.getLogger("barnabas.consumer")
+
+_LASTING = (InvalidTopic.code, TopicAuthorizationFailed.code)
+
+
+class ConsumerCore:
+    """See the module. Everything is called by one thread at a time, under the driver's lock or on its loop."""
+
+    def __init__(self, engine: Engine, settings: ConsumerSettings, wall_ms: Callable[[], int]) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.closing = False
+        self.woken = False
+        """Set by `wakeup`, at any time and by anybody."""
+        self.touched_at = float("-inf")
+        """When an iteration last showed that the application is alive; set without the lock."""
+        self.attention = False
+        """The application should come and look; an iteration ends for it."""
+        reset = ResetStrategy.parse(settings.auto_offset_reset)
+        self.subscription = SubscriptionState(reset, exclude_internal_topics=settings.exclude_internal_topics)
+        self.handing = Handing(self.subscription)
+        self.commits: Commits | None = None
+        self.membership: Membership | None = None
+        self.leading: Leading | None = None
+        self.auto_commit: AutoCommit | None = None
+        self.rebalancing: Rebalancing | None = None
+        if settings.group_id is not None:
+            self._make_group(settings.group_id)
+        self.fetching = Fetching(engine, self.subscription, FetchRules.of(settings))
+        self.fetcher = self.fetching.fetcher
+        self.locating = Locating(
+            engine,
+            self.subscription,
+            self.commits,
+            read_committed=settings.read_committed,
+            timeout_s=settings.default_api_timeout_ms / 1000,
+            wall_ms=wall_ms,
+            on_located=self.fetching.changed,
+        )
+        self._failures: dict[str, BarnabasError] = {}
+        self._wanted: frozenset[str] = frozenset()
+        self._missing: set[str] = set()
+        """Topics that were said not to exist."""
+        self._positions_asked: list[Callable[[], None]] = []
+        self._matched = False
+        """Whether the pattern was compared with the topics that there are."""
+        engine.components.append(self)
+        engine.on_metadata.append(self._follow_metadata)
+
+    def _make_group(self, group_id: str) -> None:
+        settings, engine = self.settings, self.engine
+        self.commits = Commits(engine, group_id, settings.group_instance_id)
+        self.leading = Leading(
+            engine,
+            group_id,
+            [assignor_for(strategy) for strategy in settings.partition_assignment_strategy],
+            topics=lambda: self.subscription.topics,
+            owned=self.subscription.assigned,
+            rack=settings.client_rack,
+        )
+        member = MembershipSettings(
+            group_id,
+            settings.group_instance_id,
+            session_timeout_s=settings.session_timeout_ms / 1000,
+            heartbeat_interval_s=settings.heartbeat_interval_ms / 1000,
+            max_poll_interval_s=settings.max_poll_interval_ms / 1000,
+            request_timeout_s=settings.request_timeout_ms / 1000,
+        )
+        self.membership = Membership(engine, member, self.leading)
+        if settings.enable_auto_commit:
+            interval_s = settings.auto_commit_interval_ms / 1000
+            self.auto_commit = AutoCommit(self.commits, interval_s, self.done_offsets)
+        self.rebalancing = Rebalancing(
+            self.membership, self.subscription, self.leading, self.auto_commit, self._assignment_changed
+        )
+
+    # --- the engine's component -------------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        membership = self.membership
+        if membership is not None:
+            if self.touched_at > membership.watch.polled_at:
+                membership.watch.touch(self.touched_at)
+            membership.advance(now)
+        self.locating.advance(now)
+        self.fetching.advance(now)
+        if self.auto_commit is not None:
+            self.auto_commit.advance(now)
+        if self._positions_asked:
+            asked, self._positions_asked = self._positions_asked, []
+            for look in asked:
+                look()
+        self.attention = self._wants_application()
+
+    def next_deadline(self) -> float:
+        due = min(self.locating.next_deadline(), self.fetching.next_deadline())
+        if self.membership is not None:
+            due = min(due, self.membership.next_deadline())
+        if self.auto_commit is not None:
+            due = min(due, self.auto_commit.next_deadline())
+        return due
+
+    def _wants_application(self) -> bool:
+        return bool(
+            self.woken
+            or self.closing
+            or self._failures
+            or self.locating.has_failed
+            or self.fetching.has_failed
+            or (
+                self.membership is not None
+                and self.rebalancing is not None
+                and (self.membership.failure is not None or self.rebalancing.can_step)
+            )
+        )
+
+    # --- subscribing ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] | Pattern) -> None:
+        """A list of topics, or a pattern that their whole names match. Raises UsageError."""
+        membership = self._group()
+        if isinstance(topics, Iterable):
+            if self.subscription.subscribe(topics) or membership is not self.group_commits().membership:
+                self._subscription_changed("the subscription has changed")
+        else:
+            self.subscription.subscribe_pattern(topics)
+            self._matched = False
+            self.engine.metadata.all_topics = True
+            self.engine.refresh_metadata()
+
+    def _group(self) -> Membership:
+        if self.membership is None:
+            raise UsageError("subscribe needs group.id: the group's members share the partitions; or use assign")
+        return self.membership
+
+    def group_commits(self) -> Commits:
+        if self.commits is None:
+            raise UsageError("offsets are committed for a group: this needs group.id")
+        return self.commits
+
+    def _subscription_changed(self, reason: str) -> None:
+        self._want_topics()
+        membership = self._group()
+        if self.group_commits().membership is None:
+            self.group_commits().membership = membership
+            membership.subscribe()
+        else:
+            membership.request_rejoin(reason)
+
+    def _want_topics(self) -> None:
+        wanted = self.subscription.topics
+        self.engine.metadata.unwant(self._wanted - wanted)
+        self._wanted = wanted
+        self.engine.want_topics(sorted(wanted))
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """By hand, without the group. Raises UsageError."""
+        before = set(self.subscription.assigned())
+        self.subscription.assign(partitions)
+        self._want_topics()
+        self._assignment_changed(before - set(self.subscription.assigned()))
+        if self.auto_commit is not None:
+            self.auto_commit.start()
+
+    def unsubscribe(self, reason: str = "the consumer has unsubscribed") -> Promise[None]:
+        """Back to nothing; leaves the group. `parting` says what the listener is to hear before."""
+        gone = self.subscription.assigned()
+        self.subscription.unsubscribe()
+        self.engine.metadata.all_topics = False
+        self._want_topics()
+        self._assignment_changed(gone)
+        if self.auto_commit is not None:
+            self.auto_commit.stop()
+        if self.membership is None or self.rebalancing is None or self.leading is None:
+            done: Promise[None] = Promise()
+            done.resolve(None)
+            return done
+        self.rebalancing.abandon()
+        self.leading.follow()
+        self.group_commits().membership = None
+        return self.membership.unsubscribe(reason)
+
+    def parting(self) -> Notice | None:
+        """What the listener is to hear before the partitions of a group are given up for good."""
+        owned = tuple(self.subscription.assigned())
+        if not owned or not self.subscription.uses_group or self.membership is None:
+            return None
+        return Notice(LOST if self.membership.is_lost else REVOKED, owned)
+
+    def _assignment_changed(self, removed: Collection[TopicPartition]) -> None:
+        self.handing.drop(removed)
+        self.fetching.drop(removed)
+        self.locating.changed()
+
+    def _follow_metadata(self) -> None:
+        view = self.engine.metadata.view
+        if self.subscription.has_pattern:
+            before = self.subscription.topics
+            known = [(name, topic.is_internal) for name, topic in view.topics.items() if not topic.error_code]
+            changed = self.subscription.match_pattern(known)
+            if changed or not self._matched:
+                self._matched = True
+                self._subscription_changed(_difference(before, self.subscription.topics))
+        for name in self.subscription.topics:
+            topic = view.topics.get(name)
+            if topic is not None and topic.error_code:
+                self._note_topic(name, topic.error_code)
+            else:
+                self._missing.discard(name)
+        if self.leading is not None and self.membership is not None and self.membership.is_leader:
+            reason = self.leading.what_changed()
+            if reason is not None and self.membership.reason is None:
+                self.membership.request_rejoin(reason)
+        self._follow_leaders()
+
+    def _follow_leaders(self) -> None:
+        """Positions are checked with leaders that changed."""
+        self.fetcher.follow_leaders(_always)
+        self.locating.changed()
+        self.fetching.changed()
+
+    def _note_topic(self, name: str, code: int) -> None:
+        if code in _LASTING:
+            self._failures[name] = self.engine.metadata.why_not(name)
+        elif name not in self._missing:
+            self._missing.add(name)
+            if not error_for(code).retriable or code == 3:
+                _log.warning("%s (yet); this consumer waits for it", self.engine.metadata.why_not(name))
+
+    # --- the application's polls ------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """The application waits in a poll from now on."""
+        if self.membership is not None:
+            self.membership.watch.enter(self.engine.now)
+
+    def leave(self) -> None:
+        """It goes back to its work."""
+        if self.membership is not None:
+            self.membership.watch.leave(self.engine.now)
+
+    def look(self) -> "Notice | Held | CompletedFetch | None":
+        """What the application has to do or to get next: tell its listener, take what is held, decode what came. None:
+        wait until `is_ready`. Raises what it has to hear."""
+        self.handing.came_back()
+        self.touched_at = self.engine.now
+        if self.closing:
+            raise ClientClosed("the consumer is closed")
+        if self.woken:
+            self.woken = False
+            raise WokenUp("wakeup was called")
+        failure = self._take_failure()
+        if failure is not None:
+            raise failure
+        if self.rebalancing is not None:
+            notice = self.rebalancing.step()
+            if notice is not None:
+                return notice
+        return self.more()
+
+    def glance(self) -> Held | CompletedFetch | None:
+        """As `look`, between two turns of the engine while all is quiet; None: look properly."""
+        if self.attention or self.fetching.wants_turn:
+            return None
+        self.handing.came_back()
+        return self.more()
+
+    def more(self) -> Held | CompletedFetch | None:
+        """Records that are held, or what is to be decoded next: read it without the lock, then `take` it."""
+        return self.handing.next_held() or self.fetcher.store.next_fetch()
+
+    def more_of_it(self) -> Held | CompletedFetch | None:
+        """As `more`, for a poll that has some records already: what has failed can wait for the next one."""
+        try:
+            return self.more()
+        except BarnabasError as error:
+            self._failures[str(error)] = error
+            return None
+
+    def take(self, fetch: CompletedFetch, records: list[ConsumerRecord], *, ended: bool) -> Held | None:
+        """What came of a fetch; None if there is nothing to hand out, or the partition has moved elsewhere since."""
+        before = self._was_read(fetch, ended=ended)
+        return self.handing.take(fetch.partition, records, before) if records and before is not None else None
+
+    def took(self, fetch: CompletedFetch, *, ended: bool) -> bool:
+        """As `take`, for what goes to the application at once; whether it still counts."""
+        before = self._was_read(fetch, ended=ended)
+        if before is not None:
+            self.handing.return_all(fetch.partition, before)
+        return before is not None
+
+    def _was_read(self, fetch: CompletedFetch, *, ended: bool) -> OffsetAndMetadata | None:
+        state = self.subscription.get(fetch.partition)
+        if state is None or state.position is None:
+            return None
+        before = OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
+        if ended:
+            self.fetching.changed()
+        return before if self.fetcher.store.was_read(fetch, ended=ended) else None
+
+    def is_ready(self) -> bool:
+        """Whether `look` has something to say."""
+        return self._wants_application() or self.handing.next_held() is not None or not self.fetcher.store.is_empty
+
+    def _take_failure(self) -> BarnabasError | None:
+        failure = None if self.membership is None else self.membership.take_failure()
+        if failure is None and self._failures:
+            failure = self._failures.pop(next(iter(self._failures)))
+        return failure or self.locating.take_failure() or self.fetching.take_failure()
+
+    # --- positions and commits --------------------------------------------------------------------------------------
+
+    def done_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+        """What may be committed by itself."""
+        return self.handing.done()
+
+    def seek(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        self.subscription.seek(where, offset, leader_epoch)
+        self._sought([where])
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None:
+        self.subscription.pause(partitions)
+        self.fetching.changed()
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None:
+        self.subscription.resume(partitions)
+        self.fetching.changed()
+
+    def list_offsets(
+        self, timestamps: Mapping[TopicPartition, int], timeout_s: float
+    ) -> Promise[dict[TopicPartition, PartitionOffset]]:
+        """See `leader_offsets`."""
+        return list_offsets(self.engine, timestamps, read_committed=self.settings.read_committed, timeout_s=timeout_s)
+
+    def seek_to(self, partitions: Collection[TopicPartition], kind: str) -> None:
+        """The first or the last offset, or the default's, looked up at the next opportunity."""
+        for where in partitions or self.subscription.assigned():
+            self.subscription.request_reset(where, ResetStrategy(kind))
+        self._sought(partitions or self.subscription.assigned())
+
+    def _sought(self, partitions: Collection[TopicPartition]) -> None:
+        self.handing.drop(partitions)
+        self.fetching.drop(partitions)
+        self.locating.changed()
+        self._follow_leaders()
+
+    def ask_position(self, where: TopicPartition, timeout_s: float) -> Promise[int]:
+        """Where the application stands, once that is known."""
+        promise: Promise[int] = Promise()
+        deadline = self.engine.now + timeout_s
+
+        def look() -> None:
+            if promise.done:
+                return
+            try:
+                found = self.handing.position(where)
+            except BarnabasError as error:
+                promise.fail(error)
+                return
+            if found is not None:
+                promise.resolve(found.offset)
+            elif self.locating.has_failed:
+                promise.fail(self.locating.take_failure() or UsageError(f"{where} has no position"))
+            elif self.engine.now >= deadline:
+                text = f"no position of {where} within {timeout_s:g} s"
+                promise.fail(OperationTimedOut(text, self.engine.unreachable().attempts))
+            else:
+                self._positions_asked.append(look)
+                self.engine.at(deadline, look)
+
+        self.locating.changed()
+        look()
+        return promise
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def last_commit(self, timeout_s: float, *, all_done: bool) -> Promise[None]:
+        """Commit what was read, if that is this consumer's to do; `all_done`: what is at hand counts."""
+        if all_done:
+            self.handing.came_back()
+        if self.auto_commit is not None and self.subscription.kind is not SubscriptionKind.NONE:
+            return self.auto_commit.commit(timeout_s or None)
+        done: Promise[None] = Promise()
+        done.resolve(None)
+        return done
+
+    def can_say_goodbye(self) -> bool:
+        """Whether the coordinator can be reached, so that waiting for its answer makes sense."""
+        if self.membership is None:
+            return False
+        node_id = self.engine.coordinator(self.membership.coordinator)
+        peer = None if node_id is None else self.engine.peer(node_id, COORDINATOR_ROLE)
+        return peer is not None and peer.ready
+
+    # --- health -----------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        now, subscription, membership = self.engine.now, self.subscription, self.membership
+        joined = membership is not None and subscription.uses_group
+        deadline = self._deadline() if joined else None
+        state = {SubscriptionKind.NONE: "unsubscribed", SubscriptionKind.MANUAL: "assigned by hand"}.get(
+            subscription.kind, membership.state.value if membership is not None else ""
+        )
+        watch = None if membership is None else membership.watch
+        return Health(
+            state="closed" if self.closing else state,
+            assigned=tuple(subscription.assigned()),
+            rejoining=membership.reason if joined and membership is not None else None,
+            lag=dict(self._lag()),
+            paused=tuple(subscription.paused()),
+            without_position=tuple(w for w in subscription.assigned() if subscription.position(w) is None),
+            group_id=self.settings.group_id,
+            member_id="" if membership is None else membership.generation.member_id,
+            generation_id=-1 if membership is None else membership.generation.generation_id,
+            is_leader=membership is not None and membership.is_leader,
+            coordinator=self._coordinator(),
+            since_poll=None if watch is None else _since(now, now if watch.inside else watch.polled_at),
+            since_heartbeat=_since(now, membership.pulse.answered_at) if joined and membership is not None else None,
+            deadline=None if deadline is None else deadline[0],
+            deadline_in=None if deadline is None else deadline[1],
+            rebalances=self._rebalances(),
+            attempts=self.engine.unreachable().attempts,
+        )
+
+    def metrics(self) -> dict[str, int]:
+        """What this consumer did and has in store, as plain numbers."""
+        commits, membership = self.commits, self.membership
+        return {
+            "fetches": self.fetching.answers,
+            "fetches_failed": self.fetching.failed,
+            "stored_bytes": self.fetcher.store.size_bytes,
+            "assigned_partitions": len(self.subscription.assigned()),
+            "commits": 0 if commits is None else commits.sent,
+            "rebalances": 0 if membership is None else membership.rebalance_count,
+        }
+
+    def _lag(self) -> Mapping[TopicPartition, int | None]:
+        lags = dict(self.subscription.lag(read_committed=self.settings.read_committed))
+        for where, lag in lags.items():
+            state, position = self.subscription.get(where), self.handing.position(where)
+            if lag is not None and state is not None and state.position is not None and position is not None:
+                lags[where] = lag + state.position.offset - position.offset
+        return lags
+
+    def _coordinator(self) -> str | None:
+        if self.membership is None:
+            return None
+        broker = self.engine.metadata.view.brokers.get(self.engine.coordinator(self.membership.coordinator) or -1)
+        return None if broker is None else f"{broker.host}:{broker.port}"
+
+    def _deadline(self) -> tuple[str, float] | None:
+        membership = self.membership
+        if membership is None or membership.watch.inside or membership.watch.polled_at == float("inf"):
+            return None
+        due = membership.watch.polled_at + membership.settings.max_poll_interval_s
+        return "leaves the group (max.poll.interval.ms)", max(due - self.engine.now, 0.0)
+
+    def _rebalances(self) -> tuple[PastRebalance, ...]:
+        membership = self.membership
+        if membership is None:
+            return ()
+        under_way = membership.under_way()
+        found = [*membership.rebalances, *(() if under_way is None else (under_way,))]
+        return tuple(self._past(rebalance) for rebalance in found)
+
+    def _past(self, rebalance: Rebalance) -> PastRebalance:
+        now = self.engine.now
+        ended_at = rebalance.ended_at if rebalance.ended_at is not None else now
+        since = now - (rebalance.began_at if rebalance.ended_at is None else ended_at)
+        took = ended_at - rebalance.began_at
+        return PastRebalance(rebalance.reason, since, took, rebalance.generation_id, rebalance.setbacks)
+
+
+def _always(_: int) -> bool:
+    """Brokers since 2.3 answer OffsetsForLeaderEpoch; older ones say so, and are believed."""
+    return True
+
+
+def _since(now: float, then: float) -> float | None:
+    return None if abs(then) == float("inf") else max(now - then, 0.0)
+
+
+def _difference(before: Collection[str], after: Collection[str]) -> str:
+    more, less = sorted(set(after) - set(before)), sorted(set(before) - set(after))
+    parts = [f"new are {', '.join(more)}"] * bool(more) + [f"gone are {', '.join(less)}"] * bool(less)
+    return f"other topics match the pattern: {'; '.join(parts)}"

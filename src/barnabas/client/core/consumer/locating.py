@@ -1,0 +1,204 @@
+"""Where to read from: every assigned partition gets a position, from what is committed, by a reset, or as its new
+leader confirms it.
+
+Works by itself in the engine's turns, one question after the other without pauses; what cannot be mended is kept for
+the application to hear.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from barnabas.client.core.consumer.commits import Commits
+from barnabas.client.core.consumer.leader_offsets import epoch_ends, list_offsets
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
+from barnabas.client.core.positions import FetchPosition, ResetStrategy
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.subscription import SubscriptionState
+from barnabas.errors import BarnabasError, UnsupportedVersion
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+
+__all__ = ["Locating"]
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class Locating:
+    """See the module. `commits` is None without a group."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        subscription: SubscriptionState,
+        commits: Commits | None,
+        *,
+        read_committed: bool,
+        timeout_s: float,
+        wall_ms: Callable[[], int],
+        on_located: Callable[[], None],
+    ) -> None:
+        self._failures: dict[str, BarnabasError] = {}
+        """For the application, oldest first, each once."""
+        self._engine = engine
+        self._subscription = subscription
+        self._commits = commits
+        self._read_committed = read_committed
+        self._timeout_s = timeout_s
+        self._wall_ms = wall_ms
+        self._on_located = on_located
+        self._asking = False
+        """Whether committed offsets are asked for now."""
+        self._start_at = float("-inf")
+        """Not before this."""
+        self._failed = 0
+        self._look_at = float("-inf")
+        """When there is something to do; set to the past whenever a state may have changed."""
+
+    def changed(self) -> None:
+        """Partitions came, positions were lost: look at once."""
+        self._look_at = float("-inf")
+
+    def take_failure(self) -> BarnabasError | None:
+        """What the application has to hear, one after the other."""
+        return self._failures.pop(next(iter(self._failures))) if self._failures else None
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._failures)
+
+    def _fail(self, error: BarnabasError) -> None:
+        self._failures[str(error)] = error
+
+    def advance(self, now: float) -> None:
+        if now < self._look_at:
+            return
+        self._look_at = float("inf")
+        self._start(now)
+        self._reset(now)
+        self._validate(now)
+
+    def next_deadline(self) -> float:
+        return self._look_at
+
+    def _leader(self, where: TopicPartition) -> tuple[int, int]:
+        view = self._engine.metadata.partition(where)
+        return (-1, NO_LEADER_EPOCH) if view is None else (view.leader, view.leader_epoch)
+
+    def _again(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
+        """Ask once more after a pause; what will not pass is the application's to hear. When the pause is over."""
+        self._failed += 1
+        retry_at = self._engine.now + self._engine.backoff_s(self._failed)
+        self._subscription.request_failed(partitions, retry_at)
+        self._engine.at(retry_at, self.changed)
+        if isinstance(error, BarnabasError) and not getattr(error, "retriable", False):
+            self._fail(error)
+        return retry_at
+
+    # --- committed offsets ------------------------------------------------------------------------------------------
+
+    def _start(self, now: float) -> None:
+        starting = self._subscription.needing_start()
+        if not starting or self._asking or now < self._start_at:
+            return
+        if self._commits is None:
+            self._without_commit(starting)
+            return
+        self._asking = True
+
+        def found(promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
+            self._asking = False
+            if promise.error is not None:
+                self._start_at = self._again((), promise.error)
+                return
+            self._failed = 0
+            self._take_committed(promise.result())
+            self.changed()
+            self._on_located()
+
+        self._commits.committed(starting, self._timeout_s).on_done(found)
+
+    def _take_committed(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        for where, committed in found.items():
+            if committed is not None:
+                self._subscription.start_at(where, committed, *self._leader(where))
+        self._without_commit([where for where, committed in found.items() if committed is None])
+
+    def _without_commit(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            self._subscription.reset_without_commit(partitions)
+        except BarnabasError as error:
+            # the application has to seek; as long as it does not, it hears of it now and again
+            self._start_at = self._again((), error)
+
+    # --- resets -----------------------------------------------------------------------------------------------------
+
+    def _reset(self, now: float) -> None:
+        wanted = self._subscription.needing_reset(now)
+        if not wanted:
+            return
+        wall_ms = self._wall_ms()
+        self._ask_resets(wanted, {where: strategy.timestamp(wall_ms) for where, strategy in wanted.items()})
+
+    def _ask_resets(
+        self, wanted: Mapping[TopicPartition, ResetStrategy], timestamps: Mapping[TopicPartition, int]
+    ) -> None:
+        self._subscription.request_failed(timestamps, float("inf"))
+        beyond: dict[TopicPartition, int] = {}
+
+        def each(where: TopicPartition, found: PartitionOffset) -> None:
+            if found.offset == NO_OFFSET and timestamps[where] >= 0:
+                beyond[where] = LATEST  # nothing so new is there
+                return
+            position = FetchPosition(max(found.offset, 0), NO_LEADER_EPOCH, *self._leader(where))
+            if self._subscription.reset_to(where, wanted[where], position):
+                _log.info("%s: reset to %s, offset %d", where, wanted[where], position.offset)
+                self._on_located()
+
+        def done(promise: Promise[dict[TopicPartition, PartitionOffset]]) -> None:
+            if promise.error is not None:
+                self._again(timestamps, promise.error)
+            elif beyond:
+                self._ask_resets(wanted, beyond)
+            else:
+                self._failed = 0
+
+        list_offsets(
+            self._engine, timestamps, read_committed=self._read_committed, timeout_s=self._timeout_s, each=each
+        ).on_done(done)
+
+    # --- validation -------------------------------------------------------------------------------------------------
+
+    def _validate(self, now: float) -> None:
+        wanted = self._subscription.needing_validation(now)
+        if not wanted:
+            return
+        self._subscription.request_failed(wanted, float("inf"))
+
+        def each(where: TopicPartition, found: tuple[int, int]) -> None:
+            asked = wanted[where]
+            self._on_located()
+            truncation = self._subscription.validated(where, asked, *found)
+            if truncation is not None:
+                self._again([where], truncation)
+                return
+            state = self._subscription.get(where)
+            after = None if state is None else state.position
+            if after is None or after.offset != asked.offset:
+                to = "a reset" if after is None else f"offset {after.offset}"
+                _log.warning("%s: the log was cut below %s: going on from %s", where, asked, to)
+                self.changed()
+
+        def done(promise: Promise[dict[TopicPartition, tuple[int, int]]]) -> None:
+            if isinstance(promise.error, UnsupportedVersion):
+                for where, asked in wanted.items():
+                    state = self._subscription.get(where)
+                    if state is not None and state.position == asked:
+                        state.seek(asked)  # brokers before 2.3 cannot say
+                self._on_located()
+            elif promise.error is not None:
+                self._again(wanted, promise.error)
+            else:
+                self._failed = 0
+
+        epochs = {where: position.offset_epoch for where, position in wanted.items()}
+        epoch_ends(self._engine, epochs, self._timeout_s, each).on_done(done)

@@ -1,0 +1,152 @@
+"""The application's half of a rebalance: what it gives up, what it gets, what its listener hears, in which order.
+
+`step` goes as far as it can without the application. A `Notice` that it returns is for the listener; while there is
+none but `under_way`, an answer is awaited. A rebalance that a listener's exception interrupts goes on at the next step.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Generator
+from typing import NamedTuple
+
+from barnabas.client.core.assignors import LastAssignment
+from barnabas.client.core.consumer.commits import AutoCommit
+from barnabas.client.core.consumer.leading import Leading
+from barnabas.client.core.consumer.membership import GroupShare, Membership
+from barnabas.client.core.consumer_protocol import decode_assignment
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.subscription import SubscriptionState
+from barnabas.errors import InconsistentGroupProtocol
+from barnabas.types import TopicPartition
+
+__all__ = ["ASSIGNED", "LOST", "REVOKED", "Notice", "Rebalancing"]
+
+REVOKED = "revoked"
+ASSIGNED = "assigned"
+LOST = "lost"
+
+COMMIT_TIMEOUT_S = 30.0
+"""How long a rebalance waits for the commit of what was read before it, at most: the group waits for us."""
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class Notice(NamedTuple):
+    """What the listener is to be told: `revoked` before partitions go, `lost` after, `assigned` when they came."""
+
+    kind: str
+    partitions: tuple[TopicPartition, ...]
+
+
+_Steps = Generator[Notice | Promise[None], None, None]
+
+
+class Rebalancing:
+    """See the module. `on_change` is called whenever the assignment has changed."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        subscription: SubscriptionState,
+        leading: Leading,
+        auto_commit: AutoCommit | None,
+        on_change: Callable[[Collection[TopicPartition]], None],
+    ) -> None:
+        self._membership = membership
+        self._subscription = subscription
+        self._leading = leading
+        self._auto_commit = auto_commit
+        self._on_change = on_change
+        self._steps: _Steps | None = None
+        self._awaited: Promise[None] | None = None
+
+    @property
+    def can_step(self) -> bool:
+        """Whether `step` has something to do."""
+        if self._steps is not None:
+            return self._awaited is None or self._awaited.done
+        return self._membership.has_assignment or self._membership.wants_preparation
+
+    def step(self) -> Notice | None:
+        """Go on; the next notice, None if there is none for now."""
+        while self.can_step:
+            if self._steps is None:
+                share = self._membership.take_assignment()
+                self._steps = self._prepare() if share is None else self._complete(share)
+            item = next(self._steps, None)
+            if isinstance(item, Notice):
+                self._awaited = None
+                return item
+            self._awaited = item
+            if item is None:
+                self._steps = None
+        return None
+
+    def abandon(self) -> None:
+        """There is no group any more to rebalance with."""
+        self._steps = self._awaited = None
+
+    # --- giving up --------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> _Steps:
+        membership, subscription = self._membership, self._subscription
+        membership.begin_preparation()
+        owned = subscription.assigned()
+        if not self._leading.cooperative:
+            subscription.mark_pending_revocation(owned)
+        if owned and self._auto_commit is not None and not membership.is_lost:
+            timeout_s = min(COMMIT_TIMEOUT_S, membership.settings.max_poll_interval_s / 2)
+            yield self._auto_commit.commit(timeout_s)
+        kind, gone = REVOKED, owned
+        if membership.is_lost:
+            kind = LOST
+        elif self._leading.cooperative:
+            gone = [where for where in owned if not subscription.is_subscribed(where)]
+        if gone:
+            subscription.mark_pending_revocation(gone)
+            yield Notice(kind, tuple(gone))
+            self._assign([where for where in subscription.assigned() if where not in set(gone)])
+        self._leading.follow()
+        membership.join()
+
+    # --- getting ----------------------------------------------------------------------------------------------------
+
+    def _complete(self, share: GroupShare) -> _Steps:
+        membership, subscription = self._membership, self._subscription
+        if len(share.assignment) < 2:
+            membership.request_rejoin("the leader gave this member no assignment")
+            raise InconsistentGroupProtocol(
+                f"group {membership.settings.group_id!r}: its leader gave this member no assignment at all"
+            )
+        assigned = decode_assignment(share.assignment)
+        if not membership.is_leader:
+            self._leading.follow()
+        strange = [where for where in assigned if not subscription.is_subscribed(where)]
+        if strange:
+            membership.request_rejoin("the assignment does not fit the subscription, which has changed meanwhile")
+            return
+        owned = set(subscription.assigned())
+        gone = owned - set(assigned)
+        if gone:
+            subscription.mark_pending_revocation(gone)
+            yield Notice(REVOKED, tuple(sorted(gone)))
+            membership.request_rejoin(f"{len(gone)} partitions are given up, as the assignment says")
+        self._leading.last = LastAssignment(assigned, membership.generation.generation_id)
+        added = self._assign(assigned)
+        subscription.mark_pending_callback(added, True)
+        _log.info(
+            "group %r: %d partitions assigned, %d of them new, %d gone",
+            membership.settings.group_id,
+            len(assigned),
+            len(added),
+            len(gone),
+        )
+        if self._auto_commit is not None:
+            self._auto_commit.start()
+        yield Notice(ASSIGNED, tuple(added))
+        subscription.mark_pending_callback(added, False)
+        self._on_change(())
+
+    def _assign(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
+        change = self._subscription.assign_from_group(partitions)
+        self._on_change(change.removed)
+        return change.added
