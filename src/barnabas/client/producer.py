@@ -40,6 +40,8 @@ class Producer:
         self._reopening = threading.Lock()
         if self.settings.transactional_id is not None:
             raise UsageError("transactional.id: this producer writes no transactions; use another client for them")
+        if self.settings.interceptor_classes:
+            raise UsageError("interceptor.classes: this producer calls no interceptors; leave the setting out")
         self._open()
 
     def _open(self) -> None:

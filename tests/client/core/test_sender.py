@@ -442,6 +442,28 @@ def test_a_batch_that_was_given_up_may_be_written_after_all() -> None:
     assert producing.values() == [b"first", b"lost", b"next"]
 
 
+def test_a_refusal_of_a_repeat_does_not_tell_that_the_first_try_was_not_written() -> None:
+    """Both batches are written and their answers lost; the first is given up, the second is refused once on its way to
+    being recognised. Numbering it anew would write it twice."""
+    producing = Producing(delivery_timeout_ms=40_000, request_timeout_ms=30_000, linger_ms=0)
+    producing.send(b"first").result()
+    lost = producing.send(b"lost")
+    producing.world.turn()
+    (link,) = (link for link in producing.world.links.values() if link.pending)
+    producing.world.now += 20
+    kept = producing.send(b"kept")
+    producing.world.turn()
+    producing.world.handle(link)
+    producing.world.handle(link)
+    producing.world.cut(link)
+    producing.brokers.next_error = [6] * 1000
+    with pytest.raises(OperationTimedOut):
+        lost.result()
+    producing.brokers.next_error = [6]
+    assert kept.result().offset == 2
+    assert producing.values() == [b"first", b"lost", b"kept"]
+
+
 def test_epochs_that_are_used_up_give_way_to_a_new_id() -> None:
     producing = Producing()
     producing.brokers.first_epoch = 32766

@@ -4,7 +4,7 @@ A thread that waits for a result turns the engine itself: it polls the sockets, 
 it and no other. One thread leads (polls) at a time; others who wait follow, and are woken when what they wait for has
 happened or when the leader leaves. A background thread leads when nobody else does: for answers nobody waits for,
 lingering records, heartbeats. It naps while application threads are active, because each of its system calls
-would cost them the GIL's switch interval; see docs/decisions/0005-one-client-core-two-drivers.md.
+would cost them the GIL's switch interval.
 
 The engine is touched only under `lock`, which is never held while a thread waits or runs the application's callbacks.
 """

@@ -286,7 +286,7 @@ class Sender:
     def _judge(self, state: PartitionState, batch: Batch, error: Error) -> None:
         """Whether the batch is known now not to be written."""
         if isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId) or (
-            isinstance(error, KafkaError) and not isinstance(error, PERHAPS_WRITTEN)
+            batch.attempts == 1 and isinstance(error, KafkaError) and not isinstance(error, PERHAPS_WRITTEN)
         ):
             batch.unknown = False
 
