@@ -3,7 +3,7 @@
 import pytest
 
 import barnabas
-from barnabas.errors import UsageError
+from barnabas.errors import BarnabasError, UsageError
 from barnabas.testing import Broker
 
 
@@ -34,3 +34,53 @@ def test_transactions_are_refused_not_ignored() -> None:
 def test_interceptors_are_refused_not_ignored() -> None:
     with pytest.raises(UsageError, match=r"interceptor\.classes"):
         barnabas.Producer(interceptor_classes=[print])
+
+
+def test_a_deserializer_that_fails_is_told_after_the_records_before_it() -> None:
+    def only_even(data: bytes) -> int:
+        if int(data) % 2:
+            raise ValueError("odd")
+        return int(data)
+
+    with Broker() as broker:
+        broker.create_topic("t")
+        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in (0, 2, 3, 4):
+                producer.send("t", str(number).encode())
+        with barnabas.Consumer(
+            bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", value_deserializer=only_even
+        ) as consumer:
+            consumer.assign([("t", 0)])
+            assert [record.value for record in consumer.poll(10)] == [0, 2]
+            with pytest.raises(BarnabasError, match="odd"):
+                consumer.poll(10)
+            assert consumer.position(("t", 0)) == 2
+
+
+def test_a_partition_that_is_paused_while_it_is_iterated_gives_no_more() -> None:
+    with Broker() as broker:
+        broker.create_topic("t", partitions=2)
+        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(100):
+                producer.send("t", str(number).encode(), partition=0)
+            producer.send("t", b"other", partition=1)
+        with barnabas.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
+            consumer.assign([("t", 0)])
+            for record in consumer:
+                if record.offset == 9:
+                    consumer.pause([("t", 0)])
+                    break
+            assert consumer.position(("t", 0)) == 10
+            assert consumer.poll(0.2) == []
+            consumer.resume([("t", 0)])
+            assert next(iter(consumer)).offset == 10
+            seen = []
+            for record in consumer:
+                seen.append(record.offset)
+                if record.offset == 20:
+                    consumer.pause([("t", 0)])
+                    consumer.assign([("t", 0), ("t", 1)])
+                    consumer.pause([("t", 0)])
+                if record.partition == 1:
+                    break
+            assert seen == [*range(11, 21), 0]

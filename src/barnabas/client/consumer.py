@@ -95,7 +95,10 @@ class Consumer(ConsumerBase):
         with self._reads():
             found = self._next(timeout)
             while found is not None:
-                records += self._return_some(found, limit - len(records), told=not records)
+                more = self._return_some(found, limit - len(records), told=not records)
+                if more is None:
+                    break  # what is wrong comes next: the next poll raises it
+                records += more
                 if len(records) >= limit:
                     break
                 with self._driver.lock:
@@ -228,14 +231,14 @@ class Consumer(ConsumerBase):
                         self._core.handing.iterate(held)
                     return held
 
-    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord]:
-        """Up to `limit` records. What is wrong with them is raised if `told`, otherwise the next time."""
+    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord] | None:
+        """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
         try:
             held = found if isinstance(found, Held) else self._decode(found, limit)
         except BarnabasError:
             if told:
                 raise
-            return []
+            return None
         if held is None:
             return []
         with self._driver.lock:

@@ -355,6 +355,9 @@ class ConsumerCore:
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self.subscription.pause(partitions)
+        current = self.handing.current
+        if current is not None and current.where in partitions:
+            self.handing.interrupt()
         self.fetching.changed()
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
