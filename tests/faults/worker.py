@@ -186,7 +186,8 @@ class Worker:
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "session.timeout.ms": 30_000,  # a static member's successor need not wait for it, and a broker takes time
+            # A static member's successor need not wait for it, and a broker takes time; a guest may not get to leave.
+            "session.timeout.ms": 30_000 if options.static else 6_000,
             "heartbeat.interval.ms": 300,
             "fetch.wait.max.ms": 100,
         }
