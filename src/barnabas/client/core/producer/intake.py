@@ -18,7 +18,7 @@ from barnabas.records.kernel import write_record
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = ["CLOSED", "NO_PARTITION", "NO_ROOM", "NO_TOPIC", "Intake", "Lane", "is_compiled", "murmur2"]
+__all__ = ["CLOSED", "NO_PARTITION", "NO_ROOM", "NO_TOPIC", "Intake", "Lane"]
 
 # why a record was not taken
 NO_TOPIC: Final = 1
@@ -31,18 +31,7 @@ RECORD_OVERHEAD: Final = 32
 """A record's varints at most, without headers; the partition of one record in a batch of 2 GB."""
 HEADER_OVERHEAD: Final = 10
 TURN_BYTES: Final = 64 * 1024
-CHUNK: Final = 4096
-"""Records of a bulk call between two looks at the rest of the world."""
 NEVER_MS: Final = 1 << 62
-
-_SEED: Final = 0x9747B28C
-_M: Final = 0x5BD1E995
-_MASK: Final = 0xFFFFFFFF
-
-
-def is_compiled() -> bool:
-    """True when this module runs as machine code."""
-    return not __file__.endswith(".py")
 
 
 class Lane:
@@ -114,7 +103,7 @@ class Intake:
         lock.acquire()
         try:
             handle = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
-            turn = self.full_bytes >= TURN_BYTES or self.kick_at_ms == 0
+            turn = self.wants_turn
         finally:
             lock.release()
         if handle is None:
@@ -271,50 +260,3 @@ class Intake:
     def wants_turn(self) -> bool:
         """Whether enough is closed, or something has lingered, for the sender to have its turn."""
         return self.full_bytes >= TURN_BYTES or self.kick_at_ms == 0
-
-    # --- many records -----------------------------------------------------------------------------------------------
-
-    def append_many(
-        self, lane: Lane, values: list[Any], keys: list[Any] | None, start: i64, partition: i64, timestamp: i64,
-        headers: tuple[tuple[str, bytes | None], ...], spans: list[tuple[Batch, int, int]],
-    ) -> int:  # fmt: skip
-        """Add values from `start` on, until enough is full or there is no room; the next to add. What went where is
-        added to `spans` as (batch, first index, count)."""
-        if self.closed:
-            self.why = CLOSED
-            return start
-        self.why = 0
-        lane.touched = True
-        stamp: i64 = timestamp
-        if timestamp < 0:
-            stamp = int(wall_clock() * 1000.0)
-        touched: list[tuple[Batch, int]] = []
-        last: list[Batch | None] = [None for _ in range(lane.partition_count)]
-        end: i64 = len(values)
-        if end > start + CHUNK:
-            end = start + CHUNK
-        index: i64 = start
-        key: bytes | None = None
-        while index < end:
-            value = values[index]
-            value_bytes: bytes | None = None
-            if value is not None:
-                value_bytes = value if isinstance(value, bytes) else self.owner.as_bytes("value", value)
-            if keys is not None:
-                given = keys[index]
-                key = None
-                if given is not None:
-                    key = given if isinstance(given, bytes) else self.owner.as_bytes("key", given)
-            batch = self.put(lane, value_bytes, key, partition, stamp, headers)
-            if batch is None:
-                break
-            at: i64 = batch.partition
-            if last[at] is not batch:
-                last[at] = batch
-                touched.append((batch, int(batch.count - 1)))
-            index += 1
-            if self.full_bytes >= TURN_BYTES:
-                break
-        for batch, first in touched:
-            spans.append((batch, first, batch.count - first))
-        return index
