@@ -739,12 +739,25 @@ class TestLeadership:
         rig = TransactionRig()
         rig.producer()
         rig.transactions.on_elected(0, rig.epoch + 1)
-        assert isinstance(rig.init(), errors.CoordinatorLoadInProgress)
-        later = Later()
-        rig.transactions.list_transactions(lambda *_: True, reply=later)
-        assert isinstance(later.value, errors.CoordinatorLoadInProgress)
+        initialised, listed = rig.init_later(), Later()
+        rig.transactions.list_transactions(lambda *_: True, reply=listed)
+        assert not initialised.done
+        assert not listed.done
         rig.settle()
-        assert rig.init().producer_epoch == 1
+        assert initialised.value.producer_epoch == 1
+        assert [transactional_id for transactional_id, _ in listed.value] == ["t"]
+
+    def test_a_commit_meets_a_coordinator_that_has_just_come_back(self) -> None:
+        """KafkaJS gives up a transaction whose EndTxn is answered with COORDINATOR_LOAD_IN_PROGRESS."""
+        rig = TransactionRig()
+        producer = rig.producer()
+        rig.add(producer)
+        rig.transactions.on_elected(0, rig.epoch + 1)
+        ended = rig.end_later(producer)
+        assert not ended.done
+        rig.settle()
+        assert ended.value == (producer[0], producer[1] + 1)
+        assert rig.state() == "CompleteCommit"
 
     def test_repeated_and_older_elections_change_nothing(self) -> None:
         rig, _ = prepared_rig()

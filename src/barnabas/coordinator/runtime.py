@@ -5,9 +5,11 @@ the state machine, and holds the response until the high watermark covers the ba
 All of it is plain calls on the event loop's thread: nothing runs between the decision and the append.
 
 Loading reads the log in chunks and gives way to the loop after each. One partition loads at a time; a request for a
-partition that waits moves it to the front. Empty partitions cost nothing: their state machine is made at the first use.
+partition that waits moves it to the front, and waits for it (`waiting.py`). Empty partitions cost nothing: their state
+machine is made at the first use.
 
-Where we differ from Kafka: reads wait for the commit of what was written before them instead of looking at a snapshot.
+Where we differ from Kafka: reads wait for the commit of what was written before them instead of looking at a snapshot,
+and requests wait for the load of their partition instead of being sent away.
 """
 
 import logging
@@ -19,6 +21,7 @@ from typing import Any, Final, Generic, TypeVar
 from barnabas.coordinator.loading import CoordinatorLog, Loader
 from barnabas.coordinator.machine import NOTHING, RecordCodec, Result, StateMachine, Timers, Transaction
 from barnabas.coordinator.timers import Scheduler, ShardTimers, TimerHandle
+from barnabas.coordinator.waiting import LoadWaiters
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -91,7 +94,7 @@ class CoordinatorRuntime(Generic[S, R]):
             if shard.leader_epoch >= leader_epoch and shard.state is not ShardState.FAILED:
                 return
             self.unload(partition, leader_epoch)
-        shard = _Shard(partition, leader_epoch, self._scheduler.monotonic())
+        shard = _Shard(partition, leader_epoch, self._scheduler)
         self._shards[partition] = shard
         try:
             start, end = self._log.log_range(partition)
@@ -163,20 +166,22 @@ class CoordinatorRuntime(Generic[S, R]):
         reply: Reply[T],
         *,
         transaction: Transaction | None = None,
+        waits: bool = True,
     ) -> None:
         """Run an operation; `reply` gets its response once everything written so far is committed, or the error.
 
-        The records of a `transaction` share one batch and wait for its end marker.
-        Errors: what the operation raised; NotCoordinator; CoordinatorLoadInProgress; what the log said on append;
-        RequestTimedOut after offsets.commit.timeout.ms without a commit.
+        The records of a `transaction` share one batch and wait for its end marker. `waits`: for the load of the
+        partition, within bounds.
+        Errors: what the operation raised; NotCoordinator; CoordinatorLoadInProgress; CoordinatorNotAvailable if too
+        many wait for the replicas; what the log said on append; RequestTimedOut after offsets.commit.timeout.ms without
+        a commit.
         """
-        try:
-            shard = self._active_shard(partition)
-        except KafkaError as error:
-            reply(error)
-            return
-        machine = self._machine(shard)
-        self._run(shard, lambda: operation(machine), reply, transaction)
+
+        def start(shard: _Shard[S], reply: Reply[T]) -> None:
+            machine = self._machine(shard)
+            self._run(shard, lambda: operation(machine), reply, transaction)
+
+        self._serve(partition, start, reply, waits=waits)
 
     def end_transaction(
         self,
@@ -205,14 +210,29 @@ class CoordinatorRuntime(Generic[S, R]):
             assert shard.machine is not None
             shard.machine.replay_end_transaction(producer_id, commit)
 
+        def start(shard: _Shard[S], reply: Reply[None]) -> None:
+            self._machine(shard)
+            self._commit(shard, NOTHING, write, reply)
+
+        self._serve(partition, start, reply)
+
+    def _serve(
+        self, partition: int, start: "Callable[[_Shard[S], Reply[T]], None]", reply: Reply[T], *, waits: bool = True
+    ) -> None:
+        """Start what a request asks for, at once or when the partition is loaded."""
         try:
             shard = self._active_shard(partition)
-            self._machine(shard)
             self._check_room(shard)
+        except CoordinatorLoadInProgress as refusal:
+            if waits:
+                self._shards[partition].waiters.add(lambda late: self._serve(partition, start, late), reply, refusal)
+            else:
+                reply(refusal)
+            return
         except KafkaError as error:
             reply(error)
             return
-        self._commit(shard, NOTHING, write, reply)
+        start(shard, reply)
 
     def _active_shard(self, partition: int) -> "_Shard[S]":
         shard = self._shards.get(partition)
@@ -225,9 +245,8 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _machine(self, shard: "_Shard[S]") -> S:
         if shard.machine is None:
-            shard.timers = ShardTimers(
-                self._scheduler, lambda operation: self._run(shard, operation, _nobody, timer=True)
-            )
+            # A timer fires once and there are no more of them than there is state: it always finds room.
+            shard.timers = ShardTimers(self._scheduler, lambda operation: self._run(shard, operation, _nobody))
             shard.machine = self._make_machine(shard.partition, shard.timers)
             if shard.state is ShardState.ACTIVE:
                 # Nothing was in the log, so nothing was replayed: its state machine is made only now.
@@ -240,13 +259,8 @@ class CoordinatorRuntime(Generic[S, R]):
         operation: Callable[[], Result[R, T]],
         reply: Reply[T],
         transaction: Transaction | None = None,
-        *,
-        timer: bool = False,
     ) -> None:
-        """A timer fires once and there are no more of them than there is state: it always finds room."""
         try:
-            if not timer:
-                self._check_room(shard)
             result = operation()
         except KafkaError as error:
             reply(error)
@@ -400,6 +414,7 @@ class CoordinatorRuntime(Generic[S, R]):
         machine.loaded()
         took_ms = (self._scheduler.monotonic() - shard.started) * 1000
         self._logger.info("Loaded %s-%d: %d records in %.0f ms", self.topic, shard.partition, records, took_ms)
+        shard.waiters.serve(self._logger)
 
     def _fail(self, shard: "_Shard[S]", error: Exception) -> None:
         self._logger.error("Loading %s-%d failed: %s", self.topic, shard.partition, error)
@@ -444,12 +459,13 @@ class _Shard(Generic[S]):
         "started",
         "state",
         "timers",
+        "waiters",
     )
 
-    def __init__(self, partition: int, leader_epoch: int, started: float) -> None:
+    def __init__(self, partition: int, leader_epoch: int, scheduler: Scheduler) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
-        self.started = started
+        self.started = scheduler.monotonic()
         self.state = ShardState.LOADING
         self.machine: S | None = None
         self.timers: ShardTimers | None = None
@@ -459,6 +475,7 @@ class _Shard(Generic[S]):
         self.high_watermark = -1
         self.busy = False
         self.parked: deque[_Parked] = deque()
+        self.waiters = LoadWaiters(scheduler)
 
     def committed(self, high_watermark: int) -> None:
         """Answer all that the high watermark covers, in the order of their writes."""
@@ -482,6 +499,7 @@ class _Shard(Generic[S]):
             if entry.result.done is not None:
                 entry.result.done(error)
             entry.answer(error)
+        self.waiters.fail(error)
         if self.timers is not None:
             self.timers.close()
 

@@ -164,7 +164,7 @@ class GroupCoordinator:
         self._run(request.group_id, lambda shard: shard.membership.sync(request, once), _ignore, failed)
 
     def heartbeat(self, request: HeartbeatRequest, *, reply: Callable[[HeartbeatResponse], None]) -> None:
-        """Heartbeat. While the group is being loaded every heartbeat is fine."""
+        """Heartbeat. While the group is being loaded every heartbeat is fine, and none waits."""
 
         def failed(error: KafkaError) -> None:
             loading = isinstance(error, CoordinatorLoadInProgress)
@@ -173,7 +173,7 @@ class GroupCoordinator:
         if not request.group_id:
             failed(InvalidGroupId())
             return
-        self._run(request.group_id, lambda shard: shard.membership.heartbeat(request), reply, failed)
+        self._run(request.group_id, lambda shard: shard.membership.heartbeat(request), reply, failed, waits=False)
 
     def leave(self, request: LeaveGroupRequest, *, reply: Callable[[LeaveGroupResponse], None]) -> None:
         """LeaveGroup with `members` filled in, whatever the version."""
@@ -285,7 +285,8 @@ class GroupCoordinator:
     def list_groups(
         self, states: Sequence[str], types: Sequence[str], *, reply: Callable[[ListGroupsResponse], None]
     ) -> None:
-        """ListGroups of this broker. While a partition is being loaded the list would be wrong: an error instead."""
+        """ListGroups of this broker. Without a partition that is being loaded the list would be wrong: it waits, and if
+        that takes too long the answer is an error."""
 
         def one(partition: int, done: Callable[[list[ListedGroup] | KafkaError], None]) -> None:
             self.runtime.run(partition, lambda shard: Result(response=shard.listed(states, types)), done)
@@ -338,6 +339,8 @@ class GroupCoordinator:
         operation: Callable[[GroupShard], Result[Any, T]],
         reply: Callable[[T], None],
         failed: Callable[[KafkaError], None],
+        *,
+        waits: bool = True,
     ) -> None:
         def deliver(response: T | KafkaError) -> None:
             if isinstance(response, KafkaError):
@@ -345,7 +348,7 @@ class GroupCoordinator:
             else:
                 reply(response)
 
-        self.runtime.run(self.partition_for(group_id), operation, deliver)
+        self.runtime.run(self.partition_for(group_id), operation, deliver, waits=waits)
 
 
 class _Once:

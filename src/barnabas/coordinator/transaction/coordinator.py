@@ -273,8 +273,8 @@ class TransactionCoordinator:
         *,
         reply: Reply[list[tuple[str, TransactionMetadata]]],
     ) -> None:
-        """The transactional ids of this broker that `wanted` (id, metadata, now in ms) lets pass. While a partition is
-        being loaded the list would be wrong: CoordinatorLoadInProgress instead."""
+        """The transactional ids of this broker that `wanted` (id, metadata, now in ms) lets pass. Without a partition
+        that is being loaded the list would be wrong: if that takes too long, CoordinatorLoadInProgress instead."""
         Listed = list[tuple[str, TransactionMetadata]]
 
         def one(partition: int, done: Callable[[Listed | KafkaError], None]) -> None:
