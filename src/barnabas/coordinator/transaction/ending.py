@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from barnabas.coordinator.transaction.state import (
     EPOCH_MAX,
     IDLE,
-    PREPARED,
     TV2,
     TransactionMetadata,
     TransactionState,
@@ -79,9 +78,7 @@ def prepared(
 
 def answered(current: TransactionMetadata) -> tuple[int, int]:
     """The producer id and epoch that the client goes on with, of a prepared or completed transaction."""
-    if current.state in PREPARED and current.next_producer_id >= 0 and current.next_producer_epoch < 0:
-        return current.next_producer_id, 0
-    return current.client_producer
+    return current.successor or current.client_producer
 
 
 def _ended_v1(current: TransactionMetadata, request: Ending) -> TransactionState | None:
@@ -102,8 +99,7 @@ def _ended_v1(current: TransactionMetadata, request: Ending) -> TransactionState
 
 def _ended_v2(current: TransactionMetadata, request: Ending) -> TransactionState | None:
     producer_id, producer_epoch = current.client_producer
-    told = answered(current)
-    if told != current.client_producer and (request.producer_id, request.producer_epoch) == told:
+    if (request.producer_id, request.producer_epoch) == current.successor:
         raise ConcurrentTransactions("the end markers of the last transaction are being written")
     bumped = producer_epoch == request.producer_epoch + 1
     overflowed = (

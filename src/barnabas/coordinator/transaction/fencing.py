@@ -7,7 +7,7 @@ was, KIP-939 for one that keeps the transaction of its predecessor.
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from barnabas.coordinator.transaction.ending import answered, prepared
+from barnabas.coordinator.transaction.ending import prepared
 from barnabas.coordinator.transaction.state import (
     IDLE,
     NO_PARTITIONS,
@@ -81,8 +81,7 @@ def kept(
 
 
 def _check(current: TransactionMetadata, expected: tuple[int, int] | None) -> None:
-    heard = current.state in PREPARED and expected == answered(current)
-    if expected is not None and not heard and not _is_known(current, *expected):
+    if expected is not None and expected != current.successor and not _is_known(current, *expected):
         raise ProducerFenced(f"producer {expected[0]} does not hold the transactional id any more")
     if current.state in PREPARED:
         raise ConcurrentTransactions("the end markers of the last transaction are being written")

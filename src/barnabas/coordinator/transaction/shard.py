@@ -164,8 +164,7 @@ class TransactionShard:
         current = self.transactions.get(transactional_id)
         if current is None:
             raise InvalidProducerIdMapping(f"no producer was initialised as {transactional_id}")
-        if current.state in PREPARED and producer == ending.answered(current):
-            # EndTxn's answer has told the client its next producer id, which is ours only after the end markers.
+        if producer == current.successor:
             raise ConcurrentTransactions(f"the end markers of {transactional_id} are being written")
         producer_id, producer_epoch = current.client_producer
         if producer[0] != producer_id:

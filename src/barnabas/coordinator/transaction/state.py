@@ -114,6 +114,14 @@ class TransactionMetadata(NamedTuple):
         return self.producer_id, self.producer_epoch
 
     @property
+    def successor(self) -> tuple[int, int] | None:
+        """The producer id and epoch that EndTxn has told the client to go on with, while they become its own only
+        after the end markers; None if the client keeps its producer id."""
+        if self.state in PREPARED and self.next_producer_id >= 0 and self.next_producer_epoch < 0:
+            return self.next_producer_id, 0
+        return None
+
+    @property
     def is_kept(self) -> bool:
         """A client keeps a transaction of its predecessor: it may end it, and nothing else."""
         return self.state is S.ONGOING and self.next_producer_epoch >= 0
