@@ -3,10 +3,12 @@ out."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from barnabas.broker import produce_lines
+from barnabas.broker.verification import verify
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -18,6 +20,7 @@ from barnabas.errors import (
     NotCoordinator,
     TransactionAbortable,
 )
+from barnabas.log.verification import Sender
 from barnabas.types import TopicPartition
 from broker.produce_rig import ProduceRig, produce_rig
 from broker.requests import batch
@@ -183,6 +186,29 @@ class TestTheGuard:
         assert [one.errors for one in again] == [[""]] * 3
         assert rig.values() == [b"v0", b"v1", b"v2"]
 
+    def test_a_refused_transaction_does_not_keep_the_next_one_out(self, rig: ProduceRig) -> None:
+        """What was refused for good never comes again: the next transaction may begin behind it."""
+        refused = rig.send({0: rig.batch(0), 1: rig.batch(0)}, 11)
+        rig.coordinator.last.refuse(TransactionAbortable("not yours"), 0)
+        assert refused.errors == ["TransactionAbortable", ""]
+        assert [len(rig.log(index).producers.guards) for index in range(2)] == [0, 0]
+        rig.coordinator.at_once = None
+        assert rig.send(rig.batch(1), 11).errors == [""]
+
+    def test_what_may_come_again_keeps_its_guard(self, rig: ProduceRig) -> None:
+        rig.coordinator.at_once = ConcurrentTransactions("markers under way")
+        rig.send(rig.batch(0), 11)
+        assert len(rig.log().producers.guards) == 1
+
+    def test_a_refusal_takes_no_younger_guard_away(self, rig: ProduceRig) -> None:
+        """An end marker has taken the first guard; another request of the producer has one of its own."""
+        rig.send(rig.batch(0), 11)
+        rig.end()
+        younger = rig.log().begin_verification(Sender(7, 0, 0), starts_at_zero=False)
+        assert younger is not None
+        rig.coordinator.last.refuse(TransactionAbortable("over"))
+        assert rig.log().producers.guards.holds(7, younger)
+
     @pytest.mark.parametrize(("version", "error"), [(11, ""), (12, "OutOfOrderSequenceNumber")])
     def test_sequences_of_raised_epochs_begin_with_0(self, rig: ProduceRig, version: int, error: str) -> None:
         """Without records here an older producer may begin anywhere: its first ones may have been deleted."""
@@ -263,6 +289,28 @@ def test_a_bug_in_front_does_not_hold_up_those_behind(rig: ProduceRig, monkeypat
     assert rig.client.reason == "RuntimeError: a bug"
     assert second.waits
     assert rig.broker.produce_lines.waiting == {}
+
+
+def test_a_bug_in_asking_does_not_hold_up_those_behind(rig: ProduceRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second request's question fails; the third, another one of the same producer, is asked for and served."""
+    asked: list[str] = []
+
+    def broken_once(*arguments: Any) -> Any:
+        asked.append(arguments[1])
+        if len(asked) == 1:
+            raise RuntimeError("a bug")
+        return verify(*arguments)
+
+    first, second, third = (rig.send({index: rig.batch(0)}) for index in range(3))
+    monkeypatch.setattr(produce_lines, "verify", broken_once)
+    rig.coordinator.at_once = None
+    rig.coordinator.last.grant()
+    assert first.errors == [""]
+    assert second.waits
+    assert rig.client.reason == "RuntimeError: a bug"
+    assert rig.broker.produce_lines.waiting == {}
+    assert rig.log(2).log_end_offset == 1, "a closed connection takes no answer, but the records were sent"
+    assert third.waits
 
 
 def test_the_answer_waits_for_the_commit_too(rig: ProduceRig) -> None:

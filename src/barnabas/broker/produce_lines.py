@@ -83,31 +83,40 @@ class ProduceLines:
         answer: Grants | None = grants
         while answer is not None:
             self._finish(line.popleft(), answer)
-            if not line:
-                del self.waiting[producer_id]
-                return
+            answer = self._ask_for_next(producer_id, line)
+
+    def _ask_for_next(self, producer_id: int, line: "deque[_Waiting]") -> Grants | None:
+        """The answer for the head of the line, if it is there at once; None also if nobody is left."""
+        while line:
             head = line[0]
             assert head.request.transactional_id is not None
-            answer = verify(
-                self._broker,
-                head.request.transactional_id,
-                head.batches,
-                head.support,
-                partial(self._verified, producer_id),
-            )
+            try:
+                return verify(
+                    self._broker,
+                    head.request.transactional_id,
+                    head.batches,
+                    head.support,
+                    partial(self._verified, producer_id),
+                )
+            except Exception as error:
+                self._fail(line.popleft(), error)
+        del self.waiting[producer_id]
+        return None
 
     def _finish(self, waiting: "_Waiting", grants: Grants) -> None:
         context = waiting.context
-        reply = context.pending_reply()
         try:
             answer = waiting.append(waiting.request, _for_producer(grants, waiting.support))
         except Exception as error:
-            # A bug of ours: the client must not wait for an answer that will never come, nor those behind it.
-            self._broker.log.exception("a Produce request that waited for its transaction failed")
-            reply.fail(f"{type(error).__name__}: {error}")
+            self._fail(waiting, error)
             return
         if not isinstance(answer, PendingReply) and not context.connection.closed:
-            reply.resolve(answer)
+            context.pending_reply().resolve(answer)
+
+    def _fail(self, waiting: "_Waiting", error: Exception) -> None:
+        # A bug of ours: the client must not wait for an answer that will never come, nor those behind it.
+        self._broker.log.exception("a Produce request that waited for its transaction failed")
+        waiting.context.pending_reply().fail(f"{type(error).__name__}: {error}")
 
 
 class _Waiting(NamedTuple):

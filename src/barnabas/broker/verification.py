@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.errors import InvalidTxnState, KafkaError, TransactionAbortable
+from barnabas.log.log import Log
 from barnabas.log.verification import Sender, VerificationGuard
 from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
@@ -40,18 +41,22 @@ def verify(
     """
     grants: Grants = {}
     guards: dict[TopicPartition, VerificationGuard] = {}
+    logs: dict[TopicPartition, Log] = {}
     for partition, sender in batches.items():
+        log = partition.log
         try:
-            guard = partition.log.begin_verification(sender, starts_at_zero=support.adds_partitions)
+            guard = log.begin_verification(sender, starts_at_zero=support.adds_partitions)
         except KafkaError as error:
             grants[partition.topic_partition] = error
             continue
         if guard is not None:
             guards[partition.topic_partition] = guard
+            logs[partition.topic_partition] = log
     if not guards:
         return grants
     if not support.adds_partitions and not broker.config.transaction_partition_verification_enable:
         return grants | guards
+    producer_id, producer_epoch, _ = next(iter(batches.values()))
     asked = True
     early: Grants | None = None
 
@@ -60,12 +65,14 @@ def verify(
         for place, guard in guards.items():
             error = outcomes.get(place)
             grants[place] = guard if error is None else _for_client(error, support)
+            if error is not None and not error.retriable:
+                # A guard that is kept for a batch that comes again would keep the next transaction's out.
+                logs[place].refuse_verification(producer_id, guard)
         if asked:
             early = grants
         else:
             reply(grants)
 
-    producer_id, producer_epoch, _ = next(iter(batches.values()))
     broker.transactions.verify_or_add(
         transactional_id,
         producer_id,

@@ -279,6 +279,10 @@ class Log:
         """
         return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
 
+    def refuse_verification(self, producer_id: int, guard: VerificationGuard) -> None:
+        """The transaction's coordinator has refused for good what the guard was taken for."""
+        self.producers.guards.refuse(producer_id, guard)
+
     def append_as_follower(self, records: Buffer) -> AppendInfo:
         """Write batches as the leader has them, offsets and epochs included; a torn one at the end is left out.
 

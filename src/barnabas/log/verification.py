@@ -44,9 +44,11 @@ class VerificationGuard:
         self.starts_at_zero = starts_at_zero
         """Whether the producer's epoch is raised for each transaction, and its sequences begin anew with it."""
         self.started_ms = now_ms
+        """When it was last asked for."""
 
-    def note(self, sender: Sender) -> None:
+    def note(self, sender: Sender, now_ms: int) -> None:
         """One more batch asks to be let in."""
+        self.started_ms = now_ms
         epoch, sequence = sender.producer_epoch, sender.base_sequence
         if epoch > self.producer_epoch or (epoch == self.producer_epoch and sequence < self.lowest_sequence):
             self.producer_epoch = epoch
@@ -78,14 +80,14 @@ class VerificationGuards:
         return len(self._guards)
 
     def begin(self, sender: Sender, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard:
-        """The producer's guard, a new one if it has none."""
-        guard = self._guards.get(sender.producer_id)
+        """The producer's guard, a new one if it has none; it is the youngest from now on."""
+        guard = self._guards.pop(sender.producer_id, None)
         if guard is not None:
-            guard.note(sender)
-            return guard
-        if len(self._guards) >= GUARDS_MAX:
-            del self._guards[next(iter(self._guards))]
-        guard = VerificationGuard(sender, starts_at_zero=starts_at_zero, now_ms=now_ms)
+            guard.note(sender, now_ms)
+        else:
+            if len(self._guards) >= GUARDS_MAX:
+                del self._guards[next(iter(self._guards))]
+            guard = VerificationGuard(sender, starts_at_zero=starts_at_zero, now_ms=now_ms)
         self._guards[sender.producer_id] = guard
         return guard
 
@@ -96,6 +98,11 @@ class VerificationGuards:
     def end(self, producer_id: int) -> None:
         """The transaction has begun or ended: older answers count no more."""
         self._guards.pop(producer_id, None)
+
+    def refuse(self, producer_id: int, guard: VerificationGuard) -> None:
+        """The coordinator has refused for good: the producer's next transaction owes nothing to this one."""
+        if self.holds(producer_id, guard):
+            del self._guards[producer_id]
 
     def remove_started_before(self, oldest_ms: int) -> None:
         """Forget the guards that nobody has used for long."""

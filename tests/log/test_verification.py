@@ -1,0 +1,60 @@
+"""Guards of transactions that are being asked for: which one goes when there are too many, or when time has passed."""
+
+import pytest
+
+from barnabas.log.verification import Sender, VerificationGuard, VerificationGuards
+
+
+def begin(guards: VerificationGuards, producer_id: int, now_ms: int = 0, sequence: int = 0) -> VerificationGuard:
+    return guards.begin(Sender(producer_id, 0, sequence), starts_at_zero=False, now_ms=now_ms)
+
+
+def test_a_guard_is_the_producers_until_it_ends() -> None:
+    guards = VerificationGuards()
+    guard = begin(guards, 7)
+    assert begin(guards, 7) is guard
+    assert begin(guards, 8) is not guard
+    guards.end(7)
+    assert not guards.holds(7, guard)
+    assert begin(guards, 7) is not guard
+
+
+def test_the_one_that_was_not_asked_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.log.verification.GUARDS_MAX", 2)
+    guards = VerificationGuards()
+    first, second = begin(guards, 1), begin(guards, 2)
+    assert begin(guards, 1) is first
+    third = begin(guards, 3)
+    assert guards.holds(1, first), "it is in use: its batch would be refused for good"
+    assert not guards.holds(2, second)
+    assert guards.holds(3, third)
+    assert len(guards) == 2
+
+
+def test_one_that_is_in_use_makes_no_room_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.log.verification.GUARDS_MAX", 2)
+    guards = VerificationGuards()
+    first, second = begin(guards, 1), begin(guards, 2)
+    begin(guards, 2)
+    assert guards.holds(1, first)
+    assert guards.holds(2, second)
+
+
+def test_those_of_long_ago_go_unless_they_were_asked_for_again() -> None:
+    guards = VerificationGuards()
+    first, second = begin(guards, 1, 100), begin(guards, 2, 100)
+    begin(guards, 1, 500)
+    guards.remove_started_before(200)
+    assert guards.holds(1, first)
+    assert not guards.holds(2, second)
+
+
+def test_a_refusal_ends_its_own_guard_only() -> None:
+    guards = VerificationGuards()
+    old = begin(guards, 1)
+    guards.end(1)
+    new = begin(guards, 1)
+    guards.refuse(1, old)
+    assert guards.holds(1, new)
+    guards.refuse(1, new)
+    assert len(guards) == 0
