@@ -4,7 +4,7 @@ Offsets change in `replay` alone. Those of a transaction stay apart until its en
 OffsetMetadataManager; KIP-211 (expiry), KIP-447 (stable offsets), KIP-848 (topic ids).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from barnabas.coordinator.group.state import Group, GroupState
 from barnabas.errors import GroupSubscribedToTopic, OffsetMetadataTooLarge, UnstableOffsetCommit
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -31,6 +32,7 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -133,63 +135,61 @@ class Offsets:
 
     def commit(self, request: OffsetCommitRequest, now_ms: int) -> tuple[list[OffsetCommit], OffsetCommitResponse]:
         """Records and response of a commit whose sender was checked. Topics carry name and id."""
-        metadata_max_bytes = self._config.offset_metadata_max_bytes
         retention_ms = request.retention_time_ms
         expires = NO_TIMESTAMP if retention_ms == NO_RETENTION_TIME else now_ms + retention_ms
-        group_id = request.group_id
         records: list[OffsetCommit] = []
         topics = []
         for topic in request.topics:
-            name, topic_id = topic.name, topic.topic_id
-            partitions = []
-            for partition in topic.partitions:
-                index = partition.partition_index
-                metadata = partition.committed_metadata or ""
-                if len(metadata) > metadata_max_bytes:
-                    partitions.append(
-                        OffsetCommitResponsePartition(partition_index=index, error_code=OffsetMetadataTooLarge.code)
-                    )
-                    continue
-                partitions.append(OffsetCommitResponsePartition(partition_index=index))
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=metadata,
-                    commit_timestamp=now_ms,
-                    expire_timestamp=expires,
-                    topic_id=topic_id,
-                )
-                records.append(OffsetCommit(group_id, name, index, value))
-            topics.append(OffsetCommitResponseTopic(name=name, topic_id=topic_id, partitions=partitions))
+            place = (request.group_id, topic.name)
+            added, results = self._commit(place, topic.partitions, now_ms, expires, topic.topic_id)
+            records += added
+            partitions = [OffsetCommitResponsePartition(partition_index=i, error_code=code) for i, code in results]
+            topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
         return records, OffsetCommitResponse(topics=topics)
 
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, now_ms: int
     ) -> tuple[list[OffsetCommit], TxnOffsetCommitResponse]:
         """The same of a commit within a transaction, which knows neither topic ids nor a time of its own."""
-        metadata_max_bytes = self._config.offset_metadata_max_bytes
         records: list[OffsetCommit] = []
         topics = []
         for topic in request.topics:
-            partitions = []
-            for partition in topic.partitions:
-                index = partition.partition_index
-                metadata = partition.committed_metadata or ""
-                if len(metadata) > metadata_max_bytes:
-                    partitions.append(
-                        TxnOffsetCommitResponsePartition(partition_index=index, error_code=OffsetMetadataTooLarge.code)
-                    )
-                    continue
-                partitions.append(TxnOffsetCommitResponsePartition(partition_index=index))
-                value = OffsetCommitValue(
-                    offset=partition.committed_offset,
-                    leader_epoch=partition.committed_leader_epoch,
-                    metadata=metadata,
-                    commit_timestamp=now_ms,
-                )
-                records.append(OffsetCommit(request.group_id, topic.name, index, value))
+            added, results = self._commit((request.group_id, topic.name), topic.partitions, now_ms)
+            records += added
+            partitions = [TxnOffsetCommitResponsePartition(partition_index=i, error_code=code) for i, code in results]
             topics.append(TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions))
         return records, TxnOffsetCommitResponse(topics=topics)
+
+    def _commit(
+        self,
+        place: tuple[str, str],
+        partitions: Sequence[OffsetCommitRequestPartition] | Sequence[TxnOffsetCommitRequestPartition],
+        now_ms: int,
+        expire_timestamp: int = NO_TIMESTAMP,
+        topic_id: UUID = ZERO_UUID,
+    ) -> tuple[list[OffsetCommit], list[tuple[int, int]]]:
+        """The records for one topic of a group, and an error code for each partition."""
+        metadata_max_bytes = self._config.offset_metadata_max_bytes
+        group_id, name = place
+        records: list[OffsetCommit] = []
+        results: list[tuple[int, int]] = []
+        for partition in partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            if len(metadata) > metadata_max_bytes:
+                results.append((index, OffsetMetadataTooLarge.code))
+                continue
+            results.append((index, 0))
+            value = OffsetCommitValue(
+                offset=partition.committed_offset,
+                leader_epoch=partition.committed_leader_epoch,
+                metadata=metadata,
+                commit_timestamp=now_ms,
+                expire_timestamp=expire_timestamp,
+                topic_id=topic_id,
+            )
+            records.append(OffsetCommit(group_id, name, index, value))
+        return records, results
 
     def delete(self, group: Group, request: OffsetDeleteRequest) -> tuple[list[OffsetCommit], OffsetDeleteResponse]:
         """Tombstones for offsets of topics that nobody in the group reads."""
