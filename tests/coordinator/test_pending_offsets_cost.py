@@ -1,0 +1,71 @@
+"""What clients ask of a group costs the same however many producers have open transactions on its partition."""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.offsets import Offsets
+from barnabas.coordinator.group.records import OffsetCommit, OffsetCommitValue
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestTopics
+from barnabas.types import NO_PRODUCER_ID
+
+ASKED = 10
+"""Partitions of each request."""
+
+
+def with_open_transactions(producers: int) -> Offsets:
+    """Each producer has an offset of the group in its transaction, those that are asked for among them."""
+    offsets = Offsets(GroupConfig())
+    for partition in range(ASKED):
+        offsets.replay(partition, NO_PRODUCER_ID, commit(partition))
+    for producer_id in range(producers):
+        offsets.replay(ASKED + producer_id, producer_id, commit(producer_id))
+    return offsets
+
+
+def commit(partition: int) -> OffsetCommit:
+    return OffsetCommit("g", "orders", partition, OffsetCommitValue(offset=5))
+
+
+def steps(call: Callable[[], object]) -> int:
+    """Instructions of the interpreter: no clock, so no noise."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def fetch(offsets: Offsets) -> object:
+    wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=list(range(ASKED)))]
+    return offsets.fetch("g", wanted, True)
+
+
+def fetch_all(offsets: Offsets) -> object:
+    return offsets.fetch_all("g", True)
+
+
+def forget(offsets: Offsets) -> object:
+    return offsets.replay(10_000, NO_PRODUCER_ID, OffsetCommit("g", "orders", 3, None))
+
+
+@pytest.mark.parametrize("ask", [fetch, fetch_all, forget])
+def test_nothing_walks_over_the_producers(ask: Callable[[Offsets], object]) -> None:
+    few, many = with_open_transactions(ASKED), with_open_transactions(40 * ASKED)
+    cost = steps(lambda: ask(few))
+    assert cost > 0
+    assert steps(lambda: ask(many)) == cost
