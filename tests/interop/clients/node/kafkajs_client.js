@@ -206,6 +206,21 @@ class Client {
     return this.producers.get(idempotent)
   }
 
+  // Transactions
+
+  async begin({ transactional_id: transactionalId, topic, records }) {
+    const producer = this.kafka.producer({ transactionalId, idempotent: true, maxInFlightRequests: 1 })
+    await producer.connect()
+    this.transaction = await producer.transaction()
+    await this.transaction.send({ topic, messages: records.map(each => ({ value: unpack(each.v) })) })
+    return {}
+  }
+
+  async end({ commit }) {
+    await (commit ? this.transaction.commit() : this.transaction.abort())
+    return {}
+  }
+
   // Consuming
 
   async open(command) {
