@@ -1,4 +1,4 @@
-"""The synchronous consumer. `barnabas.aio.Consumer` is the same for asyncio."""
+"""The synchronous consumer, `barnabas.Consumer`."""
 
 import contextlib
 import logging
@@ -10,7 +10,7 @@ from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.consumer_base import (
-    ConsumerBase,
+    CLOSE_TIMEOUT_S,
     OffsetAndTimestamp,
     OffsetsArgument,
     Partitions,
@@ -18,15 +18,16 @@ from barnabas.client.consumer_base import (
     begin,
     end,
 )
+from barnabas.client.consumer_reading import CHUNK, Pace, ReadingBase
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
-from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
+from barnabas.client.core.consumer.rebalancing import Notice
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import ClientClosed, WokenUp
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
@@ -37,20 +38,15 @@ __all__ = ["Consumer"]
 
 T = TypeVar("T")
 
-CHUNK: Final = 1000
-"""Records that are decoded at once for an iteration."""
-RUN_MAX: Final = 128
-"""Records that an iteration gives without looking whether anything else is to be done."""
-RUN_FAST_S: Final = 0.002
-RUN_SLOW_S: Final = 0.05
 TURN_S: Final = 0.001
 """How long an application that reads what is in store may keep from turning the engine."""
-CLOSE_TIMEOUT_S: Final = 5.0
+INTERRUPT_S: Final = 0.05
+"""How long a close waits for the thread that polls to come out, at least."""
 
 _log = logging.getLogger("barnabas.consumer")
 
 
-class Consumer(ConsumerBase):
+class Consumer(ReadingBase):
     """Reads records. `Consumer("topic", bootstrap_servers="host:9092", group_id="g", auto_offset_reset="earliest")`, or
     with a dict of Kafka's names: `Consumer({"bootstrap.servers": "host:9092", "group.id": "g"}, "topic")`.
 
@@ -64,6 +60,7 @@ class Consumer(ConsumerBase):
     def __init__(self, *topics: Any, **named: Any) -> None:
         """Topics or a compiled pattern to subscribe to, settings by keyword or in a dict, and `on_assigned`,
         `on_revoked`, `on_lost` as for `subscribe`. Raises UsageError for what does not exist or does not fit."""
+        self._reopening = threading.Lock()
         self._init_threads()
         self._set_up(topics, named)
 
@@ -80,7 +77,11 @@ class Consumer(ConsumerBase):
         core = self._core = self._new_core()
         self._driver = SyncDriver(core.engine, ssl_context=self._tls, on_fork=self._left_behind, name="consumer")
         if self._subscribed is not None:
-            self._driver.run(self._subscribed)
+            try:
+                self._driver.run(self._subscribed)
+            except BaseException:
+                self._driver.close()
+                raise
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -90,42 +91,34 @@ class Consumer(ConsumerBase):
 
         The records count as done when the next poll begins: a commit by itself leaves them out before.
         """
-        limit = self.settings.max_poll_records if max_records is None else max_records
+        limit = self._poll_limit(max_records)
         records: list[ConsumerRecord] = []
         with self._reads():
-            found = self._next(timeout)
-            while found is not None:
-                more = self._return_some(found, limit - len(records), told=not records)
-                if more is None:
-                    break  # what is wrong comes next: the next poll raises it
-                records += more
-                if len(records) >= limit:
-                    break
-                with self._driver.lock:
-                    found = self._core.more_of_it() if records else self._core.more()
-            self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
+            try:
+                self._collect(records, self._next(timeout), limit)
+                self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
+                if self._core.closing:
+                    raise ClientClosed("the consumer is closed")
+            except BaseException:
+                self._take_back(records)
+                raise
         return records
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
         is asked for."""
         core = self._core
-        clock = time.monotonic
-        size = 1
+        pace = Pace()
         with contextlib.suppress(_Ended):
             while True:
                 held = self._next_held()
                 iterator = held.iterator
                 while True:
-                    before = core.touched_at = clock()
-                    yield from islice(iterator, size)
+                    core.touched_at = pace.begin()
+                    yield from islice(iterator, pace.size)
                     if core.attention or not length_hint(iterator):
                         break
-                    took = clock() - before
-                    if took < RUN_FAST_S:
-                        size = min(2 * size, RUN_MAX)
-                    elif took > RUN_SLOW_S:
-                        size = 1
+                    pace.end()
 
     def batches(self) -> Iterator[list[ConsumerRecord]]:
         """Lists of records, each of one partition, without end. A list counts as done when the next one is asked
@@ -231,50 +224,9 @@ class Consumer(ConsumerBase):
                         self._core.handing.iterate(held)
                     return held
 
-    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord] | None:
-        """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
-        try:
-            held = found if isinstance(found, Held) else self._decode(found, limit)
-        except BarnabasError:
-            if told:
-                raise
-            return None
-        if held is None:
-            return []
-        with self._driver.lock:
-            return self._core.handing.return_some(held, limit)
-
-    def _decode(self, fetch: CompletedFetch, limit: int) -> Held | None:
-        """Without the lock: deserializers are the application's, and may take their time."""
-        records: list[ConsumerRecord] = []
-        ended = False
-        try:
-            records = fetch.read(limit)
-            ended = len(records) < limit
-            for interceptor in self.settings.interceptor_classes:
-                if records and hasattr(interceptor, "on_consume"):
-                    records = interceptor.on_consume(records)
-        finally:
-            with self._driver.lock:
-                held = self._core.take(fetch, records, ended=ended)
-        return held
-
-    def _read_table(self, found: Held | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
-        import pyarrow
-
-        if isinstance(found, Held):
-            raise UsageError("an iteration over records has stopped in the middle; finish it before you read tables")
-        batch = None
-        try:
-            batch = found.read_arrow(headers=headers)
-        finally:
-            with self._driver.lock:
-                counts = self._core.took(found, ended=batch is None)
-        return pyarrow.Table.from_batches([batch]) if counts and batch is not None else None
-
     def _tell(self, notice: Notice) -> None:
-        callback = self._listener.for_notice(notice)
-        if callback is not None and (notice.partitions or notice.kind == ASSIGNED):
+        callback = self._callback_for(notice)
+        if callback is not None:
             callback(self, notice.partitions)
 
     def wakeup(self) -> None:
@@ -287,9 +239,12 @@ class Consumer(ConsumerBase):
 
     def _wait_for(self, promise: Promise[T]) -> T:
         core = self._core
+        parting = core.closing  # a listener that is told of the end may still ask
         with self._enters():
-            self._driver.wait(lambda: promise.done or core.woken)
+            self._driver.wait(lambda: promise.done or core.woken or core.closing is not parting)
             if not promise.done:
+                if core.closing is not parting:
+                    raise ClientClosed("the consumer is closed")
                 core.woken = False
                 raise WokenUp("wakeup was called")
         return promise.result()
@@ -344,9 +299,10 @@ class Consumer(ConsumerBase):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def unsubscribe(self) -> None:
-        """Give everything up, and leave the group."""
+        """Give everything up and leave the group; with `enable.auto.commit` what was read is committed before."""
         self._check_process()
         with self._enters():
+            self._driver.run(lambda: self._core.last_commit(0.0, all_done=True))
             notice = self._driver.run(self._core.parting)
             try:
                 if notice is not None:
@@ -356,11 +312,12 @@ class Consumer(ConsumerBase):
                 self._driver.run(self._core.unsubscribe)
 
     def close(self, timeout: float | None = None) -> None:
-        """Commit what was read (with `enable.auto.commit`), leave the group, end; all that within `timeout` seconds
-        (5). Whoever waits in here hears ClientClosed at once; iterations end. What was handed out counts as done.
+        """Commit what was read (with `enable.auto.commit`), leave the group, end. Whoever waits in here hears
+        ClientClosed at once; iterations end. What was handed out counts as done.
 
-        With 0 nothing is waited for, but what has to be said is said. A broker that cannot be reached is not waited
-        for. Calling it again does nothing. Signal handlers may call it.
+        What has to be said is said in any case, as far as a broker is connected. `timeout` is how many seconds to wait
+        for answers: a tenth by default, so that nothing keeps a process from ending; commit yourself, or give more, if
+        you must know. Calling it again does nothing. Signal handlers may call it.
         """
         self._close(CLOSE_TIMEOUT_S if timeout is None else timeout, True)
 
@@ -374,7 +331,7 @@ class Consumer(ConsumerBase):
             self._close_asked = timeout, all_done
             return
         deadline = time.monotonic() + timeout
-        has_it = self._reading.acquire(timeout=max(timeout, 0.1))
+        has_it = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
         try:
             self._say_goodbye(deadline, all_done)
         finally:
@@ -414,17 +371,17 @@ class Consumer(ConsumerBase):
     def _left_behind(self) -> None:
         """In the child of a fork: connections, membership and positions are the parent's."""
         self._init_threads()
+        self._reopening = threading.Lock()
         self._forked = True
 
     def _check_process(self) -> None:
         if not self._forked:
             return
-        if self.settings.group_instance_id is not None:
-            raise ClientClosed(
-                "the consumer belongs to the parent process; a static member (group.instance.id) cannot be in two"
-            )
-        self._forked = False
-        self._open()
+        self._check_not_static()
+        with self._reopening:
+            if self._forked:
+                self._open()
+                self._forked = False
 
 
 class _Ended(Exception):

@@ -3,9 +3,10 @@
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.consumer.commits import Offsets
@@ -16,11 +17,15 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import EARLIEST, LATEST, OffsetAndMetadata, PartitionOffset
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ConsumerSettings
+from barnabas.client.drivers.tls import ssl_context
+from barnabas.client.errors import ClientClosed
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
 __all__ = [
+    "CLOSE_TIMEOUT_S",
+    "Callback",
     "ConsumerBase",
     "GroupMetadata",
     "Listener",
@@ -33,6 +38,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+CLOSE_TIMEOUT_S: Final = 0.08
+"""How long a close waits for answers, unless it is told otherwise."""
 
 _log = logging.getLogger("barnabas.consumer")
 
@@ -74,7 +82,7 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None
 
 
-class ConsumerBase:
+class ConsumerBase(ABC):
     """See the module."""
 
     settings: ConsumerSettings
@@ -92,25 +100,32 @@ class ConsumerBase:
             else:
                 topics.append(argument)
         self.settings = ConsumerSettings(settings, **named)
-        self._tls = _tls(self.settings)
-        self._listener = listener
+        self._tls = ssl_context(self.settings)
+        self._listener = self._default_listener = listener
         self._subscribed: Callable[[], None] | None = None
         """Says again what was subscribed to or assigned."""
         if topics:
             patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
-            self._subscribing(patterns[0] if patterns and len(topics) == 1 else topics, listener)
+            self._subscribed = self._subscribing(patterns[0] if patterns and len(topics) == 1 else topics, listener)
         self._open()
 
     def _new_core(self) -> ConsumerCore:
         settings = engine_settings(self.settings, allow_auto_topic_creation=self.settings.allow_auto_create_topics)
         return ConsumerCore(Engine(settings, time.monotonic()), self.settings, _wall_ms)
 
+    @abstractmethod
     def _open(self) -> None:
         """Make core and driver, and subscribe to what is subscribed to."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _check_process(self) -> None:
         """Raises ClientClosed; after a fork the child begins anew."""
+
+    def _check_not_static(self) -> None:
+        if self.settings.group_instance_id is not None:
+            raise ClientClosed(
+                "the consumer belongs to the parent process; a static member (group.instance.id) cannot be in two"
+            )
 
     def _run(self, action: Callable[[], T]) -> T:
         """Do something with the core, at once."""
@@ -130,11 +145,18 @@ class ConsumerBase:
         """Read these topics, or those whose whole names match a pattern, as a member of the group. The last call
         counts.
 
-        The callbacks get the consumer and the partitions, while the consumer polls: `on_revoked` before partitions go
-        (commit there), `on_assigned` when partitions came and before they are read (seek there), `on_lost` when they
-        have gone without being asked for; without it `on_revoked` hears that, too.
+        The callbacks (the constructor's if there are none) get the consumer and the partitions, while the consumer
+        polls: `on_revoked` before partitions go (commit there), `on_assigned` when partitions came and before they are
+        read (seek there), `on_lost` when they have gone without being asked for; without it `on_revoked` hears that,
+        too.
         """
-        self._run(self._subscribing(topics, Listener(on_assigned, on_revoked, on_lost)))
+        listener = Listener(on_assigned, on_revoked, on_lost)
+        self._remember(self._subscribing(topics, listener if any(listener) else self._default_listener))
+
+    def _remember(self, subscribe: Callable[[], None]) -> None:
+        """Do it, and again in the child of a fork."""
+        self._run(subscribe)
+        self._subscribed = subscribe
 
     def _subscribing(self, topics: "Iterable[str] | re.Pattern[str]", listener: Listener) -> Callable[[], None]:
         wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
@@ -143,14 +165,12 @@ class ConsumerBase:
             self._core.subscribe([wanted] if isinstance(wanted, str) else wanted)
             self._listener = listener
 
-        self._subscribed = subscribe
         return subscribe
 
     def assign(self, partitions: Partitions) -> None:
         """Read these partitions, without the group's help; the last call counts."""
         wanted = _partitions(partitions)
-        self._subscribed = lambda: self._core.assign(wanted)
-        self._run(self._subscribed)
+        self._remember(lambda: self._core.assign(wanted))
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads now."""
@@ -257,14 +277,6 @@ class ConsumerBase:
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float
     ) -> Promise[dict[TopicPartition, PartitionOffset]]:
         return self._run(lambda: self._core.list_offsets(timestamps, timeout_s))
-
-
-def _tls(settings: ConsumerSettings) -> Any:
-    if not settings.uses_tls:
-        return None
-    from barnabas.client.drivers.tls import ssl_context
-
-    return ssl_context(settings)
 
 
 def _call(callback: Callable[[Any, Any], object], offsets: Offsets, error: BaseException | None) -> None:

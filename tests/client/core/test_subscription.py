@@ -84,21 +84,10 @@ def test_ways_exclude_each_other() -> None:
         state.assign([T0])
 
 
-@pytest.mark.parametrize("topics", ["t", [""], [None], [3]])
+@pytest.mark.parametrize("topics", ["t", [""], [None], [3], [], [["t"]]])
 def test_what_is_no_list_of_topics(topics: object) -> None:
     with pytest.raises(UsageError):
         SubscriptionState(LATEST_RESET).subscribe(topics)  # type: ignore[arg-type]
-
-
-def test_a_leader_needs_the_metadata_of_its_group() -> None:
-    state = SubscriptionState(LATEST_RESET)
-    state.subscribe(["t"])
-    assert state.group_subscribe(["t", "u"])
-    assert state.metadata_topics == {"t", "u"}
-    assert not state.group_subscribe(["t"])
-    state.group_subscribe(["u"])
-    state.forget_group_topics()
-    assert state.metadata_topics == {"t"}
 
 
 def test_positions_of_partitions_that_stay_are_kept() -> None:
@@ -109,18 +98,22 @@ def test_positions_of_partitions_that_stay_are_kept() -> None:
     change = state.assign_from_group([T0, U0])
     assert (change.added, change.removed) == ((U0,), (T1,))
     assert state.position(T0) == FetchPosition(5)
-    assert state.assignment_id == 2
     assert state.assign_from_group([]).removed == (T0, U0)
 
 
 def test_assigned_by_hand() -> None:
     state = manual(T0, T1)
-    before = state.assignment_id
     assert not state.assign([T1, T0])
-    assert state.assignment_id == before
     assert state.assign([T0, U0])
     assert state.topics == {"t", "u"}
     assert not state.uses_group
+
+
+def test_assigning_nothing_leaves_the_choice_open() -> None:
+    state = manual(T0)
+    assert state.assign([])
+    assert not state.assigned()
+    assert state.subscribe(["t"])
 
 
 def test_a_partition_that_is_not_ours_is_named() -> None:
@@ -190,7 +183,6 @@ def test_from_what_is_committed() -> None:
     assert state_of(state, T1) is FetchState.AWAIT_VALIDATION
     state.reset_without_commit([U0])
     assert state.needing_reset(0) == {U0: LATEST_RESET}
-    assert not state.has_all_positions()
 
 
 def test_an_answer_that_comes_too_late_changes_nothing() -> None:

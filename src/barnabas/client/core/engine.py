@@ -108,6 +108,12 @@ class _Unplaced(NamedTuple):
     patient: bool
 
 
+def _is_free(peer: Peer) -> bool:
+    """Whether questions that any broker answers may go there: not behind what a broker parks. A coordinator may hold
+    a JoinGroup for minutes."""
+    return peer.ready and (peer.role == 0 or (peer.role == COORDINATOR_ROLE and not peer.in_flight))
+
+
 class Engine:
     """See the module. Not for use by several threads at once; the drivers see to that."""
 
@@ -185,9 +191,9 @@ class Engine:
             self._peers.wire(peer, self.now).send(call, self.now)
 
     def _send_to_any(self, call: Call, patient: bool) -> None:
-        ready = [peer for peer in self._peers if peer.ready and peer.role <= COORDINATOR_ROLE]
+        ready = [peer for peer in self._peers if _is_free(peer)]
         if ready:
-            best = min(ready, key=lambda peer: (peer.node_id < 0, peer.role, peer.wire.in_flight if peer.wire else 0))
+            best = min(ready, key=lambda peer: (peer.node_id < 0, peer.role, peer.in_flight))
             self._peers.wire(best, self.now).send(call, self.now)
             return
         call.expires = self.now + (call.timeout_s or self.settings.connection.request_timeout_s)
@@ -405,7 +411,7 @@ class Engine:
 
     def _ready(self, peer: Peer) -> None:
         self._attempts.clear()
-        if peer.role > COORDINATOR_ROLE:
+        if not _is_free(peer):
             return
         waiting, self._unplaced = self._unplaced, []
         for unplaced in waiting:

@@ -30,6 +30,8 @@ class FetchStore:
         self._answers: dict[TopicPartition, deque[CompletedFetch]] = {}
         """In the order in which partitions are read."""
         self._failures: dict[TopicPartition, tuple[int, BarnabasError]] = {}
+        self._lent: tuple[CompletedFetch, int] | None = None
+        """What `next_fetch` gave, and where it began: while it is read elsewhere it runs ahead of the position."""
 
     # --- filling ----------------------------------------------------------------------------------------------------
 
@@ -60,12 +62,15 @@ class FetchStore:
 
     def _current(self, where: TopicPartition, position: FetchPosition) -> deque[CompletedFetch]:
         answers = self._answers.get(where)
-        if answers and answers[0].next_offset != position.offset:
+        if answers and self._begins_at(answers[0]) != position.offset:
             self._drop(where)
             answers = None
         if not answers and where in self._failures and self._failures[where][0] != position.offset:
             del self._failures[where]
         return answers or _NOTHING
+
+    def _begins_at(self, fetch: CompletedFetch) -> int:
+        return self._lent[1] if self._lent is not None and self._lent[0] is fetch else fetch.next_offset
 
     def make_room(self) -> None:
         """What is in store of partitions that are paused, or whose position is in doubt, will be fetched again."""
@@ -117,9 +122,14 @@ class FetchStore:
     def next_fetch(self) -> CompletedFetch | None:
         """What is to be read next, for those who read it themselves, without a lock; `was_read` takes it back. Raises
         failures that nothing comes before."""
+        if self._lent is not None:  # its reader was interrupted: what it may have read is fetched again
+            abandoned, self._lent = self._lent[0], None
+            if abandoned in self._answers.get(abandoned.partition, ()):
+                self._drop(abandoned.partition)
         for where in list(self._answers):
             fetch = self._front(where)
             if fetch is not None:
+                self._lent = fetch, fetch.next_offset
                 return fetch
         self._raise_failures()
         return None
@@ -129,6 +139,7 @@ class FetchStore:
         that what was read does not count."""
         where = fetch.partition
         answers = self._answers.get(where)
+        self._lent = None
         if not answers or answers[0] is not fetch or not self._subscription.is_fetchable(where):
             return False
         self._advance(where, fetch)

@@ -29,6 +29,8 @@ class Metadata:
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.all_topics = False
         """Ask for every topic there is, as a subscription to a pattern needs."""
+        self.has_all_topics = False
+        """Whether the last answer was to that question."""
         self._max_age_s = max_age_s
         self._wanted: dict[str, None] = {}
         self._new: set[str] = set()
@@ -107,6 +109,7 @@ class Metadata:
             known[answer.name] = self._newest(topic)
         self.view = ClusterView(response.cluster_id, response.controller_id, brokers_of(response), known)
         self._names = {topic.topic_id: name for name, topic in known.items() if topic.topic_id != ZERO_ID}
+        self.has_all_topics = asked is None
         self.version += 1
         self.updated_at = now
 

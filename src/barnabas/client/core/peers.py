@@ -91,6 +91,11 @@ class Peer:
     def ready(self) -> bool:
         return self.wire is not None and self.wire.ready
 
+    @property
+    def in_flight(self) -> int:
+        """Requests without an answer."""
+        return 0 if self.wire is None else self.wire.in_flight
+
 
 class Peers:
     """All peers. `on_ready` hears when requests begin to flow, `on_lost` when a connection ended."""

@@ -66,6 +66,7 @@ class PartitionState:
 
     __slots__ = (
         "high_watermark",
+        "is_asked_for",
         "last_stable_offset",
         "log_start_offset",
         "paused",
@@ -93,6 +94,8 @@ class PartitionState:
         """The listener is being told that it goes."""
         self.pending_callback = False
         """The listener has not been told yet that it came."""
+        self.is_asked_for = False
+        """The application waits to hear the position."""
         self.high_watermark = NO_OFFSET
         self.last_stable_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET

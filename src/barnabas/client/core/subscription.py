@@ -68,10 +68,7 @@ class SubscriptionState:
         """`auto.offset.reset`."""
         self.topics: frozenset[str] = frozenset()
         """What this consumer subscribes to; of a pattern, what matched the last time."""
-        self.assignment_id = 0
-        """Counts assignments, so that what belongs to an earlier one can be told."""
         self._exclude_internal = exclude_internal_topics
-        self._group_topics: frozenset[str] = frozenset()
         self._pattern: Pattern | None = None
         self._states: dict[TopicPartition, PartitionState] = {}
 
@@ -86,9 +83,14 @@ class SubscriptionState:
         """Whether that is news, so that the group has to rebalance."""
         if isinstance(topics, str):
             raise UsageError(f"subscribe takes a list of topics: [{topics!r}]")
-        names = frozenset(topics)
+        try:
+            names = frozenset(topics)
+        except TypeError:
+            raise UsageError(f"subscribe takes names of topics, or one pattern alone, not {topics!r}") from None
         if not all(isinstance(name, str) and name for name in names):
             raise UsageError(f"a topic has a name: {sorted(map(repr, names))}")
+        if not names:
+            raise UsageError("there is no topic to subscribe to; use unsubscribe to give all up")
         self._become(SubscriptionKind.TOPICS)
         return self._change_topics(names)
 
@@ -108,20 +110,6 @@ class SubscriptionState:
         changed, self.topics = topics != self.topics, topics
         return changed
 
-    def group_subscribe(self, topics: Iterable[str]) -> bool:
-        """As the leader this consumer has to know all topics of its group. Whether some are new to it."""
-        self._group_topics = frozenset(topics)
-        return not self._group_topics <= self.topics
-
-    def forget_group_topics(self) -> None:
-        """It leads no longer."""
-        self._group_topics = frozenset()
-
-    @property
-    def metadata_topics(self) -> frozenset[str]:
-        """Topics whose metadata is needed."""
-        return self.topics | self._group_topics
-
     @property
     def uses_group(self) -> bool:
         """Whether partitions come from the group."""
@@ -132,9 +120,11 @@ class SubscriptionState:
         return self.kind is SubscriptionKind.PATTERN
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
-        """By hand; positions of those that stay are kept. Whether the topics changed."""
+        """By hand; positions of those that stay are kept. Whether the topics changed. None at all: back to nothing."""
         wanted = dict.fromkeys(TopicPartition(*where) for where in partitions)
         self._become(SubscriptionKind.MANUAL)
+        if not wanted:
+            self.kind = SubscriptionKind.NONE
         if wanted.keys() != self._states.keys():
             self._set_assignment(wanted)
         return self._change_topics(frozenset(where.topic for where in wanted))
@@ -149,7 +139,6 @@ class SubscriptionState:
         return AssignmentChange(added, removed)
 
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        self.assignment_id += 1
         self._states = {where: self._states.get(where) or PartitionState() for where in partitions}
 
     def is_subscribed(self, where: TopicPartition) -> bool:
@@ -161,7 +150,7 @@ class SubscriptionState:
     def unsubscribe(self) -> None:
         """Back to nothing."""
         self.kind = SubscriptionKind.NONE
-        self.topics = self._group_topics = frozenset()
+        self.topics = frozenset()
         self._pattern = None
         self._set_assignment(())
 
@@ -170,9 +159,6 @@ class SubscriptionState:
     def assigned(self) -> list[TopicPartition]:
         """In the order in which they take turns."""
         return list(self._states)
-
-    def is_assigned(self, where: TopicPartition) -> bool:
-        return where in self._states
 
     def get(self, where: TopicPartition) -> PartitionState | None:
         return self._states.get(where)
@@ -250,9 +236,6 @@ class SubscriptionState:
             if state.is_valid and state.position is not None
         }
 
-    def has_all_positions(self) -> bool:
-        return all(state.is_valid for state in self._states.values())
-
     def fetchable(self) -> list[TopicPartition]:
         """In the order in which they take turns."""
         return self._where(lambda state: state.is_fetchable)
@@ -262,8 +245,11 @@ class SubscriptionState:
         return state is not None and state.is_fetchable
 
     def needing_start(self) -> list[TopicPartition]:
-        """Without any position: ask for what is committed. Those that the listener does not know yet may wait."""
-        return self._where(lambda state: state.state is FetchState.INITIALIZING and not state.pending_callback)
+        """Without any position: ask for what is committed. Those that the listener does not know yet may wait, unless
+        it asks itself where they stand."""
+        return self._where(
+            lambda state: state.state is FetchState.INITIALIZING and (state.is_asked_for or not state.pending_callback)
+        )
 
     def request_failed(self, partitions: Iterable[TopicPartition], retry_at: float) -> None:
         """What their state awaits was asked for in vain."""

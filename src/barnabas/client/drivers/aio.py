@@ -4,6 +4,7 @@ Every door is called on the loop's thread. Sockets are asyncio transports; names
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import socket
@@ -67,6 +68,8 @@ class AioDriver:
         self, engine: Engine, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
     ) -> None:
         self.engine = engine
+        self.lock = contextlib.nullcontext()
+        """The loop is the lock; what both kinds of clients share takes it all the same."""
         self.closed = False
         self._name = name
         self._ssl_context = ssl_context
@@ -126,6 +129,12 @@ class AioDriver:
         """Something was added that has a deadline: see that it is kept."""
         if self._soon is None:
             self._soon = self._loop.call_soon(self._turn_soon)
+
+    def interrupt(self) -> None:
+        """Let those who wait look up. May be called from any thread."""
+        if not self.closed:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._turn_soon)
 
     def _check_open(self) -> None:
         if self.closed:

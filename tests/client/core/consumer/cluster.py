@@ -28,6 +28,7 @@ from barnabas.protocol.messages import (
     sync_group,
 )
 from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
 from barnabas.types import TopicPartition
 from client.core.world import Asked, Link, World, frame_response
 
@@ -53,7 +54,7 @@ class Log:
         self.end = 0
 
     def append(self, *values: bytes) -> None:
-        batch = build_batch([(None, value) for value in values], base_offset=self.end)
+        batch = build_batch([Record(0, 0, None, value) for value in values], base_offset=self.end)
         self.batches.append((self.end, self.end + len(values) - 1, batch))
         self.end += len(values)
 

@@ -6,10 +6,11 @@ whoever makes them.
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from barnabas.client.core.assignors import assignor_for
 from barnabas.client.core.completed_fetch import CompletedFetch
-from barnabas.client.core.consumer.commits import AutoCommit, Commits
+from barnabas.client.core.consumer.commits import AutoCommit, Commits, Offsets
 from barnabas.client.core.consumer.fetching import Fetching
 from barnabas.client.core.consumer.handing import Handing, Held
 from barnabas.client.core.consumer.health import Health, PastRebalance
@@ -79,6 +80,8 @@ class ConsumerCore:
         self._positions_asked: list[Callable[[], None]] = []
         self._matched = False
         """Whether the pattern was compared with the topics that there are."""
+        if self.commits is not None and settings.interceptor_classes:
+            self.commits.on_committed.append(self._tell_committed)
         engine.components.append(self)
         engine.on_metadata.append(self._follow_metadata)
 
@@ -189,11 +192,14 @@ class ConsumerCore:
         self.engine.want_topics(sorted(wanted))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """By hand, without the group. Raises UsageError."""
-        before = set(self.subscription.assigned())
-        self.subscription.assign(partitions)
+        """By hand, without the group; what is given up is committed before. Raises UsageError."""
+        wanted = list(partitions)
+        gone = set(self.subscription.assigned()).difference(wanted)
+        if gone and self.subscription.kind is SubscriptionKind.MANUAL:
+            self.last_commit(0.0, all_done=False)
+        self.subscription.assign(wanted)
         self._want_topics()
-        self._assignment_changed(before - set(self.subscription.assigned()))
+        self._assignment_changed(gone)
         if self.auto_commit is not None:
             self.auto_commit.start()
 
@@ -229,7 +235,7 @@ class ConsumerCore:
 
     def _follow_metadata(self) -> None:
         view = self.engine.metadata.view
-        if self.subscription.has_pattern:
+        if self.subscription.has_pattern and self.engine.metadata.has_all_topics:
             before = self.subscription.topics
             known = [(name, topic.is_internal) for name, topic in view.topics.items() if not topic.error_code]
             changed = self.subscription.match_pattern(known)
@@ -247,6 +253,12 @@ class ConsumerCore:
             if reason is not None and self.membership.reason is None:
                 self.membership.request_rejoin(reason)
         self._follow_leaders()
+
+    def _tell_committed(self, offsets: Offsets) -> None:
+        """Interceptors hear of commits, and cannot harm them."""
+        for interceptor in self.settings.interceptor_classes:
+            if hasattr(interceptor, "on_commit"):
+                self.engine.completions.append(partial(interceptor.on_commit, offsets))
 
     def _follow_leaders(self) -> None:
         """Positions are checked with leaders that changed."""
@@ -278,7 +290,8 @@ class ConsumerCore:
         """What the application has to do or to get next: tell its listener, take what is held, decode what came. None:
         wait until `is_ready`. Raises what it has to hear."""
         self.handing.came_back()
-        self.touched_at = self.engine.now
+        if self.membership is not None:
+            self.membership.watch.touch(self.engine.now)
         if self.closing:
             raise ClientClosed("the consumer is closed")
         if self.woken:
@@ -386,6 +399,9 @@ class ConsumerCore:
         """Where the application stands, once that is known."""
         promise: Promise[int] = Promise()
         deadline = self.engine.now + timeout_s
+        state = self.subscription.get(where)
+        if state is not None:
+            state.is_asked_for = True
 
         def look() -> None:
             if promise.done:

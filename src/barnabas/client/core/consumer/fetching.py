@@ -34,17 +34,13 @@ class Fetching:
         self._retry_at = float("inf")
         self._unready: set[int] = set()
         """Brokers that would be asked if their connection stood."""
-        self._failures = 0
+        self._failures: dict[int, tuple[int, float]] = {}
+        """Of brokers that did not answer: how often in a row, and when to ask again. The others do not wait."""
         self._failure: BarnabasError | None = None
 
     def changed(self) -> None:
         """Positions, pauses, leaders or what is in store have changed."""
         self.wants_turn = True
-
-    def prepare(self, nodes: set[int]) -> None:
-        """Open the connections that will be needed, while the group is still joined."""
-        for node in nodes:
-            self._engine.is_ready(Node(node, FETCH_ROLE))
 
     def take_failure(self) -> BarnabasError | None:
         failure, self._failure = self._failure, None
@@ -75,6 +71,10 @@ class Fetching:
         return any(self._engine.is_ready(Node(node, FETCH_ROLE)) for node in self._unready)
 
     def _is_ready(self, node: int) -> bool:
+        _, again_at = self._failures.get(node, (0, 0.0))
+        if again_at > self._engine.now:
+            self._retry_at = min(self._retry_at, again_at)
+            return False
         if self._engine.is_ready(Node(node, FETCH_ROLE)):
             return True
         self._unready.add(node)
@@ -84,16 +84,15 @@ class Fetching:
         def done(response: Any, error: Error | None) -> None:
             self.wants_turn = True
             if error is None:
-                self._failures = 0
+                self._failures.pop(task.node, None)
                 self.answers += 1
                 self.fetcher.answered(task, response, self._engine.now)
                 return
             self.fetcher.failed(task)
             self.failed += 1
             self._engine.metadata.mark_stale()
-            self._failures += 1
-            self.wants_turn = False
-            self._retry_at = min(self._retry_at, self._engine.now + self._engine.backoff_s(self._failures))
+            count = self._failures.get(task.node, (0, 0.0))[0] + 1
+            self._failures[task.node] = count, self._engine.now + self._engine.backoff_s(count)
             if not error.retriable:
                 self._failure = error
 

@@ -5,7 +5,7 @@ handed out yet are held here; those that were handed out since the last poll are
 by itself leaves them out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
@@ -106,6 +106,19 @@ class Handing:
         records = held.records[before : before + limit]
         self._keep(held.where, held.split(before + len(records)))
         return records
+
+    def take_back(self, records: Sequence[ConsumerRecord]) -> None:
+        """What `return_some` gave has not come to the application: it gets it with the next poll."""
+        groups: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for record in records:
+            groups.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
+        for where, group in groups.items():
+            before = self._in_hand.pop(where, None)
+            if before is None:
+                continue  # dropped since
+            left = self._held.get(where)
+            rest = left.records[left.handed_out :] if left is not None else []
+            self._held[where] = Held(where, [*group, *rest], before)
 
     def interrupt(self) -> None:
         """The iteration ends behind the record that it gave last, which is still in the application's hands."""

@@ -14,7 +14,7 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
 from barnabas.client.core.positions import FetchPosition, ResetStrategy
 from barnabas.client.core.promise import Promise
-from barnabas.client.core.subscription import SubscriptionState
+from barnabas.client.core.subscription import LogTruncation, NoOffsetForPartition, SubscriptionState
 from barnabas.errors import BarnabasError, UnsupportedVersion
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
@@ -57,6 +57,19 @@ class Locating:
     def changed(self) -> None:
         """Partitions came, positions were lost: look at once."""
         self._look_at = float("-inf")
+        for key, error in list(self._failures.items()):
+            if not self._still_stands(error):
+                del self._failures[key]
+
+    def _still_stands(self, error: BarnabasError) -> bool:
+        """Not after the application has sought, or the partition is gone."""
+        if isinstance(error, LogTruncation):
+            state = self._subscription.get(error.partition)
+            return state is not None and state.position == error.position and not state.is_valid
+        if isinstance(error, NoOffsetForPartition):
+            starting = self._subscription.needing_start()
+            return any(where in starting for where in error.partitions)
+        return True
 
     def take_failure(self) -> BarnabasError | None:
         """What the application has to hear, one after the other."""

@@ -93,9 +93,8 @@ class Rebalancing:
         owned = subscription.assigned()
         if not self._leading.cooperative:
             subscription.mark_pending_revocation(owned)
-        if owned and self._auto_commit is not None and not membership.is_lost:
-            timeout_s = min(COMMIT_TIMEOUT_S, membership.settings.max_poll_interval_s / 2)
-            yield self._auto_commit.commit(timeout_s)
+        if owned and not membership.is_lost:
+            yield from self._commit()
         kind, gone = REVOKED, owned
         if membership.is_lost:
             kind = LOST
@@ -107,6 +106,12 @@ class Rebalancing:
             self._assign([where for where in subscription.assigned() if where not in set(gone)])
         self._leading.follow()
         membership.join()
+
+    def _commit(self) -> _Steps:
+        """What was read so far, before others may read on."""
+        if self._auto_commit is not None:
+            timeout_s = min(COMMIT_TIMEOUT_S, self._membership.settings.max_poll_interval_s / 2)
+            yield self._auto_commit.commit(timeout_s)
 
     # --- getting ----------------------------------------------------------------------------------------------------
 
@@ -128,7 +133,8 @@ class Rebalancing:
         gone = owned - set(assigned)
         if gone:
             subscription.mark_pending_revocation(gone)
-            yield Notice(REVOKED, tuple(sorted(gone)))
+            yield from self._commit()
+            yield Notice(LOST if membership.is_lost else REVOKED, tuple(sorted(gone)))
             membership.request_rejoin(f"{len(gone)} partitions are given up, as the assignment says")
         self._leading.last = LastAssignment(assigned, membership.generation.generation_id)
         added = self._assign(assigned)

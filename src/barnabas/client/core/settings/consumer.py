@@ -89,14 +89,12 @@ _CONSUMER: Final[tuple[Row, ...]] = (
      "Whether asking for a topic that does not exist may create it."),
     ("exclude.internal.topics", _BOOLEAN, True, None, _MEDIUM,
      "Whether a pattern leaves out internal topics such as `__consumer_offsets`."),
-    ("group.remote.assignor", _STRING, None, None, _MEDIUM,
-     "With `group.protocol=consumer`: the broker's assignor. Unset: the broker chooses."),
     API_TIMEOUT,
 )  # fmt: skip
 
 _GROUP_PROTOCOL: Final[Row] = (
     "group.protocol", _STRING, "classic", OneOf("classic", "consumer"), _HIGH,
-    "Who assigns partitions: a member (`classic`), or the broker (`consumer`, KIP-848).",
+    "Who assigns partitions: a member (`classic`). The broker (`consumer`, KIP-848) is refused: this client does not speak that.",
 )  # fmt: skip
 
 _ASSIGNORS: Final[Row] = (
@@ -128,15 +126,6 @@ CONSUMER: Final[tuple[ClientSetting, ...]] = (
     objects(_INTERCEPTORS, {}),
 )
 
-_NOT_WITH: Final = {
-    "consumer": ("partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms"),
-    "classic": ("group.remote.assignor",),
-}
-_WHY: Final = {
-    "consumer": "the broker has these settings",
-    "classic": "members assign partitions, by partition.assignment.strategy",
-}
-
 
 class ConsumerSettings(CommonSettings):
     """A consumer's settings."""
@@ -164,7 +153,6 @@ class ConsumerSettings(CommonSettings):
     client_rack: str
     allow_auto_create_topics: bool
     exclude_internal_topics: bool
-    group_remote_assignor: str | None
     default_api_timeout_ms: int
     group_protocol: str
     partition_assignment_strategy: tuple[Any, ...]
@@ -182,10 +170,11 @@ class ConsumerSettings(CommonSettings):
             values["enable.auto.commit"] = False
         if not values["partition.assignment.strategy"]:
             raise UsageError("partition.assignment.strategy is empty; give at least one, such as range")
-        protocol = values["group.protocol"]
-        wrong = [name for name in _NOT_WITH[protocol] if name in given]
-        if wrong:
-            raise UsageError(f"{', '.join(wrong)} cannot be set with group.protocol={protocol}: {_WHY[protocol]}")
+        if values["group.protocol"] != "classic":
+            raise UsageError(
+                "group.protocol=consumer (KIP-848) is not spoken by this client; leave it out: classic groups work with"
+                " every broker"
+            )
         if values["heartbeat.interval.ms"] >= values["session.timeout.ms"]:
             raise UsageError(
                 f"heartbeat.interval.ms={values['heartbeat.interval.ms']} must be below"

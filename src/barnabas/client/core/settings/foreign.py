@@ -40,6 +40,7 @@ _SHARE: Final = "share groups are not supported"
 
 REFUSED: Final = {
     "bootstrap.controllers": "give the brokers' addresses as bootstrap.servers",
+    "group.remote.assignor": "members assign partitions here, by partition.assignment.strategy",
     "sasl.client.callback.handler.class": _CLASS,
     "sasl.login.callback.handler.class": _CLASS,
     "sasl.kerberos.kinit.cmd": _KERBEROS,

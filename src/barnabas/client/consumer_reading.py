@@ -1,0 +1,140 @@
+"""What both consumers do between the store and the application: decode, intercept, hand out, take back.
+
+Nothing here waits. Records are decoded without the driver's lock, because deserializers and interceptors are the
+application's and may take their time; whatever of that is interrupted is fetched again, never left out.
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from barnabas.client.consumer_base import Callback, ConsumerBase
+from barnabas.client.core.completed_fetch import CompletedFetch
+from barnabas.client.core.consumer.handing import Held
+from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
+from barnabas.errors import BarnabasError, UsageError
+from barnabas.records.consumer_kernel import ConsumerRecord
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["CHUNK", "Pace", "ReadingBase"]
+
+CHUNK: Final = 1000
+"""Records that are decoded at once for an iteration."""
+RUN_MAX: Final = 128
+"""Records that an iteration gives without looking whether anything else is to be done."""
+RUN_FAST_S: Final = 0.002
+RUN_SLOW_S: Final = 0.05
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class Pace:
+    """How many records an iteration gives in one run: one while each takes its time, many while they fly by."""
+
+    __slots__ = ("_began", "size")
+
+    def __init__(self) -> None:
+        self.size = 1
+        self._began = 0.0
+
+    def begin(self) -> float:
+        """A run begins now; the time."""
+        self._began = now = time.monotonic()
+        return now
+
+    def end(self) -> bool:
+        """Whether the run took its time, so that others should have their turn."""
+        took = time.monotonic() - self._began
+        if took < RUN_FAST_S:
+            self.size = min(2 * self.size, RUN_MAX)
+            return False
+        if took > RUN_SLOW_S:
+            self.size = 1
+        return True
+
+
+class ReadingBase(ConsumerBase):
+    """See the module."""
+
+    def _poll_limit(self, max_records: int | None) -> int:
+        limit: int = self.settings.max_poll_records if max_records is None else max_records
+        if limit < 1:
+            raise UsageError(f"max_records={limit} leaves nothing to return")
+        return limit
+
+    def _collect(self, records: list[ConsumerRecord], found: Held | CompletedFetch | None, limit: int) -> None:
+        """Add up to `limit` records of what is in store. What is wrong with the first of them is raised; what comes
+        after some is told by the next poll."""
+        while found is not None:
+            more = self._return_some(found, limit - len(records), told=not records)
+            if more is None:
+                return
+            records += more
+            if len(records) >= limit:
+                return
+            with self._driver.lock:
+                found = self._core.more_of_it() if records else self._core.more()
+
+    def _take_back(self, records: list[ConsumerRecord]) -> None:
+        """They do not come to the application, so the next poll returns them."""
+        if records:
+            with self._driver.lock:
+                self._core.handing.take_back(records)
+
+    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord] | None:
+        """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
+        try:
+            held = found if isinstance(found, Held) else self._decode(found, limit)
+        except BarnabasError:
+            if told:
+                raise
+            return None
+        if held is None:
+            return []
+        with self._driver.lock:
+            return self._core.handing.return_some(held, limit)
+
+    def _decode(self, fetch: CompletedFetch, limit: int) -> Held | None:
+        try:
+            records = fetch.read(limit)
+        except BarnabasError:
+            with self._driver.lock:  # it has come up to what is broken
+                self._core.take(fetch, [], ended=False)
+            raise
+        ended = len(records) < limit
+        if records and self.settings.interceptor_classes:
+            records = self._intercepted(records)
+        with self._driver.lock:
+            return self._core.take(fetch, records, ended=ended)
+
+    def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+        """One interceptor after the other may change or leave out records; one that fails changes nothing."""
+        for interceptor in self.settings.interceptor_classes:
+            if hasattr(interceptor, "on_consume"):
+                try:
+                    records = list(interceptor.on_consume(records))
+                except Exception:
+                    _log.exception("on_consume of %r fails", interceptor)
+        return records
+
+    def _read_table(self, found: Held | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
+        import pyarrow
+
+        if isinstance(found, Held):
+            raise UsageError("an iteration over records has stopped in the middle; finish it before you read tables")
+        try:
+            batch = found.read_arrow(headers=headers)
+        except BarnabasError:
+            with self._driver.lock:
+                self._core.took(found, ended=False)
+            raise
+        table = None if batch is None else pyarrow.Table.from_batches([batch])
+        with self._driver.lock:
+            counts = self._core.took(found, ended=batch is None)
+        return table if counts else None
+
+    def _callback_for(self, notice: Notice) -> Callback | None:
+        """Who is to hear of it; an assignment without anything new is told, too."""
+        return self._listener.for_notice(notice) if notice.partitions or notice.kind == ASSIGNED else None

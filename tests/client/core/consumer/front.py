@@ -1,0 +1,91 @@
+"""The synchronous consumer as applications have it, on the simulated cluster's network and clock."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from barnabas.client import consumer, consumer_reading
+from barnabas.client.consumer import Consumer
+from barnabas.client.core.consumer.core import ConsumerCore
+from barnabas.client.errors import ClientClosed
+
+from .cluster import Client, Cluster
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def virtual_time(cluster: Cluster) -> Iterator[None]:
+    """The consumers' clock is the cluster's."""
+    consumer.time = consumer_reading.time = SimpleNamespace(monotonic=lambda: cluster.now)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        consumer.time = consumer_reading.time = time
+
+
+class Driver:
+    """Turns the engine by letting the cluster live."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.engine = client.engine
+        self.lock = contextlib.nullcontext()
+        self.closed = False
+
+    def run(self, action: Callable[[], T]) -> T:
+        self._check_open()
+        self.client.now = self.engine.now = self.client.cluster.now
+        result = action()
+        self.client.turn()
+        self._call_back()
+        return result
+
+    def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        self._check_open()
+        self.client.now = self.engine.now = self.client.cluster.now
+        self.client.turn()
+        found = self.client.cluster.run(done, seconds=3600.0 if timeout_s is None else timeout_s)
+        self._call_back()
+        self._check_open()
+        assert found or timeout_s is not None, "this would wait for ever"
+        return found
+
+    def _call_back(self) -> None:
+        while self.engine.completions:
+            self.engine.completions.popleft()()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("the consumer is closed")
+
+    def interrupt(self) -> None:
+        """Nobody waits in another thread."""
+
+    def close(self) -> None:
+        self.closed = True
+        self.engine.close()
+        self.client.turn()
+
+
+class SimulatedConsumer(Consumer):
+    """`Consumer(...)` with the cluster and this client's name in front."""
+
+    def __init__(self, cluster: Cluster, name: str, *topics: Any, **named: Any) -> None:
+        self.cluster, self.name = cluster, name
+        super().__init__(*topics, **{"bootstrap_servers": "boot:9092", "auto_offset_reset": "earliest"} | named)
+
+    def _open(self) -> None:
+        self.client = self.cluster.client(self.name)
+        wall_ms = self.cluster.rig.scheduler.wall_ms
+        self._core = ConsumerCore(self.client.engine, self.settings, wall_ms)
+        self._driver = Driver(self.client)  # type: ignore[assignment]
+        if self._subscribed is not None:
+            self._driver.run(self._subscribed)
+
+    def crash(self) -> None:
+        """As SIGKILL does it."""
+        self._driver.closed = True
+        self.client.crash()
