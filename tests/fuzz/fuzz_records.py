@@ -16,6 +16,7 @@ from pathlib import Path
 
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.errors import KafkaError
+from barnabas.protocol.codec import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, iter_headers, set_crc
 from barnabas.records.compression import DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.reader import iter_any, read_records
@@ -116,6 +117,16 @@ def consumed(data: bytearray) -> int:
         assert count == len(offsets)
     except KafkaError:
         assert failure is not None
+    batches = CompletedFetch(WHERE, Part(bytes(data) * 2, 0, len(data)), 3, aborted=[(1, 0)], max_bytes=BOUND)
+    by_batch: list[int] = []
+    try:
+        while (records_of := batches.read_batch(size_bytes=1000)) is not None:
+            by_batch += [record.offset for record in records_of]
+            assert records_of.values() == [record.value for record in records_of]
+        assert failure is None
+    except KafkaError:
+        assert failure is not None
+    assert by_batch == offsets[:count]
     if failure is not None:
         raise failure
     return count

@@ -9,7 +9,8 @@ kio_index = pytest.importorskip("kio.index", reason="kio is a development depend
 from kio.serial import entity_reader, entity_writer  # noqa: E402
 
 from barnabas.protocol import apis  # noqa: E402
-from barnabas.protocol.codec import MalformedMessage, decode, encode  # noqa: E402
+from barnabas.protocol.codec import MalformedMessage, Part, decode, encode  # noqa: E402
+from barnabas.protocol.messages.fetch import FetchResponse  # noqa: E402
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse  # noqa: E402
 from barnabas.protocol.messages.index import REQUESTS  # noqa: E402
 from barnabas.protocol.schema import Field, Message  # noqa: E402
@@ -99,6 +100,33 @@ def test_truncated_or_mutated_is_malformed_or_a_message(key, kind, cls, version)
             decode(cls, version, bytes(mutated))
         except MalformedMessage:
             continue
+
+
+@pytest.mark.parametrize("version", range(FetchResponse.FIRST_VERSION, FetchResponse.LAST_VERSION + 1))
+def test_records_may_stay_where_they_are(version):
+    messages = (random_message(FetchResponse, version, random.Random(seed)) for seed in range(100))
+    message = next(m for m in messages if any(p.records for topic in m.responses for p in topic.partitions))
+    data = b"..." + encode(message, version) + b"..."
+    copied, end = decode(FetchResponse, version, data, 3)
+    left, same_end = decode(FetchResponse, version, data, 3, parts=True)
+    assert same_end == end
+    seen = 0
+    for topic, same_topic in zip(copied.responses, left.responses, strict=True):
+        for partition, same in zip(topic.partitions, same_topic.partitions, strict=True):
+            if partition.records is None:
+                assert same.records is None
+                continue
+            assert isinstance(same.records, Part)
+            assert same.records.data is data
+            assert len(same.records) == len(partition.records)
+            assert bytes(same.records) == partition.records
+            same.records = partition.records
+            seen += 1
+    assert left == copied
+    assert seen
+    for cut in range(3, end):
+        with pytest.raises(MalformedMessage):
+            decode(FetchResponse, version, data[:cut], 3, parts=True)
 
 
 @pytest.mark.parametrize("version", [2, 3], ids=["legacy", "flexible"])

@@ -5,7 +5,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,6 +24,7 @@ from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import Notice
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
+from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import ClientClosed, WokenUp
@@ -107,6 +108,10 @@ class Consumer(ReadingBase):
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
         is asked for."""
+        return chain.from_iterable(self._runs())
+
+    def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
+        """The records of an iteration, as many at a time as it may give without looking up."""
         core = self._core
         pace = Pace()
         with contextlib.suppress(_Ended):
@@ -115,20 +120,20 @@ class Consumer(ReadingBase):
                 iterator = held.iterator
                 while True:
                     core.touched_at = pace.begin()
-                    yield from islice(iterator, pace.size)
+                    yield islice(iterator, pace.size)
                     if core.attention or not length_hint(iterator):
                         break
                     pace.end()
 
-    def batches(self) -> Iterator[list[ConsumerRecord]]:
-        """Lists of records, each of one partition, without end. A list counts as done when the next one is asked
-        for."""
+    def batches(self) -> Iterator[RecordBatch]:
+        """Batches of records, each of one partition and about a megabyte, without end: sequences whose records are made
+        when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         with contextlib.suppress(_Ended):
             while True:
                 with self._reads(ends=True):
-                    records = self._return_some(self._wait_for_next(), CHUNK, told=True)
-                if records:
-                    yield records
+                    batch = self._read_batch(self._wait_for_next())
+                if batch:
+                    yield batch
 
     def arrow(self, *, headers: bool = False) -> "Iterator[pyarrow.Table]":
         """Arrow tables, each of one partition and about a megabyte, without end: topic, partition, offset, timestamp,

@@ -6,12 +6,14 @@ application's and may take their time; whatever of that is interrupted is fetche
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.client.consumer_base import Callback, ConsumerBase
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
+from barnabas.client.core.record_batch import RecordBatch
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = ["CHUNK", "Pace", "ReadingBase"]
+
+T = TypeVar("T")
 
 CHUNK: Final = 1000
 """Records that are decoded at once for an iteration."""
@@ -103,7 +107,7 @@ class ReadingBase(ConsumerBase):
             with self._driver.lock:  # it has come up to what is broken
                 self._core.take(fetch, [], ended=False)
             raise
-        ended = len(records) < limit
+        ended = fetch.is_ended
         if records and self.settings.interceptor_classes:
             records = self._intercepted(records)
         with self._driver.lock:
@@ -119,21 +123,38 @@ class ReadingBase(ConsumerBase):
                     _log.exception("on_consume of %r fails", interceptor)
         return records
 
-    def _read_table(self, found: Held | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
-        import pyarrow
+    def _read_batch(self, found: Held | CompletedFetch) -> RecordBatch | None:
+        if isinstance(found, CompletedFetch) and not self._is_seen:
+            return self._read_whole(found, found.read_batch)
+        where = found.where if isinstance(found, Held) else found.partition
+        return RecordBatch.of(where, self._return_some(found, CHUNK, told=True) or [])
 
+    @property
+    def _is_seen(self) -> bool:
+        """Whether deserializers or interceptors want to see each record."""
+        settings = self.settings
+        return bool(settings.key_deserializer or settings.value_deserializer or settings.interceptor_classes)
+
+    def _read_table(self, found: Held | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
+        from barnabas.client.core.arrow_records import require_pyarrow
+
+        pyarrow = require_pyarrow()
         if isinstance(found, Held):
             raise UsageError("an iteration over records has stopped in the middle; finish it before you read tables")
+        batch = self._read_whole(found, lambda: found.read_arrow(headers=headers))
+        return None if batch is None else pyarrow.Table.from_batches([batch])
+
+    def _read_whole(self, fetch: CompletedFetch, read: Callable[[], T | None]) -> T | None:
+        """What `read` makes of the fetch goes to the application at once."""
         try:
-            batch = found.read_arrow(headers=headers)
+            batch = read()
         except BarnabasError:
             with self._driver.lock:
-                self._core.took(found, ended=False)
+                self._core.took(fetch, ended=False)
             raise
-        table = None if batch is None else pyarrow.Table.from_batches([batch])
         with self._driver.lock:
-            counts = self._core.took(found, ended=batch is None)
-        return table if counts else None
+            counts = self._core.took(fetch, ended=fetch.is_ended)
+        return batch if counts else None
 
     def _callback_for(self, notice: Notice) -> Callback | None:
         """Who is to hear of it; an assignment without anything new is told, too."""

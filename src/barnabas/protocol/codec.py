@@ -28,6 +28,7 @@ __all__ = [
     "ARRAY_ELEMENTS_MAX",
     "REQUEST_ELEMENTS_MAX",
     "MalformedMessage",
+    "Part",
     "TooManyElements",
     "decode",
     "encode",
@@ -48,9 +49,10 @@ M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
 
-_READERS: Final[dict[tuple[type, int], Reader]] = {}
+_READERS: Final[dict[tuple[type, int, bool], Reader]] = {}
 _WRITERS: Final[dict[tuple[type, int], Writer]] = {}
-"""Compiled once per class and version; a struct is flexible where its message is, and messages share no structs."""
+"""Compiled once per class and version (readers also with parts); a struct is flexible where its message is, and
+messages share no structs."""
 
 _FIXED: Final = {
     "int8": ("b", 1),
@@ -81,23 +83,43 @@ class TooManyElements(MalformedMessage):
         super().__init__(f"the arrays have more than {REQUEST_ELEMENTS_MAX} elements together")
 
 
+class Part:
+    """The bytes `data[start:end]`, not copied: they are kept as long as the whole is."""
+
+    __slots__ = ("data", "end", "start")
+
+    def __init__(self, data: bytes, start: int, end: int) -> None:
+        self.data = data
+        self.start = start
+        self.end = end
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def __bytes__(self) -> bytes:
+        return self.data[self.start : self.end]
+
+
 class _Counted(bytes):
     """The bytes of a request that are enough for too many elements, and how many it may still have."""
 
     left = REQUEST_ELEMENTS_MAX
 
 
-def decode(cls: type[M], version: int, data: bytes | memoryview, position: int = 0) -> tuple[M, int]:
+def decode(
+    cls: type[M], version: int, data: bytes | memoryview, position: int = 0, *, parts: bool = False
+) -> tuple[M, int]:
     """The message that starts at `position`, and the position behind it. Raises MalformedMessage.
 
-    A view is copied once, whatever of it the message keeps.
+    A view is copied once, whatever of it the message keeps. With `parts` records are not copied out of `data`: each
+    such field is a Part, whatever its annotation says.
     """
     if len(data) > REQUEST_ELEMENTS_MAX and issubclass(cls, Request):  # an element has a byte at least
         data = _Counted(data)
     elif type(data) is memoryview:
         data = bytes(data)
     try:
-        message, end = _reader(cls, version)(data, position)
+        message, end = _reader(cls, version, parts=parts)(data, position)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: {error}") from None
     except TooManyElements:
@@ -162,6 +184,12 @@ def _take(data: bytes, start: int, size: int) -> bytes:
     if size < 0 or start + size > len(data):
         raise MalformedMessage(f"{size} bytes asked for at {start}, the message has {len(data)}")
     return bytes(data[start : start + size])
+
+
+def _part(data: bytes, start: int, size: int) -> Part:
+    if size < 0 or start + size > len(data):
+        raise MalformedMessage(f"{size} bytes asked for at {start}, the message has {len(data)}")
+    return Part(data, start, start + size)
 
 
 def _text(data: bytes, start: int, size: int) -> str:
@@ -281,17 +309,17 @@ def _compile(source: list[str], name: str, names: dict[str, Any]) -> Any:
     return namespace[name]
 
 
-def _reader(cls: type[Message], version: int, flexible: bool | None = None) -> Reader:
-    reader = _READERS.get((cls, version))
+def _reader(cls: type[Message], version: int, flexible: bool | None = None, *, parts: bool = False) -> Reader:
+    reader = _READERS.get((cls, version, parts))
     if reader is None:
-        reader = _compile_reader(cls, version, version >= cls.FLEXIBLE_FROM if flexible is None else flexible)
-        _READERS[cls, version] = reader
+        reader = _compile_reader(cls, version, version >= cls.FLEXIBLE_FROM if flexible is None else flexible, parts)
+        _READERS[cls, version, parts] = reader
     return reader
 
 
-def _compile_reader(cls: type[Message], version: int, flexible: bool) -> Reader:
+def _compile_reader(cls: type[Message], version: int, flexible: bool, parts: bool) -> Reader:
     body, tagged = _fields(cls, version)
-    compiler = _ReaderSource(flexible, version)
+    compiler = _ReaderSource(flexible, version, parts)
     source = [f"def read_{cls.__name__}(b, p):"]
     source += [f"    {line}" for line in compiler.body(body)]
     if flexible:
@@ -304,10 +332,12 @@ def _compile_reader(cls: type[Message], version: int, flexible: bool) -> Reader:
 
 
 class _ReaderSource:
-    def __init__(self, flexible: bool, version: int) -> None:
+    def __init__(self, flexible: bool, version: int, parts: bool) -> None:
         self.flexible = flexible
         self.version = version
         self.names: dict[str, Any] = {}
+        self._takers = {"string": "_text", "records": "_part" if parts else "_take"}
+        self._parts = parts
 
     def body(self, fields: list[Field]) -> list[str]:
         lines: list[str] = []
@@ -361,7 +391,7 @@ class _ReaderSource:
         kind = str(field.kind)
         if kind in _FIXED:
             return self._fixed([field._replace(name=target.removeprefix("v_"))])
-        take = "_text" if kind == "string" else "_take"
+        take = self._takers.get(kind, "_take")
         return [
             *self._count(kind),
             *self._when_null(field, target, nullable),
@@ -373,7 +403,7 @@ class _ReaderSource:
     def _struct(self, field: Field, target: str, nullable: bool) -> list[str]:
         assert not isinstance(field.kind, str)
         name = f"r_{field.kind.__name__}"
-        self.names[name] = _reader(field.kind, self.version, self.flexible)
+        self.names[name] = _reader(field.kind, self.version, self.flexible, parts=self._parts)
         if not nullable:
             return [f"{target}, p = {name}(b, p)"]
         return [

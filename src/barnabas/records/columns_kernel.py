@@ -1,14 +1,14 @@
-"""Records as the buffers of Arrow columns: numbers as they are, keys and values as positions. Compiled like `kernel`.
+"""Records as columns: numbers as they are, keys and values as positions. Compiled like `kernel`.
 
-Nothing of a key or value is copied here. Of each the buffer says "bytes from a to b of the data, then a gap up to the
-next one", which Arrow's `take` turns into a column in one go (see `client.core.arrow_records`).
+Nothing of a key or value is copied while the records are read. Of each the buffer says "bytes from a to b of the data,
+then a gap up to the next one", which Arrow's `take` turns into a column in one go (see `client.core.arrow_records`).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from librt.strings import BytesWriter, write_i32_le, write_i64_le
+from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 
 from barnabas.records.compiled import i32
 from barnabas.records.consumer_kernel import _end_of_headers
@@ -26,47 +26,78 @@ def is_compiled() -> bool:
 class BinaryColumn:
     """Places of byte strings in a buffer that is read from front to back."""
 
-    __slots__ = ("_bits", "_byte", "_count", "_places", "null_count")
+    __slots__ = ("_bits", "_byte", "_count", "_is_mixed", "_places", "null_count")
 
     def __init__(self) -> None:
         self._places = BytesWriter()
         self._bits = BytesWriter()
         self._byte: i64 = 0
         self._count: i64 = 0
+        self._is_mixed = False
         self.null_count: i64 = 0
 
     def add(self, start: i64, end: i64) -> None:
+        if self.null_count:
+            self._mark(1)
         write_i64_le(self._places, start | end << 32)
-        self._mark(1)
+        self._count += 1
 
     def add_null(self, place: i64) -> None:
+        if self.null_count != self._count:
+            self._mark(0)
         write_i64_le(self._places, place | place << 32)
+        self._count += 1
         self.null_count += 1
-        self._mark(0)
 
     def _mark(self, bit: i64) -> None:
+        if not self._is_mixed:
+            self._begin_bits()
         at: i64 = self._count & 7
         self._byte |= bit << at
         if at == 7:
             self._bits.append(self._byte)
             self._byte = 0
-        self._count += 1
+
+    def _begin_bits(self) -> None:
+        """Nulls and others meet here for the first time."""
+        self._is_mixed = True
+        same: i64 = 0 if self.null_count else 0xFF
+        for _ in range(self._count >> 3):
+            self._bits.append(same)
+        self._byte = same & (1 << (self._count & 7)) - 1
 
     def places(self) -> bytes:
         """Pairs of little-endian 32-bit numbers: where each begins and ends. A null has the same number twice."""
         return self._places.getvalue()
 
     def validity(self) -> bytes:
-        """Arrow's bitmap: a one for each that is not null, the first in the lowest bit."""
+        """Arrow's bitmap, where some are null and some are not: a one for those that are not, the first in the lowest
+        bit."""
         bits = self._bits.getvalue()
         return bits + bytes([int(self._byte)]) if self._count & 7 else bits
+
+    def of(self, data: bytes) -> list[bytes | None]:
+        """The byte strings themselves, out of the data that the places are of."""
+        if self.null_count == self._count:
+            return [None] * int(self._count)
+        found: list[bytes | None] = []
+        at: i64
+        places = self._places.getvalue()
+        nulls: i64 = self.null_count
+        bits = self.validity() if nulls else b""
+        for at in range(self._count):
+            if nulls and not bits[at >> 3] >> (at & 7) & 1:
+                found.append(None)
+                continue
+            place: i64 = read_i64_le(places, at << 3)
+            found.append(data[place & 0x7FFFFFFF : place >> 32])
+        return found
 
 
 class RecordColumns:
     """The buffers for some batches of one partition; `count` records so far."""
 
     __slots__ = (
-        "_with_headers",
         "count",
         "header_keys",
         "header_values",
@@ -75,10 +106,11 @@ class RecordColumns:
         "offsets",
         "timestamps",
         "values",
+        "with_headers",
     )
 
     def __init__(self, with_headers: bool) -> None:
-        self._with_headers = with_headers
+        self.with_headers = with_headers
         self.count: i64 = 0
         self.offsets = BytesWriter()
         """Little-endian 64-bit numbers, as are the timestamps."""
@@ -156,11 +188,11 @@ class RecordColumns:
             position = self._field(values, data, position, end)
             if data[position] == 0:
                 position += 1
-            elif self._with_headers:
+            elif self.with_headers:
                 position = self._headers(data, position, end)
             else:
                 position = _end_of_headers(data, position, end)
-            if self._with_headers:
+            if self.with_headers:
                 write_i32_le(self.headers, i32(self.header_keys._count))
             if position != end:
                 raise ValueError(f"the record of offset {offset} has a length that its fields do not fill")

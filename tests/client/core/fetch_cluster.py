@@ -151,7 +151,7 @@ class Cluster:
         request, end = decode(messages.FetchRequest, version, data)
         assert end == len(data)
         answer = self._answer(task.node, request, version)
-        response, _ = decode(messages.FetchResponse, version, encode(answer, version))
+        response, _ = decode(messages.FetchResponse, version, encode(answer, version), parts=True)
         return response
 
     def _answer(self, node: int, request: messages.FetchRequest, version: int) -> messages.FetchResponse:

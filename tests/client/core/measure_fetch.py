@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from barnabas.client.core import arrow_records, completed_fetch
+from barnabas.client.core import columns, record_batch
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.records import consumer_kernel
 from barnabas.records.builder import BatchBuilder
@@ -45,6 +45,13 @@ def ours(data: bytes) -> int:
     while records := fetch.read(500):
         for record in records:
             count += len(record.value) > 0
+    return count
+
+
+def ours_values(data: bytes) -> int:
+    fetch, count = CompletedFetch(WHERE, data, 0), 0
+    while (batch := fetch.read_batch()) is not None:
+        count += sum(len(value) > 0 for value in batch.values())
     return count
 
 
@@ -80,9 +87,9 @@ def main() -> None:
     if os.environ.get("BARNABAS_PURE") == "1":
         import kernel_forms
 
-        for name in ("RecordCursor", "RecordOrigin", "ConsumerRecord"):
-            setattr(completed_fetch, name, getattr(kernel_forms.SOURCE_CONSUMER, name))
-        arrow_records.RecordColumns = kernel_forms.SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
+        for name in ("RecordCursor", "RecordOrigin"):
+            setattr(record_batch, name, getattr(kernel_forms.SOURCE_CONSUMER, name))
+        columns.RecordColumns = kernel_forms.SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
         print("kernels: plain Python")
     else:
         print(f"kernels: {'compiled' if consumer_kernel.is_compiled() else 'plain Python'}")
@@ -95,7 +102,12 @@ def main() -> None:
     ]
     for name, options in cases:
         data = answer(**options)
-        rates = {"records": rate(ours, data), "Arrow": rate(ours_arrow, data), "aiokafka": rate(aiokafkas, data)}
+        rates = {
+            "records": rate(ours, data),
+            "values": rate(ours_values, data),
+            "Arrow": rate(ours_arrow, data),
+            "aiokafka": rate(aiokafkas, data),
+        }
         print(f"{name:24}", "  ".join(f"{what} {text}" for what, text in rates.items()))
 
 

@@ -13,7 +13,9 @@ from barnabas.client.core import arrow_records
 from barnabas.client.core.aborted import AbortedTransactions
 from barnabas.client.core.arrow_records import record_schema
 from barnabas.client.core.completed_fetch import CompletedFetch, RecordDeserializationFailed
+from barnabas.client.core.record_batch import RecordBatch
 from barnabas.errors import CorruptMessage, UsageError
+from barnabas.protocol.codec import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, pack_header, read_header, set_crc
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.compression import CODECS
@@ -72,6 +74,21 @@ def arrow_all(fetch: CompletedFetch, size_bytes: int = 1024, *, with_headers: bo
     return found
 
 
+def batch_all(fetch: CompletedFetch, size_bytes: int = 1024) -> list[Record]:
+    """By batches, whose columns must agree with their records."""
+    found: list[Record] = []
+    while (batch := fetch.read_batch(size_bytes=size_bytes)) is not None:
+        keys, values = batch.keys(), batch.values()
+        assert len(batch) == len(keys) == len(values) > 0
+        records = list(batch)
+        assert [record.key for record in records] == keys == batch.keys()
+        assert [record.value for record in records] == values == batch.values()
+        assert all((r.topic, r.partition) == WHERE == (batch.topic, batch.partition) for r in records)
+        assert fetch.next_offset >= records[-1].offset + 1
+        found += plain(records)
+    return found
+
+
 def log_of(parts: list[tuple[list[Record], str, int, bool]]) -> tuple[bytes, int]:
     """Batches with gaps between them, some in LogAppendTime, and the offset behind the last."""
     offset, data = 5, b""
@@ -97,6 +114,13 @@ def test_records_and_arrow_agree_with_the_reader(
     assert fetch.next_offset == max(end if parts else 5, 5 + skip)
     assert fetch.leader_epoch == (7 if expected else -1)
     assert fetch.bytes_left == 0
+    # among other bytes, as it lies in an answer
+    fetch = CompletedFetch(WHERE, Part(b"before" + data + data, 6, 6 + len(data)), 5 + skip)
+    assert fetch.size_bytes == len(data)
+    assert batch_all(fetch, size_bytes) == expected
+    assert fetch.is_ended
+    assert fetch.next_offset == max(end if parts else 5, 5 + skip)
+    assert fetch.leader_epoch == (7 if expected else -1)
     fetch = CompletedFetch(WHERE, memoryview(data), 5 + skip)
     assert arrow_all(fetch, size_bytes) == expected
     assert fetch.next_offset == max(end if parts else 5, 5 + skip)
@@ -113,6 +137,12 @@ def test_records_first_and_arrow_from_there_on(
     for _ in range(reads):
         found += plain(fetch.read(limit))
     found += arrow_all(fetch)
+    assert found == list(iter_any(data))
+    fetch = CompletedFetch(WHERE, data, 0)
+    found = []
+    for _ in range(reads):
+        found += plain(fetch.read(limit))
+    found += batch_all(fetch)
     assert found == list(iter_any(data))
 
 
@@ -136,9 +166,14 @@ def test_the_last_batch_is_left_out_where_it_is_not_whole() -> None:
     first, second = build_batch(some(3)), build_batch(some(3), base_offset=3)
     for cut in range(len(second)):
         fetch = CompletedFetch(WHERE, first + second[:cut], 0)
-        assert [r.offset for r in read_all(fetch)] == [0, 1, 2]
+        assert [r.offset for r in fetch.read(3)] == [0, 1, 2]
+        assert fetch.is_ended
+        assert fetch.read(1) == []
         assert fetch.next_offset == 3
         assert fetch.bytes_left == cut
+        # what lies behind in the same answer would make it whole
+        part = Part(first + second, 0, len(first) + cut)
+        assert [r.offset for r in batch_all(CompletedFetch(WHERE, part, 0))] == [0, 1, 2]
 
 
 def test_gaps_of_compaction_are_stepped_over() -> None:
@@ -346,7 +381,7 @@ def test_impossible_headers(change: dict[str, int], message: str) -> None:
     batch[:HEADER_SIZE] = pack_header(read_header(batch)._replace(**change))
     if "batch_length" not in change:
         set_crc(batch)
-    for read in (lambda fetch: read_all(fetch), lambda fetch: arrow_all(fetch)):
+    for read in (lambda fetch: read_all(fetch), lambda fetch: arrow_all(fetch), lambda fetch: batch_all(fetch)):
         with pytest.raises(CorruptMessage, match=message):
             read(CompletedFetch(WHERE, bytes(batch), 0))
 
@@ -363,6 +398,8 @@ def test_a_record_does_not_reach_into_the_next_batch() -> None:
         CompletedFetch(WHERE, data, 0).read(1)
     with pytest.raises(CorruptMessage, match="bytes are left"):
         CompletedFetch(WHERE, data, 0).read_arrow()
+    with pytest.raises(CorruptMessage, match="bytes are left"):
+        CompletedFetch(WHERE, Part(data, 0, len(batch)), 0).read_batch()
 
 
 @settings(max_examples=400, deadline=None)
@@ -373,7 +410,7 @@ def test_damage_gives_records_or_our_error(data: st.DataObject) -> None:
         place = data.draw(st.integers(0, len(log) - 1))
         log[place] = data.draw(st.sampled_from([0, 1, 2, 127, 128, 254, 255]) | st.integers(0, 255))
     outcomes = []
-    for read in (read_all, arrow_all):
+    for read in (read_all, arrow_all, batch_all):
         fetch = CompletedFetch(WHERE, bytes(log), 0, check_crcs=False, aborted=[], max_bytes=1_000_000)
         found: list[Record] = []
         try:
@@ -383,6 +420,7 @@ def test_damage_gives_records_or_our_error(data: st.DataObject) -> None:
         else:
             outcomes.append((len(found), fetch.next_offset))
     assert outcomes[0][0] == outcomes[1][0]
+    assert outcomes[1] == outcomes[2]
 
 
 def test_a_small_batch_cannot_fill_the_memory() -> None:
@@ -414,6 +452,63 @@ def test_a_deserializer_that_fails(part: str) -> None:
     record = caught.value.record
     assert (record.key, record.value) == ((b"2", b"x") if part == "value" else (b"x", b"2"))
     assert isinstance(caught.value.__cause__, ValueError)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+sparse = st.lists(st.none() | st.binary(max_size=5), min_size=1, max_size=40)
+
+
+@settings(max_examples=100, deadline=None)
+@given(sparse, sparse)
+def test_nulls_among_values(keys: list[bytes | None], values: list[bytes | None]) -> None:
+    """The bitmap begins where nulls and others meet, wherever that is."""
+    records = [Record(i, T0, key, value) for i, (key, value) in enumerate(zip(keys, values, strict=False))]
+    data = build_batch(records)
+    assert batch_all(CompletedFetch(WHERE, data, 0)) == records
+    assert arrow_all(CompletedFetch(WHERE, data, 0)) == records
+
+
+def test_a_batch_is_a_sequence() -> None:
+    data = build_batch(some(3), base_offset=5)
+    batch = CompletedFetch(WHERE, data, 6).read_batch()
+    assert batch is not None
+    assert repr(batch) == "<RecordBatch of topic-3: 2 records>"
+    assert [batch[0].offset, batch[-1].offset] == [6, 7]
+    assert [record.offset for record in batch[1:]] == [7]
+    assert batch[0] is next(iter(batch))
+    assert batch.index(batch[1]) == 1
+    with pytest.raises(IndexError):
+        batch[2]
+
+
+def test_records_of_a_batch_know_their_own_origin() -> None:
+    data = build_batch(some(1), partition_leader_epoch=4) + build_batch(
+        some(1), base_offset=1, partition_leader_epoch=5
+    )
+    batch = CompletedFetch(WHERE, data, 0).read_batch()
+    assert batch is not None
+    assert [record.leader_epoch for record in batch] == [4, 5]
+
+
+def test_a_batch_as_arrow() -> None:
+    records = [Record(i, T0 + i, None, b"v%d" % i, (("h", b"x"),)) for i in range(3)]
+    data = build_batch(records, compression="lz4") + build_batch(records, base_offset=3)
+    batch = CompletedFetch(WHERE, data, 0).read_batch()
+    assert batch is not None
+    for headers_wanted in (False, True):
+        found = batch.to_arrow(headers=headers_wanted)
+        assert found.schema == record_schema(headers=headers_wanted)
+        assert found.equals(CompletedFetch(WHERE, data, 0).read_arrow(headers=headers_wanted))
+    assert found.column("headers").to_pylist() == [[{"key": "h", "value": b"x"}]] * 6
+
+
+def test_a_batch_of_records_that_were_changed() -> None:
+    records = [make_record("topic", 3, offset, key="k", value=offset) for offset in range(2)]
+    batch = RecordBatch.of(WHERE, records)
+    assert (list(batch), batch.keys(), batch.values()) == (records, ["k", "k"], [0, 1])
+    with pytest.raises(UsageError, match=r"Consumer\.arrow"):
+        batch.to_arrow()
 
 
 # --- the record itself -----------------------------------------------------------------------------------------------

@@ -1,3 +1,4 @@
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -5,6 +6,7 @@ import pytest
 from barnabas.client.core.asking import ask
 from barnabas.client.core.call import Call
 from barnabas.client.core.engine import ANY, CONTROLLER, Coordinator, Node, _Any
+from barnabas.client.core.frame_room import FrameRoom
 from barnabas.client.core.peers import ConnectionSettings
 from barnabas.client.core.promise import Promise
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, OperationTimedOut, TopicNotFound
@@ -210,19 +212,73 @@ def test_rubbish_instead_of_an_answer_ends_the_connection() -> None:
             world.result(sent(world, ListGroupsRequest(), Node(1)))
 
 
-def test_answers_byte_by_byte() -> None:
+def arrive(world: World, number: int, data: bytes, piece: int, *, in_room: bool) -> None:
+    """As a driver hands it over that gets so many bytes from its socket at a time."""
+    while data:
+        room = world.engine.room(number) if in_room else None
+        if room is None:
+            world.engine.received(number, data[:piece], world.now)
+            data = data[piece:]
+        else:
+            count = min(piece, len(room), len(data))
+            room[:count] = data[:count]
+            world.engine.filled(number, count, world.now)
+            data = data[count:]
+
+
+@pytest.mark.parametrize("in_room", [False, True])
+@pytest.mark.parametrize("piece", [1, 2, 3, 5, 7, 1000])
+def test_answers_in_pieces(piece: int, in_room: bool) -> None:
     world = World()
     groups(world)
-    promise = sent(world, ListGroupsRequest(), ANY)
-    while not promise.done:
+    promises = [sent(world, ListGroupsRequest(), ANY) for _ in range(3)]
+    while not all(promise.done for promise in promises):
         world.turn()
         for link in list(world.links.values()):
-            if link.pending:
-                data = world.handle(link)
-                assert data is not None
-                for i in range(len(data)):
-                    world.engine.received(link.number, data[i : i + 1], world.now)
-    assert promise.result() == ListGroupsResponse()
+            answers = [world.handle(link) for _ in range(len(link.pending))]
+            data = b"".join(answer for answer in answers if answer is not None)
+            arrive(world, link.number, data, piece, in_room=in_room)
+    assert [promise.result() for promise in promises] == [ListGroupsResponse()] * 3
+    assert all(world.engine.room(number) is None for number in world.links), "nothing is left over"
+
+
+@pytest.mark.parametrize("in_room", [False, True])
+def test_a_connection_may_end_within_an_answer(in_room: bool) -> None:
+    world = World()
+    groups(world)
+    world.result(sent(world, ListGroupsRequest(), ANY))
+    promise = sent(world, ListGroupsRequest(), ANY)
+    world.turn()
+    (link,) = (link for link in world.links.values() if link.pending)
+    data = world.handle(link)
+    assert data is not None
+    arrive(world, link.number, data[:-1], 3, in_room=in_room)
+    assert not promise.done
+    world.engine.lost(link.number, (), world.now)
+    with pytest.raises(ConnectionLost):
+        promise.result()
+    assert world.engine.room(link.number) is None
+    world.engine.filled(link.number, 1, world.now)  # of a read that had begun: it is nobody's
+    assert world.result(sent(world, ListGroupsRequest(), ANY)) == ListGroupsResponse()
+
+
+def test_a_frame_is_received_where_it_stays() -> None:
+    """No copy is made of what was received into the room."""
+    tracemalloc.start()
+    try:
+        room = FrameRoom(8_000_000)
+        filled = 0
+        while room.left:
+            count = min(300_000, len(room.left))
+            room.left[:count] = bytes([filled % 251]) * count
+            room.filled(count)
+            filled += count
+        frame = room.take()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert frame == b"".join(bytes([at % 251]) * min(300_000, 8_000_000 - at) for at in range(0, 8_000_000, 300_000))
+    assert peak < 9_000_000
 
 
 def test_idle_connections_are_closed_and_opened_again() -> None:

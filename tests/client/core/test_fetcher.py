@@ -23,13 +23,14 @@ from barnabas.client.core.positions import FetchPosition, ResetStrategy
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.core.subscription import SubscriptionState
 from barnabas.errors import (
+    BarnabasError,
     CorruptMessage,
     KafkaStorageError,
     OffsetOutOfRange,
     TopicAuthorizationFailed,
-    UnknownServerError,
 )
 from barnabas.protocol.messages import fetch as messages
+from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
 from .fetch_cluster import Cluster
@@ -74,8 +75,26 @@ class Rig:
             self.answer(task)
         return len(tasks)
 
+    def read(self, limit: int = 1000) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """At most `limit` records, taken as a consumer's poll takes them."""
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        store = self.fetcher.store
+        while limit > 0 and (fetch := store.next_fetch(tells_failures=not found)) is not None:
+            try:
+                records = fetch.read(limit)
+            except BarnabasError:
+                store.was_read(fetch, ended=False)
+                if found:
+                    break
+                raise
+            assert store.was_read(fetch, ended=fetch.is_ended)
+            if records:
+                found.setdefault(fetch.partition, []).extend(records)
+            limit -= len(records)
+        return found
+
     def offsets(self, limit: int = 1000) -> dict[TopicPartition, list[int]]:
-        return {where: [record.offset for record in found] for where, found in self.fetcher.store.read(limit).items()}
+        return {where: [record.offset for record in found] for where, found in self.read(limit).items()}
 
     def position(self, where: TopicPartition = T0) -> int | None:
         position = self.subscription.position(where)
@@ -491,7 +510,7 @@ def test_bytes_without_a_whole_batch() -> None:
     response = rig.cluster.fetch(task)
     partition = response.responses[0].partitions[0]
     assert partition.records is not None
-    partition.records = partition.records[:50]
+    partition.records = bytes(partition.records)[:50]
     rig.answer(task, response)
     with pytest.raises(CorruptMessage, match="50 bytes that came for offset 0 hold no whole batch"):
         rig.offsets()
@@ -502,7 +521,7 @@ def test_a_broken_record_comes_up_again_until_there_is_a_seek() -> None:
     (task,) = rig.tasks()
     response = rig.cluster.fetch(task)
     partition = response.responses[0].partitions[0]
-    data = bytearray(partition.records or b"")
+    data = bytearray(bytes(partition.records or b""))
     data[-1] ^= 1
     partition.records = bytes(data)
     rig.answer(task, response)
@@ -520,22 +539,26 @@ def test_a_broken_record_comes_up_again_until_there_is_a_seek() -> None:
     assert rig.offsets() == {T0: [7, 8]}
 
 
-def test_arrow() -> None:
+def test_batches() -> None:
     rig = one(7)
     rig.round()
-    found = rig.fetcher.store.read_arrow()
-    assert found is not None
-    where, batch = found
-    assert where == T0
-    assert batch.column("offset").to_pylist() == list(range(7))
+    store = rig.fetcher.store
+    fetch = store.next_fetch()
+    assert fetch is not None
+    batch = fetch.read_batch()
+    assert batch is not None
+    assert [record.offset for record in batch] == list(range(7))
+    assert fetch.is_ended
+    assert store.was_read(fetch, ended=True)
     assert rig.position() == 7
-    assert rig.fetcher.store.read_arrow() is None
-    assert rig.fetcher.store.size_bytes == 0
-    rig.cluster.logs[T0].error = UnknownServerError.code - 999
-    rig.cluster.logs[T0].error = 29
+    assert store.next_fetch() is None
+    assert store.size_bytes == 0
+    rig.cluster.logs[T0].error = TopicAuthorizationFailed.code
     rig.round()
+    assert store.next_fetch(tells_failures=False) is None
     with pytest.raises(TopicAuthorizationFailed):
-        rig.fetcher.store.read_arrow()
+        store.next_fetch()
+    assert store.next_fetch() is None, "told once"
 
 
 # --- sessions ---------------------------------------------------------------------------------------------------------
@@ -812,7 +835,7 @@ class Simulation(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 8))
     def read(self, limit: int) -> None:
-        found = self.rig.fetcher.store.read(limit)
+        found = self.rig.read(limit)
         assert sum(map(len, found.values())) <= limit
         for where, records in found.items():
             for record in records:

@@ -6,7 +6,7 @@ pyarrow is imported when the first batch is wanted: extra `arrow`.
 from array import array
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.core.sections import Section
+from barnabas.client.core.columns import Columns
 from barnabas.errors import UsageError
 from barnabas.records.columns_kernel import BinaryColumn, RecordColumns
 from barnabas.types import TopicPartition
@@ -14,9 +14,7 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["record_schema", "to_arrow"]
-
-LOG_APPEND_TIME: Final = 1
+__all__ = ["record_schema", "require_pyarrow", "to_arrow"]
 
 _HINT: Final = "Arrow batches need pyarrow: pip install 'barnabas[arrow]'"
 
@@ -25,7 +23,8 @@ _indices: bytes = b""
 """What `_every_other` gave the last time; up to 4 MB are kept."""
 
 
-def _pyarrow() -> Any:
+def require_pyarrow() -> Any:
+    """The module; UsageError says where it comes from."""
     try:
         import pyarrow
     except ImportError:
@@ -36,7 +35,7 @@ def _pyarrow() -> Any:
 def record_schema(*, headers: bool = False) -> "pyarrow.Schema":
     """topic, partition, offset, timestamp (null in messages of version 0), timestamp_type, key, value; `headers`, if
     asked for, as lists of key and value."""
-    pa = _pyarrow()
+    pa = require_pyarrow()
     fields = [
         pa.field("topic", pa.string(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
@@ -56,10 +55,10 @@ def _header_type(pa: Any) -> Any:
     return pa.list_(pa.field("element", pair, nullable=False))
 
 
-def to_arrow(partition: TopicPartition, sections: list[Section], *, headers: bool = False) -> "pyarrow.RecordBatch":
-    """The records of the sections, which have one type of timestamp. ValueError or IndexError if one is broken."""
-    pa = _pyarrow()
-    data, columns = _columns(sections, headers)
+def to_arrow(partition: TopicPartition, records: Columns) -> "pyarrow.RecordBatch":
+    """The records, whose sections have one type of timestamp; with headers if the columns have them."""
+    pa = require_pyarrow()
+    data, columns, sections = records
     count = int(columns.count)
     kind = sections[0].timestamp_type if sections else 0
     stamps = _numbers(pa, pa.timestamp("ms", tz="UTC"), count, columns.timestamps.getvalue())
@@ -72,40 +71,9 @@ def to_arrow(partition: TopicPartition, sections: list[Section], *, headers: boo
         _binary(pa, data, columns.keys, count),
         _binary(pa, data, columns.values, count),
     ]
-    if headers:
+    if columns.with_headers:
         arrays.append(_headers(pa, data, columns, count))
-    return pa.RecordBatch.from_arrays(arrays, schema=record_schema(headers=headers))
-
-
-def _columns(sections: list[Section], headers: bool) -> tuple[bytes, RecordColumns]:
-    """One buffer with all the records, and their positions in it."""
-    shared = sections[0].data if sections else b""
-    if all(section.data is shared for section in sections):
-        return shared, _walk(shared, [section.position for section in sections], sections, headers)
-    parts = [section.data[section.position : section.end] for section in sections]
-    starts = [0]
-    for part in parts:
-        starts.append(starts[-1] + len(part))
-    data = b"".join(parts)
-    return data, _walk(data, starts, sections, headers)
-
-
-def _walk(data: bytes, starts: list[int], sections: list[Section], headers: bool) -> RecordColumns:
-    columns = RecordColumns(headers)
-    for start, section in zip(starts, sections, strict=False):
-        columns.add_batch(
-            data,
-            start,
-            start + section.end - section.position,
-            section.record_count,
-            section.base_offset,
-            section.base_timestamp,
-            section.append_timestamp,
-            section.timestamp_type == LOG_APPEND_TIME,
-            section.first_offset,
-            section.last_offset,
-        )
-    return columns
+    return pa.RecordBatch.from_arrays(arrays, schema=record_schema(headers=columns.with_headers))
 
 
 def _numbers(pa: Any, kind: Any, count: int, data: bytes) -> Any:

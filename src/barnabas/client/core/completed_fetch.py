@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.core.aborted import AbortedTransactions
+from barnabas.client.core.columns import columns_of
+from barnabas.client.core.record_batch import RecordBatch, cursor_of, origin_of
 from barnabas.client.core.sections import Section, Sections, end_offset
 from barnabas.errors import BarnabasError, CorruptMessage
+from barnabas.protocol.codec import Part
 from barnabas.records.batch import Buffer
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
 from barnabas.records.consumer_kernel import ConsumerRecord, RecordCursor, RecordOrigin
@@ -18,8 +21,8 @@ __all__ = ["CompletedFetch", "RecordDeserializationFailed"]
 
 Deserializer = Callable[[bytes], Any]
 
-ARROW_CHUNK_BYTES: Final = 1024 * 1024
-"""Bytes of records that become one Arrow batch: more would fall out of the processor's cache."""
+CHUNK_BYTES: Final = 1024 * 1024
+"""Bytes of records that become one batch: more would fall out of the processor's cache."""
 
 
 class RecordDeserializationFailed(BarnabasError):
@@ -53,7 +56,7 @@ class CompletedFetch:
     def __init__(
         self,
         partition: TopicPartition,
-        data: Buffer,
+        data: Part | Buffer,
         first_offset: int,
         *,
         check_crcs: bool = True,
@@ -62,25 +65,34 @@ class CompletedFetch:
         value_deserializer: Deserializer | None = None,
         max_bytes: int = DECOMPRESSED_MAX_BYTES,
     ) -> None:
-        """`data`: the records of the answer, as they came; `first_offset`: what was asked for. `aborted`: (producer
-        id, first offset) of aborted transactions for read_committed, None for read_uncommitted. `max_bytes`: the most
-        that one batch may hold uncompressed."""
+        """`data`: the records of the answer, as they came; a Part stays where it is. `first_offset`: what was
+        asked for. `aborted`: (producer id, first offset) of aborted transactions for read_committed, None for
+        read_uncommitted. `max_bytes`: the most that one batch may hold uncompressed."""
         self.partition = partition
         self.size_bytes = len(data)
         self.next_offset = first_offset
         """Where to go on: behind what was returned and behind what consumers never see."""
         self.leader_epoch = NO_LEADER_EPOCH
         """Of the batch before `next_offset`."""
-        whole = data if type(data) is bytes else bytes(data)
+        if not isinstance(data, Part):
+            whole = data if type(data) is bytes else bytes(data)
+            data = Part(whole, 0, len(whole))
         filtered = None if aborted is None else AbortedTransactions(aborted)
-        self.end_offset = end_offset(whole)
+        self.end_offset = end_offset(data.data, data.start, data.end)
         """Behind the last whole batch; None if there is none."""
         self._sections = Sections(
-            str(partition), whole, first_offset, check_crcs=check_crcs, aborted=filtered, max_bytes=max_bytes
+            str(partition),
+            data.data,
+            data.start,
+            data.end,
+            first_offset,
+            check_crcs=check_crcs,
+            aborted=filtered,
+            max_bytes=max_bytes,
         )
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
-        self._origin = RecordOrigin(partition.topic, partition.partition, NO_LEADER_EPOCH, 0)
+        self._origin: RecordOrigin | None = None
         self._section: Section | None = None
         self._cursor: RecordCursor | None = None
         self._failure: BarnabasError | None = None
@@ -89,6 +101,11 @@ class CompletedFetch:
     def has_failed(self) -> bool:
         """Whether the next call raises."""
         return self._failure is not None
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing is left to be read or raised."""
+        return self._section is None and self._failure is None and not self._sections.has_more
 
     @property
     def bytes_left(self) -> int:
@@ -111,25 +128,31 @@ class CompletedFetch:
             raise self._failure
         return records
 
-    def read_arrow(self, *, headers: bool = False, size_bytes: int = ARROW_CHUNK_BYTES) -> "pyarrow.RecordBatch | None":
-        """The next records as an Arrow batch of about `size_bytes`; None at the end, errors as for `read`. Needs
-        pyarrow. Keys and values are as they were sent: no deserializer sees them."""
-        from barnabas.client.core.arrow_records import to_arrow
-
+    def read_batch(self, *, headers: bool = False, size_bytes: int = CHUNK_BYTES) -> RecordBatch | None:
+        """The next records as a batch of about `size_bytes`; None at the end, errors as for `read`, but what comes
+        before a broken record in its own batch on the wire is not read either. No deserializer sees them. `headers`: if
+        these are wanted for Arrow."""
         while self._failure is None:
             sections = self._gather(size_bytes)
             if not sections:
                 break
             try:
-                batch = to_arrow(self.partition, sections, headers=headers)
+                columns = columns_of(sections, headers=headers)
             except (ValueError, IndexError):
-                sections = self._whole_ones(sections)
-                batch = to_arrow(self.partition, sections, headers=headers)
-            if batch.num_rows:
-                return batch
+                columns = columns_of(self._whole_ones(sections), headers=headers)
+            if columns.columns.count:
+                return RecordBatch(self.partition, columns)
         if self._failure is not None:
             raise self._failure
         return None
+
+    def read_arrow(self, *, headers: bool = False, size_bytes: int = CHUNK_BYTES) -> "pyarrow.RecordBatch | None":
+        """As `read_batch`, for Arrow. Needs pyarrow."""
+        from barnabas.client.core.arrow_records import require_pyarrow
+
+        require_pyarrow()
+        batch = self.read_batch(headers=headers, size_bytes=size_bytes)
+        return None if batch is None else batch.to_arrow(headers=headers)
 
     # --- sections ---------------------------------------------------------------------------------------------------
 
@@ -155,7 +178,7 @@ class CompletedFetch:
         assert section is not None
         try:
             if self._cursor is None:
-                self._cursor = self._cursor_of(section)
+                self._cursor = cursor_of(self._origin_of(section), section)
             self._cursor.read(records, limit)
         except (ValueError, IndexError) as error:
             failure = error
@@ -166,23 +189,15 @@ class CompletedFetch:
         if self._cursor is not None and not self._cursor.left:
             self._close()
 
-    def _cursor_of(self, section: Section) -> RecordCursor:
-        origin = self._origin
-        if origin.leader_epoch != section.leader_epoch or origin.timestamp_type != section.timestamp_type:
-            name, number = self.partition
-            origin = self._origin = RecordOrigin(name, number, section.leader_epoch, section.timestamp_type)
-        return RecordCursor(
-            origin,
-            section.data,
-            section.position,
-            section.end,
-            section.record_count,
-            section.base_offset,
-            section.base_timestamp,
-            section.append_timestamp,
-            section.first_offset,
-            section.last_offset,
-        )
+    def _origin_of(self, section: Section) -> RecordOrigin:
+        known = self._origin
+        if (
+            known is None
+            or known.leader_epoch != section.leader_epoch
+            or known.timestamp_type != section.timestamp_type
+        ):
+            known = self._origin = origin_of(self.partition, section)
+        return known
 
     def _broken(self, section: Section, error: Exception) -> CorruptMessage:
         reason = "the records end early" if isinstance(error, IndexError) else str(error)
@@ -191,7 +206,7 @@ class CompletedFetch:
             f" {self.next_offset}: {reason}; a seek to an offset beyond leaves it out"
         )
 
-    # --- Arrow ------------------------------------------------------------------------------------------------------
+    # --- batches ----------------------------------------------------------------------------------------------------
 
     def _gather(self, size_bytes: int) -> list[Section]:
         """Sections of about that many bytes and of one type of timestamp; the rest of one that was begun first."""
@@ -203,7 +218,9 @@ class CompletedFetch:
                 assert section is not None
                 if sections and section.timestamp_type != sections[0].timestamp_type:
                     break
-                sections.append(section._replace(first_offset=max(self.next_offset, section.first_offset)))
+                if section.first_offset < self.next_offset:
+                    section = section._replace(first_offset=self.next_offset)  # some of it was read already
+                sections.append(section)
                 size += section.end - section.position
                 self._close()
         except CorruptMessage as error:
@@ -212,11 +229,9 @@ class CompletedFetch:
 
     def _whole_ones(self, sections: list[Section]) -> list[Section]:
         """The sections before the first that is broken, which is kept for the next call to be raised."""
-        from barnabas.client.core.arrow_records import to_arrow
-
         for index, section in enumerate(sections):
             try:
-                to_arrow(self.partition, [section])
+                columns_of([section])
             except (ValueError, IndexError) as error:
                 self.next_offset = section.first_offset
                 self._failure = self._broken(section, error)

@@ -491,13 +491,20 @@ class Engine:
         """Whether the socket is full: `is_ready` says no until it is not."""
         self._peers.congested(number, congested)
 
-    def read_size(self, number: int) -> int:
-        """How many bytes to read at most."""
-        return self._peers.read_size(number)
+    def room(self, number: int) -> memoryview | None:
+        """Where the rest of a frame is best received into, which `filled` is told; None: nothing is waited for, or
+        little is known of it yet."""
+        return self._peers.room(number)
 
     def received(self, number: int, data: bytes, now: float) -> None:
         self.now = max(now, self.now)
         for call, response in self._peers.received(number, data, self.now):
+            call.done(response, None)
+
+    def filled(self, number: int, count: int, now: float) -> None:
+        """As `received`, of bytes that were written into `room` since it was asked for."""
+        self.now = max(now, self.now)
+        for call, response in self._peers.filled(number, count, self.now):
             call.done(response, None)
 
     def stage(self, number: int) -> str:

@@ -5,17 +5,13 @@ Both belong to an offset: after a seek, a reset or a rebalance they are dropped 
 
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from barnabas.client.core.completed_fetch import ARROW_CHUNK_BYTES, CompletedFetch
+from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.positions import FetchPosition
 from barnabas.client.core.subscription import SubscriptionState
 from barnabas.errors import BarnabasError
-from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
-
-if TYPE_CHECKING:
-    import pyarrow
 
 __all__ = ["FetchStore"]
 
@@ -95,33 +91,9 @@ class FetchStore:
         """Whether there is nothing that may be read or raised now."""
         return not any(self._subscription.is_fetchable(where) for where in (*self._answers, *self._failures))
 
-    def read(self, limit: int) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """At most `limit` records. A failure is raised when there is nothing before it, and a record that is broken
-        by each call until there is a seek."""
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for where in list(self._answers):
-            while limit > 0 and (fetch := self._front(where)) is not None:
-                try:
-                    records = fetch.read(limit)
-                except BarnabasError:
-                    if found:
-                        return found
-                    raise
-                self._advance(where, fetch)
-                if records:
-                    found.setdefault(where, []).extend(records)
-                if len(records) < limit and not fetch.has_failed:
-                    self._done(where)
-                limit -= len(records)
-            if limit <= 0:
-                break
-        if not found:
-            self._raise_failures()
-        return found
-
-    def next_fetch(self) -> CompletedFetch | None:
-        """What is to be read next, for those who read it themselves, without a lock; `was_read` takes it back. Raises
-        failures that nothing comes before."""
+    def next_fetch(self, *, tells_failures: bool = True) -> CompletedFetch | None:
+        """What is to be read next, by whoever asks and without a lock; `was_read` takes it back. Raises failures that
+        nothing comes before, unless these can wait."""
         if self._lent is not None:  # its reader was interrupted: what it may have read is fetched again
             abandoned, self._lent = self._lent[0], None
             if abandoned in self._answers.get(abandoned.partition, ()):
@@ -131,7 +103,8 @@ class FetchStore:
             if fetch is not None:
                 self._lent = fetch, fetch.next_offset
                 return fetch
-        self._raise_failures()
+        if tells_failures:
+            self._raise_failures()
         return None
 
     def was_read(self, fetch: CompletedFetch, *, ended: bool) -> bool:
@@ -146,20 +119,6 @@ class FetchStore:
         if ended and not fetch.has_failed:
             self._done(where)
         return True
-
-    def read_arrow(
-        self, *, headers: bool = False, size_bytes: int = ARROW_CHUNK_BYTES
-    ) -> "tuple[TopicPartition, pyarrow.RecordBatch] | None":
-        """The next records of one partition as an Arrow batch, None if there are none; failures as for `read`."""
-        for where in list(self._answers):
-            while (fetch := self._front(where)) is not None:
-                batch = fetch.read_arrow(headers=headers, size_bytes=size_bytes)
-                self._advance(where, fetch)
-                if batch is not None:
-                    return where, batch
-                self._done(where)
-        self._raise_failures()
-        return None
 
     def _front(self, where: TopicPartition) -> CompletedFetch | None:
         """What is next to be read of a partition; None if there is nothing, or it may not be read now."""

@@ -2,7 +2,8 @@
 
 One request to each broker at a time. A partition is asked for while it has at most one answer in store, so that the
 next one is on its way while that is read. What an answer says of a partition counts only if it still is what the
-partition waits for. Errors that the application must hear are raised by `store.read`, after the records before them.
+partition waits for. Errors that the application must hear are raised by `store.next_fetch`, after the records before
+them.
 """
 
 import logging

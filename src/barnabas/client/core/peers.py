@@ -202,17 +202,25 @@ class Peers:
         if peer is not None and peer.wire is not None:
             peer.wire.congested = congested
 
-    def read_size(self, number: int) -> int:
+    def room(self, number: int) -> memoryview | None:
         peer = self._by_number.get(number)
-        return 65536 if peer is None or peer.wire is None else peer.wire.read_size()
+        return None if peer is None or peer.wire is None else peer.wire.room
 
     def received(self, number: int, data: bytes, now: float) -> list[Answered]:
         peer = self._by_number.get(number)
         if peer is None or peer.wire is None:
             return []
-        wire = peer.wire
-        was_ready = wire.ready
-        answered = wire.received(data, now)
+        was_ready = peer.wire.ready
+        return self._took_in(peer, peer.wire, peer.wire.received(data, now), was_ready, now)
+
+    def filled(self, number: int, count: int, now: float) -> list[Answered]:
+        peer = self._by_number.get(number)
+        if peer is None or peer.wire is None:
+            return []
+        was_ready = peer.wire.ready
+        return self._took_in(peer, peer.wire, peer.wire.filled(count, now), was_ready, now)
+
+    def _took_in(self, peer: Peer, wire: Wire, answered: list[Answered], was_ready: bool, now: float) -> list[Answered]:
         if wire.broken is not None:
             # what came whole before the mistake counts
             for call, response in answered:
@@ -220,7 +228,7 @@ class Peers:
             self.lost(peer, wire.broken, now)
             return []
         if wire.has_output:
-            self._writable[number] = None
+            self._writable[peer.number] = None
         if wire.ready and not was_ready:
             peer.failures = 0
             peer.setup_until = float("inf")

@@ -41,13 +41,14 @@ _LOG_APPEND_TIME: Final = 1
 _NO_TIMESTAMP: Final = -1
 
 
-def end_offset(data: bytes) -> int | None:
-    """The offset behind the last whole batch, None if there is no whole batch; nothing else is looked at."""
-    at, last = 0, None
-    while len(data) - at > _MAGIC_POSITION:
+def end_offset(data: bytes, at: int, stop: int) -> int | None:
+    """The offset behind the last whole batch of `data[at:stop]`, None if there is no whole batch; nothing else is
+    looked at."""
+    last = None
+    while stop - at > _MAGIC_POSITION:
         (length,) = _LENGTH.unpack_from(data, at + 8)
         end = at + BATCH_LENGTH_OVERHEAD + length
-        if length < SIZE_MIN or end > len(data):
+        if length < SIZE_MIN or end > stop:
             break
         last, at = at, end
     if last is None:
@@ -80,33 +81,45 @@ class Section(NamedTuple):
 class Sections:
     """Goes through the bytes: `next` until it says None."""
 
-    __slots__ = ("_aborted", "_at", "_check_crcs", "_data", "_max_bytes", "_name", "_view", "next_offset")
+    __slots__ = ("_aborted", "_at", "_check_crcs", "_data", "_max_bytes", "_name", "_stop", "_view", "next_offset")
 
     def __init__(
         self,
         name: str,
         data: bytes,
+        start: int,
+        stop: int,
         first_offset: int,
         *,
         check_crcs: bool = True,
         aborted: AbortedTransactions | None = None,
         max_bytes: int = DECOMPRESSED_MAX_BYTES,
     ) -> None:
-        """`name`: the partition, for messages. `first_offset`: what was asked for. `aborted`: for read_committed; None
-        shows everything. `max_bytes`: the most that a batch may hold uncompressed."""
+        """Of `data[start:stop]`. `name`: the partition, for messages. `first_offset`: what was asked for. `aborted`:
+        for read_committed; None shows everything. `max_bytes`: the most that a batch may hold uncompressed."""
         self._name = name
         self.next_offset = first_offset
         """Behind all batches that were given out or left out, also where their last records were compacted away."""
         self._data = data
         self._view = memoryview(data)
-        self._at = 0
+        self._at = start
+        self._stop = stop
         self._check_crcs = check_crcs
         self._aborted = aborted
         self._max_bytes = max_bytes
 
     @property
     def bytes_left(self) -> int:
-        return len(self._data) - self._at
+        return self._stop - self._at
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is another batch, or something broken in its place."""
+        at = self._at
+        if self._stop - at <= _MAGIC_POSITION:
+            return False
+        length: int = _LENGTH.unpack_from(self._data, at + 8)[0]
+        return length < SIZE_MIN or at + BATCH_LENGTH_OVERHEAD + length <= self._stop
 
     def next(self) -> Section | None:
         """The next section that may have something to show; None at the end. CorruptMessage: the next call finds it
@@ -115,13 +128,13 @@ class Sections:
         section = None
         while section is None:
             at = self._at
-            if len(data) - at <= _MAGIC_POSITION:
+            if self._stop - at <= _MAGIC_POSITION:
                 return None
             (length,) = _LENGTH.unpack_from(data, at + 8)
             end = at + BATCH_LENGTH_OVERHEAD + length
             if length < SIZE_MIN:
                 raise self._corrupt(self.next_offset + 1, f"the next batch has the impossible length {length}")
-            if end > len(data):
+            if end > self._stop:
                 return None
             section = self._batch(at, end) if data[at + _MAGIC_POSITION] >= MAGIC else self._message(at, end)
             self._at = end

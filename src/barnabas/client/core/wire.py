@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.core.addresses import RESPONSE_SIZE_MAX, foreign_protocol
 from barnabas.client.core.call import Call, Error
+from barnabas.client.core.frame_room import FrameRoom
 from barnabas.client.core.frames import API_VERSIONS, Versions, body_of, choose_version, client_id_field, request_frame
 from barnabas.client.errors import Attempt, ConnectionLost
 from barnabas.errors import BarnabasError, SaslAuthenticationFailed, UnsupportedSaslMechanism, UnsupportedVersion
@@ -27,8 +28,6 @@ __all__ = ["Answered", "Buffer", "Wire"]
 Buffer = bytes | bytearray | memoryview
 Answered = tuple[Call, Any]
 
-READ_SIZE: Final = 256 * 1024
-READ_SIZE_MAX: Final = 1 << 20
 REAUTHENTICATE_AT: Final = 0.85
 """Of the session's lifetime (KIP-368)."""
 SASL_STEPS_MAX: Final = 16
@@ -73,8 +72,10 @@ class Wire:
         self._in_flight: deque[Call] = deque()
         self._waiting: deque[Call] = deque()
         self._output: list[Buffer] = []
-        self._chunks: list[bytes] = []
-        self._buffered = 0
+        self._room: FrameRoom | None = None
+        """For the frame that has begun and is not whole."""
+        self._rest = b""
+        """Less than a frame's size."""
         self._now = 0.0
 
     # --- requests out -----------------------------------------------------------------------------------------------
@@ -154,51 +155,53 @@ class Wire:
 
     # --- bytes in ---------------------------------------------------------------------------------------------------
 
-    def read_size(self) -> int:
-        """How many bytes are worth asking the socket for: the rest of a large frame, or what is usual."""
-        if self._chunks and len(self._chunks[0]) >= 4:
-            missing = int.from_bytes(self._chunks[0][:4], "big") + 4 - self._buffered
-            return min(max(missing, 1), READ_SIZE_MAX)
-        return READ_SIZE
+    @property
+    def room(self) -> memoryview | None:
+        """Where the rest of a frame may be received into, to be told by `filled`; None between frames."""
+        return None if self._room is None else self._room.left
+
+    def filled(self, count: int, now: float) -> list[Answered]:
+        """As `received`, for bytes that were written into `room`."""
+        assert self._room is not None
+        self._now = now
+        self.bytes_in += count
+        answered: list[Answered] = []
+        self._room.filled(count)
+        self._take_room(self._room, answered)
+        return answered
+
+    def _take_room(self, room: FrameRoom, answered: list[Answered]) -> None:
+        if not room.left:
+            self._room = None
+            frame = room.take()
+            self._take_frame(frame, 0, len(frame), answered)
 
     def received(self, data: bytes, now: float) -> list[Answered]:
         """The requests that these bytes answer, with their responses; look at `broken` afterwards."""
         self._now = now
         self.bytes_in += len(data)
         answered: list[Answered] = []
-        if self._chunks:
-            data = self._joined(data)
-        position, end = 0, len(data)
-        while end - position >= 4:
+        position = 0
+        if self._room is not None:
+            position = self._room.put(data)
+            self._take_room(self._room, answered)
+        elif self._rest:
+            data, self._rest = self._rest + data, b""
+        end = len(data)
+        while end - position >= 4 and self.broken is None:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
+            position += 4
             if not 4 <= size <= RESPONSE_SIZE_MAX:
-                foreign = foreign_protocol(data[position:]) or "the answer is not Kafka's"
+                foreign = foreign_protocol(data[position - 4 :]) or "the answer is not Kafka's"
                 self._break(f"a frame claims {size & 0xFFFFFFFF} bytes: {foreign}", foreign)
-                return answered
-            if end - position - 4 < size:
-                break
-            self._take_frame(data, position + 4, position + 4 + size, answered)
-            if self.broken is not None:
-                return answered
-            position += 4 + size
-        if position < end:
-            rest = data[position:] if position else data
-            self._chunks, self._buffered = [rest], len(rest)
+            elif end - position < size:
+                self._room = FrameRoom(size)
+                position += self._room.put(data[position:])
+            else:
+                self._take_frame(data, position, position + size, answered)
+                position += size
+        self._rest = data[position:]
         return answered
-
-    def _joined(self, data: bytes) -> bytes:
-        """All bytes that wait with `data` behind them, once they make a frame; nothing before that."""
-        self._chunks.append(data)
-        self._buffered += len(data)
-        if len(self._chunks[0]) < 4:
-            self._chunks = [b"".join(self._chunks)]
-        first = self._chunks[0]
-        size = int.from_bytes(first[:4], "big", signed=True)
-        if len(first) < 4 or (4 <= size <= RESPONSE_SIZE_MAX and self._buffered < 4 + size):
-            return b""
-        joined = b"".join(self._chunks)
-        self._chunks, self._buffered = [], 0
-        return joined
 
     def _take_frame(self, data: bytes, start: int, end: int, answered: list[Answered]) -> None:
         if not self._in_flight:
@@ -366,6 +369,6 @@ class Wire:
         self._in_flight.clear()
         self._waiting.clear()
         self._output.clear()
-        self._chunks.clear()
+        self._room, self._rest = None, b""
         for call in calls:
             call.done(None, error)

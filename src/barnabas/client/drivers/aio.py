@@ -24,14 +24,15 @@ __all__ = ["AioDriver"]
 
 TURNS_MAX: Final = 100
 POLL_MAX_S: Final = 60.0
+READ_SIZE: Final = 64 * 1024
 
 T = TypeVar("T")
 
 _log = logging.getLogger("barnabas.client")
 
 
-class _Protocol(asyncio.Protocol):
-    """Hands what comes to the driver."""
+class _Protocol(asyncio.BufferedProtocol):
+    """Hands what comes to the driver: right into the frame that has begun, or through a small buffer."""
 
     def __init__(self, driver: "AioDriver", number: int, address: str, ip: str) -> None:
         self.driver = driver
@@ -39,13 +40,23 @@ class _Protocol(asyncio.Protocol):
         self.address = address
         self.ip = ip
         self.transport: asyncio.Transport | None = None
+        self._small = memoryview(bytearray(READ_SIZE))
+        self._in_room = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
 
-    def data_received(self, data: bytes) -> None:
-        self.driver._received(self.number, data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self.driver.engine.room(self.number)
+        self._in_room = room is not None
+        return self._small if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._in_room:
+            self.driver._filled(self.number, nbytes)
+        else:
+            self.driver._received(self.number, bytes(self._small[:nbytes]))
 
     def pause_writing(self) -> None:
         self.driver.engine.congested(self.number, True)
@@ -261,6 +272,11 @@ class AioDriver:
     def _received(self, number: int, data: bytes) -> None:
         if number in self._open:
             self.engine.received(number, data, time.monotonic())
+            self._turn()
+
+    def _filled(self, number: int, count: int) -> None:
+        if number in self._open:
+            self.engine.filled(number, count, time.monotonic())
             self._turn()
 
     def _lost(self, protocol: _Protocol, error: Exception) -> None:

@@ -169,6 +169,14 @@ class Channel:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return None
 
+    def read_into(self, room: memoryview) -> int | None:
+        """How many bytes were written to the front of `room`: otherwise as `read`."""
+        assert self._sock is not None
+        try:
+            return self._sock.recv_into(room)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return None
+
     @property
     def reads_ahead(self) -> bool:
         """TLS takes more from the socket than it hands out: read until there is nothing."""

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
@@ -13,6 +14,9 @@ from barnabas.client.drivers.channel import Address, Channel, resolve
 from barnabas.client.errors import Attempt
 
 __all__ = ["Channels"]
+
+READ_SIZE: Final = 64 * 1024
+"""Where no frame has begun: what is beyond goes into the frame's own room."""
 
 
 class Channels:
@@ -149,12 +153,20 @@ class Channels:
     def _read(self, channel: Channel) -> None:
         engine, number = self._engine, channel.number
         while True:
-            data = channel.read(engine.read_size(number))
-            if data is None:
+            room = engine.room(number)
+            if room is None:
+                data = channel.read(READ_SIZE)
+                count = None if data is None else len(data)
+            else:
+                data, count = None, channel.read_into(room)
+            if count is None:
                 return
-            if not data:
+            if not count:
                 raise ConnectionResetError(104, "connection closed by the broker")
-            engine.received(number, data, time.monotonic())
+            if data is not None:
+                engine.received(number, data, time.monotonic())
+            else:
+                engine.filled(number, count, time.monotonic())
             if not channel.reads_ahead or number not in self._channels:
                 return
 

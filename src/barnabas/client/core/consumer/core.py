@@ -319,11 +319,7 @@ class ConsumerCore:
 
     def more_of_it(self) -> Held | CompletedFetch | None:
         """As `more`, for a poll that has some records already: what has failed can wait for the next one."""
-        try:
-            return self.more()
-        except BarnabasError as error:
-            self._failures[str(error)] = error
-            return None
+        return self.handing.next_held() or self.fetcher.store.next_fetch(tells_failures=False)
 
     def take(self, fetch: CompletedFetch, records: list[ConsumerRecord], *, ended: bool) -> Held | None:
         """What came of a fetch; None if there is nothing to hand out, or the partition has moved elsewhere since."""

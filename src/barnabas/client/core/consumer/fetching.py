@@ -12,7 +12,8 @@ from barnabas.client.core.fetch_task import FetchRules, FetchTask
 from barnabas.client.core.fetcher import Fetcher
 from barnabas.client.core.subscription import SubscriptionState
 from barnabas.errors import BarnabasError
-from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.codec import decode
+from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 from barnabas.types import TopicPartition
 
 __all__ = ["Fetching"]
@@ -97,7 +98,7 @@ class Fetching:
                 self._failure = error
 
         timeout_s = self._engine.settings.connection.request_timeout_s + task.max_wait_ms / 1000
-        call = Call(FetchRequest, done, build=task.request, at_most=task.at_most, timeout_s=timeout_s)
+        call = Call(FetchRequest, done, build=task.request, decode=_response, at_most=task.at_most, timeout_s=timeout_s)
         self._engine.send(call, Node(task.node, FETCH_ROLE))
 
     def close(self) -> None:
@@ -111,6 +112,11 @@ class Fetching:
         """They are no longer assigned, or read from elsewhere."""
         self.fetcher.forget(partitions)
         self.wants_turn = True
+
+
+def _response(data: bytes, position: int, version: int) -> FetchResponse:
+    """Records stay where they were received."""
+    return decode(FetchResponse, version, data, position, parts=True)[0]
 
 
 def _ignore(response: Any, error: Error | None) -> None:

@@ -1,0 +1,33 @@
+"""Room for a frame that comes in several pieces: what is received into it is the frame in the end, not copied again."""
+
+from io import BytesIO
+
+__all__ = ["FrameRoom"]
+
+
+class FrameRoom:
+    """`size` bytes, filled from the front. Memory is touched as they come, so a size that is a lie costs none."""
+
+    __slots__ = ("_bytes", "left")
+
+    def __init__(self, size: int) -> None:
+        # BytesIO lends out the bytes that it was made with as long as nobody else has them; zeros are not even written
+        self._bytes = BytesIO(bytes(size))
+        self.left: memoryview = self._bytes.getbuffer()
+        """Where the next bytes belong."""
+
+    def put(self, data: bytes) -> int:
+        """Take from the front of `data` what belongs in here; how much that was."""
+        count = min(len(data), len(self.left))
+        self.left[:count] = data[:count] if count < len(data) else data
+        self.filled(count)
+        return count
+
+    def filled(self, count: int) -> None:
+        """So many bytes were written to `left`."""
+        self.left = self.left[count:]
+
+    def take(self) -> bytes:
+        """The frame, once nothing is left to come; the room is of no use any more."""
+        self.left = memoryview(b"")
+        return self._bytes.getvalue()
