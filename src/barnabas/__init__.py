@@ -1,7 +1,7 @@
 """Barnabas: the system that Apache Kafka describes, in Python.
 
-The public doors are `barnabas.Admin` (and the same for asyncio in `barnabas.aio`), `barnabas.Producer`,
-`barnabas.Consumer`, `barnabas.testing` (a broker inside your test process), `barnabas.client` and the command
+The public doors are `barnabas.Admin`, `barnabas.Producer`, `barnabas.Consumer` (their like for asyncio are in
+`barnabas.aio`), `barnabas.testing` (a broker inside your test process), `barnabas.client` and the command
 `barnabas`. Everything imports lazily: `import barnabas` itself costs nothing.
 """
 

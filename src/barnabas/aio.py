@@ -4,10 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.client.aio_admin import Admin
+    from barnabas.client.aio_consumer import Consumer
 
-__all__ = ["Admin"]
+__all__ = ["Admin", "Consumer"]
 
-_HOME = {"Admin": "barnabas.client.aio_admin"}
+_HOME = {"Admin": "barnabas.client.aio_admin", "Consumer": "barnabas.client.aio_consumer"}
 
 
 def __getattr__(name: str) -> Any:

@@ -100,6 +100,8 @@ class ConsumerBase(ABC):
             else:
                 topics.append(argument)
         self.settings = ConsumerSettings(settings, **named)
+        for warning in self.settings.warnings:
+            _log.warning("%s", warning)
         self._tls = ssl_context(self.settings)
         self._listener = self._default_listener = listener
         self._subscribed: Callable[[], None] | None = None

@@ -1,0 +1,448 @@
+"""`barnabas.Consumer` and `barnabas.aio.Consumer` against a broker of ours: the same story told to both, and what only
+one of them has to stand: threads, signals and forks here, cancellation there."""
+
+import asyncio
+import contextlib
+import inspect
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+import barnabas
+import barnabas.aio
+from barnabas.client.errors import ClientClosed, WokenUp
+from barnabas.errors import UsageError
+from barnabas.testing import Broker
+from barnabas.types import TopicPartition
+
+SOON_S = 0.4
+"""Within which calls that are told to stop have to; a tenth of a second is the promise, and the machine may be busy."""
+
+
+class Awaited:
+    """The asyncio front with the synchronous one's manners, on a loop of its own."""
+
+    def __init__(self, *topics: Any, **settings: Any) -> None:
+        self._runner = asyncio.Runner()
+        self._consumer = barnabas.aio.Consumer(*topics, **settings)
+
+    def _run(self, call: Callable[[], Any]) -> Any:
+        async def awaited() -> Any:
+            result = call()
+            return await result if inspect.isawaitable(result) else result
+
+        return self._runner.run(awaited())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *args, **kwargs: self._run(lambda: getattr(self._consumer, name)(*args, **kwargs))
+
+    def _iterate(self, iterator: AsyncIterator[Any]) -> Iterator[Any]:
+        with contextlib.suppress(StopAsyncIteration):
+            while True:
+                yield self._run(lambda: anext(iterator))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._iterate(aiter(self._consumer))
+
+    def batches(self) -> Iterator[Any]:
+        return self._iterate(self._consumer.batches())
+
+    def arrow(self) -> Iterator[Any]:
+        return self._iterate(self._consumer.arrow())
+
+    def close(self) -> None:
+        self._run(self._consumer.close)
+
+    def __del__(self) -> None:
+        self._runner.close()
+
+
+@pytest.fixture(params=[barnabas.Consumer, Awaited], ids=["sync", "aio"])
+def front(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def topic(broker: Broker, name: str) -> str:
+    """Two partitions of a hundred records each."""
+    broker.create_topic(name, partitions=2)
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        for number in range(100):
+            for partition in (0, 1):
+                producer.send(name, b"%d" % number, key=b"k", partition=partition, timestamp=1000 + number)
+    return name
+
+
+@pytest.fixture
+def settings(broker: Broker, name: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "auto_offset_reset": "earliest",
+        "group_id": f"{name}-group",
+        "heartbeat_interval_ms": 300,
+        "session_timeout_ms": 6000,
+    }
+
+
+def test_both_fronts_have_the_same_names_and_arguments() -> None:
+    def told(front: Any) -> dict[str, Any]:
+        return {
+            name: inspect.signature(member).replace(return_annotation=None)
+            for name, member in inspect.getmembers(front, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert told(barnabas.Consumer) == told(barnabas.aio.Consumer)
+
+
+# --- the same story for both ------------------------------------------------------------------------------------------
+
+
+def test_reading_committing_and_going_on(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    seen = []
+    consumer = front(topic, **settings, enable_auto_commit=False)
+    for record in consumer:
+        seen.append((record.partition, record.offset))
+        if len(seen) == 150:
+            break
+    consumer.commit()
+    where = [TopicPartition(topic, number) for number in (0, 1)]
+    committed = consumer.committed(where)
+    assert sum(found.offset for found in committed.values() if found is not None) == 150
+    assert {place: consumer.position(place) for place in where} == {
+        place: found.offset if found is not None else 0 for place, found in committed.items()
+    }
+    consumer.close()
+    consumer = front(topic, **settings)
+    for records in consumer.batches():
+        seen += [(record.partition, record.offset) for record in records]
+        if len(seen) == 200:
+            break
+    consumer.close()
+    assert sorted(seen) == [(partition, offset) for partition in (0, 1) for offset in range(100)]
+    with barnabas.Consumer(**settings) as later:
+        assert {found.offset for found in later.committed(where).values() if found is not None} == {100}
+
+
+def test_partitions_by_hand(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    place, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer = front(**settings)
+    consumer.assign([place])
+    assert consumer.assignment() == {place}
+    assert [record.offset for record in consumer.poll(10, max_records=5)] == [0, 1, 2, 3, 4]
+    consumer.seek(place, 90)
+    assert [record.offset for record in consumer.poll(10)] == [*range(90, 100)]
+    assert consumer.poll(0.05) == []
+    consumer.seek_to_beginning()
+    consumer.pause([place])
+    assert consumer.paused() == {place}
+    assert consumer.poll(0.1) == []
+    consumer.resume([place])
+    assert consumer.poll(10, max_records=1)[0].offset == 0
+    assert consumer.beginning_offsets([place, other]) == {place: 0, other: 0}
+    assert consumer.end_offsets([place]) == {place: 100}
+    times = consumer.offsets_for_times({place: 1050, other: 5000})
+    assert times[place][:2] == (50, 1050)
+    assert times[other] is None
+    assert [view.leader for view in consumer.partitions_for(topic)] == [1, 1]
+    consumer.seek_to_end()
+    assert consumer.position(place, timeout=5) == 100
+    assert consumer.health().state == "assigned by hand"
+    assert consumer.metrics()["assigned_partitions"] == 1
+    consumer.close()
+    consumer.close()
+
+
+def test_arrow_tables(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    pytest.importorskip("pyarrow")
+    consumer = front(topic, **settings)
+    rows = 0
+    for table in consumer.arrow():
+        rows += table.num_rows
+        if rows == 200:
+            break
+    consumer.close()
+
+
+def test_what_the_listener_hears(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    heard: list[tuple[str, int]] = []
+    consumer = front(
+        topic,
+        **settings,
+        on_assigned=lambda _, partitions: heard.append(("assigned", len(partitions))),
+        on_revoked=lambda _, partitions: heard.append(("revoked", len(partitions))),
+    )
+    assert consumer.poll(10)
+    assert consumer.group_metadata()[:2] == (settings["group_id"], 1)
+    consumer.unsubscribe()
+    assert heard == [("assigned", 2), ("revoked", 2)]
+    assert consumer.assignment() == set()
+    consumer.subscribe([topic])
+    while len(heard) == 2:
+        consumer.poll(0.1)
+    assert heard[2:] == [("assigned", 2)]
+    consumer.close()
+    assert heard[3:] == [("revoked", 2)]
+
+
+def test_asynchronous_commits_are_told(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    told: list[Any] = []
+    consumer = front(**settings)
+    place = TopicPartition(topic, 0)
+    consumer.assign([place])
+    consumer.commit_async({place: 7}, lambda offsets, error: told.append((offsets[place].offset, error)))
+    deadline = time.monotonic() + 10
+    while not told and time.monotonic() < deadline:
+        consumer.poll(0.05)
+    assert told == [(7, None)]
+    assert consumer.committed([place])[place].offset == 7
+    consumer.close()
+
+
+def test_wakeup_comes_out_of_the_next_poll(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    consumer = front(topic, **settings)
+    consumer.wakeup()
+    with pytest.raises(WokenUp):
+        consumer.poll(10)
+    assert consumer.poll(10)
+    consumer.close()
+
+
+def test_a_closed_consumer_does_nothing_more(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    consumer = barnabas.Consumer(topic, **settings)
+    consumer.close()
+    with pytest.raises(ClientClosed):
+        consumer.poll(1)
+    assert list(consumer) == []
+
+
+def test_a_constructor_that_fails_leaves_nothing_open(settings: dict[str, Any]) -> None:
+    del settings["group_id"]
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with pytest.raises(UsageError, match=r"subscribe needs group\.id"):
+            barnabas.Consumer("t", **settings)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_what_settings_warn_of_is_told(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    barnabas.Consumer(**settings, sasl_username="me").close()
+    assert "security.protocol is PLAINTEXT, so sasl.username has no effect" in caplog.text
+
+
+# --- threads, signals, forks ------------------------------------------------------------------------------------------
+
+
+def test_close_ends_what_other_threads_wait_for(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+    consumer = barnabas.Consumer(topic, **settings)
+    while consumer.poll(0.5):
+        pass
+    broker.faults.delay("OFFSET_COMMIT", 5)
+    ended: list[Any] = []
+
+    def wait_in(call: Callable[[], object]) -> None:
+        try:
+            call()
+        except ClientClosed:
+            ended.append(call)
+
+    calls: list[Callable[[], object]] = [consumer.poll, consumer.commit]
+    threads = [threading.Thread(target=wait_in, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    while consumer.health().since_poll != 0 or not consumer.metrics()["commits"]:
+        time.sleep(0.001)
+    began = time.monotonic()
+    consumer.close()
+    for thread in threads:
+        thread.join(5)
+    assert time.monotonic() - began < SOON_S
+    assert len(ended) == 2
+
+
+def test_a_signal_handler_may_close(topic: str, settings: dict[str, Any]) -> None:
+    consumer = barnabas.Consumer(topic, **settings)
+    while consumer.poll(0.5):
+        pass
+    handled: list[float] = []
+
+    def close(*_: object) -> None:
+        handled.append(time.monotonic())
+        consumer.close()
+
+    before = signal.signal(signal.SIGUSR1, close)
+    try:
+        timer = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        with pytest.raises(ClientClosed):
+            consumer.poll()
+        assert time.monotonic() - handled[0] < SOON_S
+        timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_the_child_of_a_fork_reads_for_itself(topic: str, settings: dict[str, Any]) -> None:
+    del settings["group_id"]
+    consumer = barnabas.Consumer(**settings)
+    consumer.assign([(topic, 0)])
+    assert consumer.poll(10, max_records=10)[-1].offset == 9
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            os.write(write, b"%d" % consumer.poll(10, max_records=1)[0].offset)
+        os._exit(0)
+    os.close(write)
+    assert os.read(read, 10) == b"0"  # a consumer of its own, at the beginning
+    os.close(read)
+    os.waitpid(child, 0)
+    assert consumer.poll(10, max_records=1)[0].offset == 10
+    consumer.close()
+
+
+# --- the loop ---------------------------------------------------------------------------------------------------------
+
+
+def test_coroutine_functions_are_listeners_too(topic: str, settings: dict[str, Any]) -> None:
+    async def story() -> list[str]:
+        heard: list[str] = []
+
+        async def assigned(consumer: barnabas.aio.Consumer, partitions: Any) -> None:
+            await consumer.position(partitions[0], timeout=10)
+            heard.append("assigned")
+
+        async def revoked(consumer: barnabas.aio.Consumer, partitions: Any) -> None:
+            await consumer.commit()
+            heard.append("revoked")
+
+        async with barnabas.aio.Consumer(
+            topic, **settings, on_assigned=assigned, on_revoked=revoked, enable_auto_commit=False
+        ) as consumer:
+            await consumer.poll(10)
+        return heard
+
+    assert asyncio.run(story()) == ["assigned", "revoked"]
+    with barnabas.Consumer(**settings) as consumer:
+        assert any(consumer.committed([(topic, 0), (topic, 1)]).values())
+
+
+def test_a_consumer_made_outside_a_loop(topic: str, settings: dict[str, Any]) -> None:
+    consumer = barnabas.aio.Consumer(topic, **settings)
+
+    async def story() -> int:
+        async with consumer:
+            return len(await consumer.poll(10))
+
+    assert asyncio.run(story())
+
+
+def test_cancelled_polls_take_no_record_along(topic: str, settings: dict[str, Any]) -> None:
+    async def story() -> list[tuple[int, int]]:
+        seen = []
+        async with barnabas.aio.Consumer(topic, **settings, max_poll_records=3) as consumer:
+            delays = [0.0, 0.0005, 0.002, 0.01]
+            while len(seen) < 200:
+                task = asyncio.create_task(consumer.poll())
+                delays.append(delays.pop(0))
+                await asyncio.wait([task], timeout=delays[-1])
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    seen += [(record.partition, record.offset) for record in await task]
+        return seen
+
+    seen = asyncio.run(asyncio.wait_for(story(), 30))
+    assert sorted(seen) == [(partition, offset) for partition in (0, 1) for offset in range(100)]
+
+
+def test_one_task_polls_at_a_time(topic: str, settings: dict[str, Any]) -> None:
+    async def story() -> None:
+        async with barnabas.aio.Consumer(topic, **settings) as consumer:
+            first = asyncio.create_task(consumer.poll(10))
+            await asyncio.sleep(0)
+            with pytest.raises(UsageError, match="another task polls"):
+                await consumer.poll(1)
+            assert await first
+
+    asyncio.run(story())
+
+
+def test_close_ends_what_other_tasks_wait_for(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+    async def story() -> None:
+        consumer = barnabas.aio.Consumer(topic, **settings)
+        while await consumer.poll(0.5):
+            pass
+        broker.faults.delay("OFFSET_COMMIT", 5)
+
+        async def iterate() -> str:
+            async for _ in consumer:
+                pass
+            return "ended"
+
+        waiting = [asyncio.create_task(consumer.commit()), asyncio.create_task(iterate())]
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        await consumer.close()
+        commit, iteration = await asyncio.gather(*waiting, return_exceptions=True)
+        assert time.monotonic() - began < SOON_S
+        assert isinstance(commit, ClientClosed)
+        assert iteration == "ended"
+        with pytest.raises(ClientClosed):
+            await consumer.poll(1)
+
+    asyncio.run(story())
+
+
+def test_a_cancelled_block_closes_at_once(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+    async def block(entered: asyncio.Event) -> None:
+        async with barnabas.aio.Consumer(topic, **settings) as consumer:
+            await consumer.poll(10)
+            entered.set()
+            while True:
+                await consumer.poll()
+
+    async def story() -> None:
+        entered = asyncio.Event()
+        task = asyncio.create_task(block(entered))
+        await entered.wait()
+        broker.faults.delay("LEAVE_GROUP", 5)
+        began = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert time.monotonic() - began < SOON_S
+
+    asyncio.run(story())
+
+
+def test_heartbeats_go_out_while_records_are_worked_on(topic: str, settings: dict[str, Any]) -> None:
+    async def story() -> None:
+        async with barnabas.aio.Consumer(topic, **settings) as consumer:
+            done = 0
+            async for _ in consumer:
+                time.sleep(0.01)  # noqa: ASYNC251 -- the point is that this work awaits nothing
+                done += 1
+                if done == 150:
+                    break
+            health = consumer.health()
+            assert health.since_heartbeat is not None
+            assert health.since_heartbeat < 0.6
+
+    asyncio.run(story())
+
+
+def test_wakeup_from_another_thread(topic: str, settings: dict[str, Any]) -> None:
+    async def story() -> None:
+        async with barnabas.aio.Consumer(**settings) as consumer:
+            consumer.assign([(topic, 0)])
+            consumer.seek_to_end()
+            threading.Timer(0.05, consumer.wakeup).start()
+            with pytest.raises(WokenUp):
+                await consumer.poll(10)
+
+    asyncio.run(story())
