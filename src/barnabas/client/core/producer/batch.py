@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from librt.strings import BytesWriter
 
-from barnabas.records.native import mypyc_attr
+from barnabas.records.compiled import mypyc_attr
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
