@@ -62,7 +62,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, Module
     rewrite.OffsetMap, rewrite.BatchFilter, rewrite.check_crc = (  # type: ignore[misc]
         plain_map.OffsetMap,
         plain.BatchFilter,
-        plain.check_crc,
+        plain_map.check_crc,
     )
     yield plain_map, plain
     rewrite.OffsetMap, rewrite.BatchFilter, rewrite.check_crc = before  # type: ignore[misc]

@@ -149,6 +149,7 @@ def test_the_map_is_as_large_as_it_has_to_be() -> None:
     assert keys / slots < 0.61
     assert map_capacity(128 * 1024**2, 0.9, 1000) == (1667, 1000)
     assert map_capacity(24, 1.0, 1000) == (2, 1)
+    assert map_capacity(2**60, 1.0, 2**60)[0] < 2**31, "a map has no more slots"
     for buffer in (24, 100, 1000, 10**6):
         for offsets in (0, 1, 7, 10**6):
             slots, keys = map_capacity(buffer, 1.0, offsets)

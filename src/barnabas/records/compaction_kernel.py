@@ -21,6 +21,7 @@ from barnabas.records.offset_map_kernel import (
     TORN,
     OffsetMap,
     batch_size,
+    check_crc,
     last_offset_of,
 )
 
@@ -382,14 +383,6 @@ def _write_i32(out: BytesWriter, number: i64) -> None:
     out.append(number >> 16 & 255)
     out.append(number >> 8 & 255)
     out.append(number & 255)
-
-
-def check_crc(data: bytes, position: i64) -> None:
-    """Raises ValueError if the batch fails its checksum: a new one must not make damage look whole."""
-    end: i64 = position + batch_size(data, position)
-    found: i64 = crc32c(data[position + 21 : end])
-    if found != read_i64_be(data, position + 17) >> 32 & _LOW:
-        raise ValueError(f"the batch of offset {read_i64_be(data, position)} fails its checksum")
 
 
 def shift_timestamps(records: bytes, count: i64, shift: i64) -> bytes:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from librt.strings import read_i64_be, read_i64_le
 from librt.vecs import vec
 
+from barnabas.records.checksum import crc32c
 from barnabas.records.kernel import _long_varint
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
@@ -201,6 +202,8 @@ class OffsetMap:
             if data[position + 22] & SPECIAL_BITS:
                 self.stop = SPECIAL
                 break
+            if last_offset_of(data, position) >= self.first_offset:
+                check_crc(data, position)  # a damaged key would delete the records of another one
             if not self.map_batch(data, position, data, position + HEADER, position + length):
                 self.stop = FULL
                 break
@@ -282,6 +285,14 @@ def batch_size(data: bytes, position: i64) -> i64:
     if size < HEADER:
         raise ValueError(f"a batch of {size} bytes at byte {position}")
     return size
+
+
+def check_crc(data: bytes, position: i64) -> None:
+    """Raises ValueError if the batch at `position` fails its checksum."""
+    end: i64 = position + batch_size(data, position)
+    found: i64 = crc32c(memoryview(data)[position + 21 : end])
+    if found != read_i64_be(data, position + 17) >> 32 & _LOW:
+        raise ValueError(f"the batch of offset {read_i64_be(data, position)} fails its checksum")
 
 
 def last_offset_of(data: bytes, position: i64) -> i64:

@@ -1,8 +1,8 @@
 """One cleaning: the offset map of the dirty part, then every segment anew without what the map supersedes.
 
 Reads the segments' files, writes `.cleaned` files beside them and touches nothing else. A segment that stands alone
-and of which nothing goes is not written at all. What was changed is checked against its checksum first, so that
-cleaning never makes damage look whole.
+and of which nothing goes is not written at all. What goes into the map or is changed is checked against its checksum
+first: a damaged key must not delete the records of another one, and cleaning never makes damage look whole.
 """
 
 import os
@@ -15,9 +15,9 @@ from barnabas.log.cleaner.cleaned_segment import CleanedSegment
 from barnabas.log.cleaner.job import Job
 from barnabas.log.cleaner.transactions import CleanedTransactions, read_aborted_transactions
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, read_header
-from barnabas.records.compaction_kernel import BatchFilter, check_crc
+from barnabas.records.compaction_kernel import BatchFilter
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, compress
-from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size
+from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size, check_crc
 from barnabas.records.reader import records_section
 
 __all__ = ["Cleaning", "Host", "Uncleanable", "map_capacity"]
@@ -26,6 +26,8 @@ KAFKA_ENTRY: Final = 24
 """Bytes that Kafka's map takes for a key. Ours takes 16 and spends the rest on short searches: the same buffer holds as
 many keys."""
 ENTRY: Final = 16
+BUFFER_MAX_BYTES: Final = 2**31 - 1
+"""Kafka, too, takes no larger buffer for a map, whatever the setting says."""
 
 
 class Uncleanable(Exception):
@@ -44,6 +46,7 @@ class Host(Protocol):
 
 def map_capacity(buffer_bytes: int, load_factor: float, offsets: int) -> tuple[int, int]:
     """(slots, keys) of the map for a dirty part of so many offsets: as many keys as in Kafka, no more than needed."""
+    buffer_bytes = min(buffer_bytes, BUFFER_MAX_BYTES)
     keys = max(1, min(int(buffer_bytes / KAFKA_ENTRY * load_factor), offsets))
     return max(min(buffer_bytes // ENTRY, keys * 5 // 3), keys) + 1, keys
 
@@ -111,6 +114,7 @@ class Cleaning:
             if header.is_control:
                 transactions.is_needed(header, batch)
             elif not transactions.is_aborted(header) and header.last_offset >= job.first_dirty_offset:
+                check_crc(data, at)
                 return offsets.map_batch(data, at, *uncompressed(header, data, at))
             offsets.skip_to(header.next_offset)
             return True
