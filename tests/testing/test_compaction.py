@@ -165,3 +165,93 @@ def test_settings_change_while_it_runs(broker: Broker) -> None:
         admin.alter_configs("broker", "", set_values={"log.cleaner.dedupe.buffer.size": "2097152"})
     limits = broker._running().log_cleaning._limits
     assert on_loop(broker, limits).dedupe_buffer_size == 2097152
+
+
+# -- the broker's own topics -------------------------------------------------------------------------------------------
+
+INTERNAL = ("__transaction_state", "__consumer_offsets")
+INTERNAL_SETTINGS = SETTINGS | {
+    "log.cleaner.min.cleanable.ratio": 0.01,
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.segment.bytes": 3000,
+}
+IDS = ("orders", "payments", "parcels")
+
+
+def transactions(broker: Broker) -> dict[str, Any]:
+    """What the coordinator knows of each transactional id; nothing while it loads."""
+
+    def look() -> dict[str, Any]:
+        shard = broker._running().transactions.runtime.peek(0)
+        return {} if shard is None else dict(shard.transactions)
+
+    found: dict[str, Any] = on_loop(broker, look)
+    return found
+
+
+def decided(broker: Broker) -> bool:
+    """Whether all but the last id's transaction have their end markers."""
+    states = {name: known.state.name for name, known in transactions(broker).items()}
+    return all(states[name].startswith("COMPLETE") for name in IDS)
+
+
+def transactional_producer(broker: Broker, transactional_id: str) -> Any:
+    producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": transactional_id})
+    producer.init_transactions(20)
+    return producer
+
+
+def transact(producer: Any, group: Any, offset: int, *, commit: bool) -> None:
+    """A record and a group's offset in one transaction."""
+    producer.begin_transaction()
+    producer.produce("t", key=b"k", value=b"%d" % offset)
+    producer.send_offsets_to_transaction([confluent.TopicPartition("t", 0, offset)], group, 20)
+    if commit:
+        producer.commit_transaction(20)
+    else:
+        producer.abort_transaction(20)
+
+
+def test_coordinators_find_their_state_in_compacted_topics() -> None:
+    with Broker(settings=INTERNAL_SETTINGS) as broker:
+        broker.create_topic("t")
+        consumers = {
+            name: confluent.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": f"{name}-group"})
+            for name in (*IDS, "deleted")
+        }
+        groups = {name: consumer.consumer_group_metadata() for name, consumer in consumers.items()}
+        consumers["deleted"].commit(offsets=[confluent.TopicPartition("t", 0, 7)], asynchronous=False)
+        producers = {name: transactional_producer(broker, name) for name in IDS}
+        for number in range(30):
+            for name, producer in producers.items():
+                transact(producer, groups[name], number, commit=number % 3 != 2)
+        for consumer in consumers.values():
+            consumer.close()
+        with Admin.connect(broker.bootstrap_servers) as admin:
+            admin.delete_groups(["deleted-group"])
+        opened = transactional_producer(broker, "open")
+        opened.begin_transaction()
+        opened.produce("t", key=b"k", value=b"undecided")
+        assert opened.flush(20) == 0
+        broker.wait_for(lambda: decided(broker), what="the end of the transactions")
+        before = transactions(broker)
+        assert before["open"].state.name == "ONGOING"
+        for topic in INTERNAL:
+            log = log_of(broker, topic)
+            on_loop(broker, log.roll)
+            wait_until_clean(broker, topic)
+            assert broker._running().log_cleaning.cleaner.state(log.topic_partition).uncleanable == ""
+            assert log.cleaned_offset == log.log_end_offset > 90
+            assert len(broker.records(topic)) < 30
+        broker.restart()
+        broker.wait_for(lambda: transactions(broker), what="the loading of __transaction_state")
+        assert transactions(broker) == before
+        for name in IDS:
+            assert broker.committed(f"{name}-group") == {("t", 0): 28}
+        assert broker.committed("deleted-group") == {}
+        opened.abort_transaction(20)
+        for name, producer in producers.items():  # they go on where they were
+            producer.begin_transaction()
+            producer.produce("t", key=b"k", value=name.encode())
+            producer.commit_transaction(20)
+        assert [record.value for record in broker.records("t")][-3:] == [name.encode() for name in IDS]
