@@ -112,7 +112,7 @@ class CleanerRig:
         self.manager.startup(lambda topic: self.config, node_id=1)
         self.log: Log = self.manager.create(TP, None, self.config)
         self.worker = InlineWorker()
-        self.cleaner = LogCleaner(self.manager, self.worker, lambda: self.limits, self.clock.wall_ms, self._changed)
+        self.cleaner = LogCleaner(self.manager, self.worker, lambda: self.limits, self.clock, self._changed)
         self.worker.cleaner = self.cleaner
 
     def _changed(self) -> None:

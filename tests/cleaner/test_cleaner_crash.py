@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cleaner_rig import CleanerRig, Seen, latest
+from cleaner_rig import TP, CleanerRig, Seen, latest
 
 from barnabas.log.cleaner.names import cleaned_path
 from barnabas.log.cleaner.swap import cleaned_files, finish_swaps
@@ -250,6 +250,9 @@ def test_a_rename_that_fails_at_first_changes_nothing(make_rig: MakeRig, monkeyp
     rig.manager.remove_deleted(rig.clock.now_ms)
     assert not rig.files(".swap", ".cleaned")
     monkeypatch.undo()
+    assert "Input/output error" in rig.cleaner.state(TP).failure
+    assert not rig.cleaner.run(), "not at once"
+    rig.clock.now_ms += 1000
     rig.clean()
     assert [record.offset for record in rig.read()] == [1]
 

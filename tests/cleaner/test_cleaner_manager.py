@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cleaner_rig import COMPACTED, TP, CleanerRig
 
 from barnabas.config.log_config import LogConfig
 from barnabas.log.checkpoints import read_offset_checkpoint
+from barnabas.log.segment import LogSegment
 from barnabas.types import TopicPartition
 
 MakeRig = Callable[..., CleanerRig]
@@ -89,6 +91,21 @@ def test_a_checkpoint_beyond_the_end_is_cut(rig: CleanerRig) -> None:
     (rig.root / "cleaner-offset-checkpoint").write_text("0\n1\ncities 0 999\n")
     rig.restart(crash=True)
     assert rig.log.cleaned_offset == 3
+    # what is written from now on has not been cleaned, whatever the file said before
+    assert checkpoint(rig) == {TP: 3}
+    rig.put(("a", "3"))
+    rig.restart(crash=True)
+    assert rig.log.cleaned_offset == 3
+
+
+def test_a_checkpoint_of_a_log_that_is_gone_does_not_outlive_the_start(rig: CleanerRig) -> None:
+    dirty(rig)
+    (rig.root / "cleaner-offset-checkpoint").write_text("0\n1\nother 0 2\n")
+    rig.restart(crash=True)
+    with_log(rig, OTHER, min_cleanable_dirty_ratio=1.0)
+    dirty(rig)
+    rig.restart(crash=True)
+    assert rig.manager.logs[OTHER].cleaned_offset is None
 
 
 def test_a_deleted_log_leaves_no_checkpoint_to_its_successor(rig: CleanerRig) -> None:
@@ -101,10 +118,20 @@ def test_a_deleted_log_leaves_no_checkpoint_to_its_successor(rig: CleanerRig) ->
     assert checkpoint(rig) == {}
     with_log(rig, TP)
     assert rig.log.cleaned_offset is None
-    assert rig.cleaner.state(TP).last_cleaned_ms >= 0
-    rig.manager.delete(TP)
-    rig.cleaner.run()
     assert rig.cleaner.state(TP).last_cleaned_ms == -1, "nothing is remembered of logs that are gone"
+
+
+def test_what_was_wrong_with_a_deleted_log_is_not_held_against_its_successor(rig: CleanerRig) -> None:
+    dirty(rig)
+    path = rig.log.segments[0].path(".log")
+    Path(path).write_bytes(b"x" * rig.log.segments[0].size)
+    rig.clean()
+    assert rig.cleaner.state(TP).uncleanable
+    rig.manager.delete(TP)
+    with_log(rig, TP)  # before the cleaner looked again
+    dirty(rig)
+    assert rig.clean() == 1
+    assert rig.values() == [(2, "a", "2")]
 
 
 def test_a_cut_log_is_dirty_from_there(rig: CleanerRig) -> None:
@@ -224,6 +251,116 @@ def test_what_people_are_told(rig: CleanerRig) -> None:
     assert (told["cleaned_offset"], told["dirty_bytes"], told["is_running"]) == (3, 0, False)
     assert told["last_cleaned_ms"] == rig.clock.now_ms
     assert told["last_bytes_after"] * 3 == told["last_bytes_before"]
+
+
+def test_one_file_that_cannot_be_read_keeps_no_other_log_from_its_cleaning(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig(max_compaction_lag_ms=1000, min_cleanable_dirty_ratio=1.0)
+    dirty(rig)
+    bad = rig.log.segments[0]
+    Path(bad.path(".log")).unlink()
+    real = LogSegment.first_timestamp
+
+    def first_timestamp(segment: LogSegment) -> int:
+        if segment is bad:
+            raise OSError(5, "Input/output error")
+        return real(segment)
+
+    monkeypatch.setattr(LogSegment, "first_timestamp", first_timestamp)
+    with_log(rig, OTHER)
+    dirty(rig)
+    assert rig.clean() == 2
+    assert rig.log.cleaned_offset == 3
+    assert "No such file" in rig.cleaner.state(TP).failure
+    assert rig.cleaner.describe(rig.manager.logs[TP])["failure"]
+
+
+def test_who_takes_compaction_away_keeps_what_is_there(rig: CleanerRig) -> None:
+    dirty(rig)
+
+    def reconfigure(event: dict[str, Any]) -> None:
+        rig.log.config = LogConfig(**{**COMPACTED, "cleanup_policy": frozenset(("delete",)), "retention_ms": -1})
+
+    rig.worker.before_event = reconfigure
+    rig.cleaner.run()
+    assert [event["event"] for event in rig.worker.events] == ["mapped"]
+    assert len(rig.read()) == 3
+    assert rig.log.cleaned_offset is None
+    assert rig.cleaner.busy == frozenset()
+    assert rig.cleaner.state(TP).failures == 0
+
+
+def test_a_group_that_could_not_be_put_in_its_place_is_not_called_clean(
+    rig: CleanerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dirty(rig)
+    for error in (RuntimeError("a bug"), OSError(30, "Read-only file system")):
+
+        def refuse(*_: object, error: Exception = error) -> None:
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("barnabas.log.cleaner.manager.swap_in", refuse)
+            rig.cleaner.run()
+        assert rig.log.cleaned_offset is None
+        assert len(rig.read()) == 3
+        assert str(error) in rig.cleaner.state(TP).failure
+        assert not rig.cleaner.run(), "not at once"
+        rig.clock.now_ms += 60_000
+    assert rig.clean() == 1
+    assert rig.cleaner.state(TP).failure == ""
+
+
+def test_a_cleaning_that_comes_no_further_is_not_begun_for_ever(rig: CleanerRig) -> None:
+    dirty(rig)
+
+    def nothing(event: dict[str, Any]) -> None:
+        if event["event"] == "finished":
+            event["next_dirty_offset"] = 0
+
+    rig.worker.before_event = nothing
+    assert rig.clean() == 1
+    assert "no further than offset 0" in rig.cleaner.state(TP).failure
+
+
+def test_a_horizon_that_nothing_clean_has_keeps_no_other_log_from_its_pass(rig: CleanerRig) -> None:
+    rig.put(("a", "1"), ("a", None))
+    rig.roll()
+    first = rig.log
+    rig.clean()
+    first.cleaned_offset = 1  # as if the map had been full in the middle of the first segment
+    first.config = LogConfig(**{**COMPACTED, "min_cleanable_dirty_ratio": 1.0})
+    with_log(rig, OTHER)
+    rig.put(("a", None))
+    rig.roll()
+    rig.clean()
+    rig.clock.now_ms += 1000
+    for _ in range(2):  # looks
+        rig.clean()
+    assert rig.values() == []
+
+
+def test_names_that_could_not_be_synced_are_synced_the_next_time(
+    rig: CleanerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def refuse(directory: str) -> None:
+        synced.append(directory)
+        if len(synced) == 1:
+            raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("barnabas.log.cleaner.manager.fsync_directory", refuse)
+    dirty(rig)
+    rig.cleaner._changed = lambda: None
+    rig.clean()
+    with pytest.raises(OSError, match="Input/output"):
+        rig.cleaner.persist()
+    assert not (rig.root / "cleaner-offset-checkpoint").exists()
+    rig.cleaner.persist()
+    assert synced == [rig.log.directory] * 2
+    assert checkpoint(rig) == {TP: 3}
 
 
 def test_after_closing_nothing_begins(rig: CleanerRig) -> None:

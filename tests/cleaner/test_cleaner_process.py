@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from cleaner_rig import TP, CleanerRig
 
-from barnabas.broker.cleaner_process import CleanerProcess
+from barnabas.broker.cleaner_process import CleanerProcess, _words
 from barnabas.log.cleaner.job import BrokenFrame, Frames, Job, Limits, frame
-from barnabas.log.cleaner.manager import DEATHS_MAX, LogCleaner
-from barnabas.log.cleaner.worker import NICENESS, Throttle
+from barnabas.log.cleaner.manager import DEATHS_MAX, RETRY_MAX_MS, SILENCE_MAX_S, LogCleaner
+from barnabas.log.cleaner.worker import NICENESS, BrokerGone, PipeHost, Throttle
 
 TIMEOUT_S = 30.0
 MakeRig = Callable[..., CleanerRig]
@@ -31,7 +31,7 @@ class Running:
         self.events: list[dict[str, Any]] = []
         self.ends: list[str] = []
         self.process = CleanerProcess(self.loop, self._event, self._end, idle_s)
-        self.cleaner = LogCleaner(rig.manager, self.process, lambda: rig.limits, rig.clock.wall_ms, lambda: None)
+        self.cleaner = LogCleaner(rig.manager, self.process, lambda: rig.limits, rig.clock, lambda: None)
         rig.cleaner = self.cleaner
         self._woken = asyncio.Event()
         self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
@@ -148,6 +148,133 @@ def test_a_job_that_comes_as_it_ends_is_not_lost(make_running: MakeRunning) -> N
     running.until_told("finished")
     assert running.process.pid not in (None, first)
     assert running.ends == []
+
+
+def test_a_job_that_comes_as_it_ends_and_is_given_up_again(make_running: MakeRunning) -> None:
+    running = make_running(idle_s=0.05)
+    rig = running.rig
+    fill(rig)
+    running.cleaner.run()
+    running.until_told("finished")
+    first = running.process.pid
+    assert first is not None
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    fill(rig)
+    assert running.cleaner.run()
+    rig.manager.delete(TP)
+    running.cleaner.check()
+    running.until(lambda: not running.cleaner.busy)
+    assert running.process.pid is None, "nobody wants the job any more"
+    rig.log = rig.manager.create(TP, None, rig.config)
+    fill(rig)
+    running.events.clear()
+    assert running.cleaner.run()
+    running.until_told("finished")
+
+
+def test_nothing_is_started_after_the_close(make_running: MakeRunning, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = make_running(idle_s=0.05)
+    fill(running.rig)
+    running.cleaner.run()
+    running.until_told("finished")
+    first = running.process.pid
+    assert first is not None
+    os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)
+    fill(running.rig)
+    running.cleaner.run()
+    polls: list[int] = []
+    real = subprocess.Popen.poll
+
+    def poll(process: "subprocess.Popen[bytes]") -> int | None:
+        polls.append(process.pid)
+        running._woken.set()
+        return None if len(polls) == 1 else real(process)
+
+    monkeypatch.setattr(subprocess.Popen, "poll", poll)
+    running.until(lambda: polls)  # its output has ended, it itself not yet
+    running.process.close()
+    running.until(lambda: len(polls) > 1)
+    assert running.process.pid is None
+
+
+def test_a_process_that_hangs_is_killed_and_its_log_tried_again(make_running: MakeRunning) -> None:
+    running = make_running()
+    rig = running.rig
+    fill(rig)
+    slow(running)
+    for hang in range(1, DEATHS_MAX + 3):
+        running.events.clear()
+        running.ends.clear()
+        assert running.cleaner.run()
+        pid = running.process.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGSTOP)
+        rig.clock.now_ms += int(SILENCE_MAX_S * 1000)
+        running.cleaner.check()
+        assert running.cleaner.busy, "not yet"
+        rig.clock.now_ms += 1
+        running.cleaner.check()
+        running.until(lambda: running.ends)
+        assert not exists(pid)
+        state = running.cleaner.state(TP)
+        assert (state.failures, state.deaths, state.uncleanable) == (hang, 0, "")
+        assert "said nothing for 300 s" in running.cleaner.describe(rig.log)["failure"]
+        assert not running.cleaner.run(), "not at once"
+        rig.clock.now_ms += RETRY_MAX_MS
+    rig.limits = Limits()
+    running.events.clear()
+    assert running.cleaner.run()
+    running.until_told("finished")
+    assert running.cleaner.state(TP).failure == ""
+    assert len(rig.read()) == 5
+
+
+def test_a_process_that_says_something_now_and_then_does_not_hang(make_running: MakeRunning) -> None:
+    running = make_running()
+    rig = running.rig
+    fill(rig)
+    slow(running)
+    running.cleaner.run()
+    for _ in range(10):
+        rig.clock.now_ms += int(SILENCE_MAX_S * 1000)
+        running.cleaner.event({"event": "alive"})
+        running.cleaner.check()
+    rig.clock.now_ms += int(SILENCE_MAX_S * 1000)
+    running.cleaner.check()
+    assert running.cleaner.busy
+    assert running.ends == []
+
+
+def test_a_slow_worker_says_that_it_goes_on() -> None:
+    commands, broker = os.pipe()
+    heard, events = os.pipe()
+    try:
+        host = PipeHost(commands, events, rate=1e6, alive_interval_s=0.02)
+        host.spend(200_000)  # more than it has credit for: a pause of a fifth of a second
+        found = Frames(1000).feed(os.read(heard, 1 << 16))
+        assert len(found) > 3
+        assert all(message == {"event": "alive"} for message in found)
+    finally:
+        for fd in (commands, broker, heard, events):
+            os.close(fd)
+
+
+def test_no_pause_is_too_long_for_poll() -> None:
+    commands, broker = os.pipe()
+    heard, events = os.pipe()
+    try:
+        host = PipeHost(commands, events, rate=1e-3)
+        os.close(broker)  # so that it ends instead of waiting for years
+        with pytest.raises(BrokerGone):
+            host.spend(1 << 30)
+    finally:
+        for fd in (commands, heard, events):
+            os.close(fd)
+
+
+@pytest.mark.parametrize(("code", "words"), [(-9, "was killed by SIGKILL"), (-40, "was killed by signal 40")])
+def test_how_it_ended_is_said_for_every_signal(code: int, words: str) -> None:
+    assert _words(code) == words
 
 
 def test_killed_it_costs_the_work_and_nothing_else(make_running: MakeRunning) -> None:

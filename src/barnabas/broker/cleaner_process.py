@@ -42,6 +42,7 @@ class CleanerProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._frames = Frames(EVENT_MAX_BYTES)
         self._unsent = b""
+        self._is_closed = False
         self._unanswered: Job | None = None
         """What the process has said nothing about yet: if it ends in peace, it has not seen it."""
 
@@ -60,12 +61,14 @@ class CleanerProcess:
 
     def kill(self) -> None:
         """End the process now; `on_end` is called when it is gone."""
+        self._unanswered = None  # in case it is going already: nobody wants the job any more
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
         """End the process, return when it is gone. Nothing is called any more."""
         process = self._process
+        self._is_closed = True
         if process is not None:
             process.kill()
             self._forget(process)
@@ -138,6 +141,8 @@ class CleanerProcess:
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
         """Its output has ended; the process itself follows in a moment."""
         code = process.poll()
+        if self._is_closed:
+            return
         if code is None:
             self._loop.call_later(_REAP_INTERVAL_S, self._reap, process)
             return
@@ -154,4 +159,7 @@ class CleanerProcess:
 def _words(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
-    return f"was killed by {signal.Signals(-code).name}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-code}"

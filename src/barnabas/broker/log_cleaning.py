@@ -16,6 +16,8 @@ __all__ = ["LogCleaning"]
 
 _INTERVAL_MIN_S: Final = 0.01
 _INTERVAL_MAX_S: Final = 365 * 86_400.0
+_BUSY_INTERVAL_MAX_S: Final = 30.0
+"""So often a cleaning that goes on is looked after."""
 
 
 class LogCleaning:
@@ -29,7 +31,7 @@ class LogCleaning:
             broker.loop, lambda event: self.cleaner.event(event), lambda reason: self.cleaner.ended(reason)
         )
         self.cleaner = LogCleaner(
-            broker.log_manager, self.process, self._limits, broker.clock.wall_ms, self._cleaning_is_through
+            broker.log_manager, self.process, self._limits, broker.clock, self._cleaning_is_through
         )
 
     def start(self) -> None:
@@ -39,7 +41,8 @@ class LogCleaning:
 
     def _wait(self) -> None:
         backoff_s = self._broker.config.log_cleaner_backoff_ms / 1000
-        self._timer = self._broker.loop.call_later(max(_INTERVAL_MIN_S, min(backoff_s, _INTERVAL_MAX_S)), self._look)
+        interval_max_s = _BUSY_INTERVAL_MAX_S if self.cleaner.busy else _INTERVAL_MAX_S
+        self._timer = self._broker.loop.call_later(max(_INTERVAL_MIN_S, min(backoff_s, interval_max_s)), self._look)
 
     def _look(self) -> None:
         self._run()
@@ -68,6 +71,7 @@ class LogCleaning:
     def _persisted(self, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
             self._broker.log.error("cleaner-offset-checkpoint cannot be written: %s", error)
+            self._broker.log_manager.cleaned_offsets_lost = True  # the next look tries again
 
     def _limits(self) -> Limits:
         config = self._broker.config

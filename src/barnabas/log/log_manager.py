@@ -74,7 +74,7 @@ class LogManager:
             producer_expiration_ms,
         )
         self.cleaned_offsets_lost = False
-        """A log that the cleaner's checkpoint knows was deleted: the checkpoint has to be written again."""
+        """The cleaner's checkpoint says too much, of a log that was deleted or cut: it has to be written again."""
         self._logs: dict[TopicPartition, Log] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
 
@@ -106,6 +106,8 @@ class LogManager:
                 opened.append(directory)
                 cluster_id = directory.cluster_id
             self._load_all(config_for, belongs, progress)
+            # of logs that are gone or were cut: those that grow in their place would seem to be clean
+            self.checkpoint_cleaned_offsets()
             for directory in self.directories:
                 directory.mark_running(self._boot_id)
         except OSError as error:

@@ -69,7 +69,7 @@ def cleanable(
     overdue = False
     if config.max_compaction_lag_ms != LONG_MAX:
         oldest_ms = now_ms - config.max_compaction_lag_ms
-        overdue = any(0 < segment.first_timestamp() < oldest_ms for segment in dirty)
+        overdue = any(_is_older(segment, oldest_ms) for segment in dirty)
     return Cleanable(
         first_dirty,
         max(first_dirty, end),
@@ -77,6 +77,13 @@ def cleanable(
         sum(segment.size for segment in dirty if segment.base_offset < end),
         overdue,
     )
+
+
+def _is_older(segment: "LogSegment", oldest_ms: int) -> bool:
+    try:
+        return 0 < segment.first_timestamp() < oldest_ms
+    except OSError:
+        return True  # its cleaning will fail and say why; one bad file must not keep the other logs from theirs
 
 
 class SegmentFiles(NamedTuple):

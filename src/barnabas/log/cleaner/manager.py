@@ -4,7 +4,6 @@ Every function is a plain call on the logs' thread. A worker that dies costs its
 put into the log here, one group after the other, and only if the log still has those they were made of.
 """
 
-import contextlib
 import logging
 import secrets
 import threading
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol
 
+from barnabas.clock import Clock
 from barnabas.errors import KafkaStorageError
 from barnabas.log.cleaner.choice import Cleanable, cleanable
 from barnabas.log.cleaner.job import Job, Limits
@@ -29,6 +29,8 @@ __all__ = ["CleaningState", "LogCleaner", "Worker"]
 DEATHS_MAX: Final = 3
 """After so many deaths of the process over one log, the log is not cleaned any more."""
 RETRY_MAX_MS: Final = 10 * 60 * 1000
+SILENCE_MAX_S: Final = 300.0
+"""A process that says nothing for so long is killed. At work it speaks every few seconds; only a sync may take long."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,19 +80,23 @@ class LogCleaner:
         logs: LogManager,
         worker: Worker,
         limits: Callable[[], Limits],
-        now_ms: Callable[[], int],
+        clock: Clock,
         changed: Callable[[], None],
     ) -> None:
         """`changed` is called when a cleaning is through: `persist` is due, and the next log may be chosen."""
         self._logs = logs
         self._worker = worker
         self._limits = limits
-        self._now_ms = now_ms
+        self._clock = clock
         self._changed = changed
         self._running: _Running | None = None
+        self._heard_s = 0.0
         self._abandoned = False
-        self._states: dict[TopicPartition, CleaningState] = {}
-        self._truncations: dict[TopicPartition, int] = {}
+        self._abandoned_for = ""
+        """What failed; empty if the log itself is the reason."""
+        self._states: dict[Log, CleaningState] = {}
+        """By the log, not by its name: a topic of the same name that comes later begins anew."""
+        self._truncations: dict[Log, int] = {}
         self._renamed: set[str] = set()
         """Log directories in which files were renamed that are not synced yet."""
         self._lock = threading.Lock()
@@ -105,11 +111,12 @@ class LogCleaner:
 
     def state(self, topic_partition: TopicPartition) -> CleaningState:
         """What is known of a log's cleanings."""
-        return self._states.get(topic_partition) or CleaningState()
+        log = self._logs.get(topic_partition)
+        return (self._states.get(log) if log is not None else None) or CleaningState()
 
     def cleanable(self, log: Log) -> Cleanable:
         """How dirty a log is now."""
-        return cleanable(log.segments, log.config, log.offsets, log.cleaned_offset, self._now_ms())
+        return cleanable(log.segments, log.config, log.offsets, log.cleaned_offset, self._clock.wall_ms())
 
     def describe(self, log: Log) -> dict[str, Any]:
         """How far a log is cleaned, for people."""
@@ -132,21 +139,22 @@ class LogCleaner:
         """Begin to clean the log that needs it most; False if none does, or one is being cleaned."""
         if self.is_closed or self._running is not None:
             return False
-        for gone in [tp for tp in self._states if tp not in self._logs.logs]:
-            del self._states[gone]
+        for known in (self._states, self._truncations):
+            for gone in [log for log in known if self._logs.get(log.topic_partition) is not log]:
+                del known[gone]
         chosen = self._dirtiest() or self._with_old_tombstones()
         return chosen is not None and self._begin(*chosen)
 
     def _candidates(self) -> list[Log]:
-        now_ms = self._now_ms()
+        now_ms = self._clock.wall_ms()
         found = []
-        for tp, log in self._logs.logs.items():
-            if log.truncations != self._truncations.get(tp, 0):
-                self._truncations[tp] = log.truncations
+        for log in self._logs.logs.values():
+            if log.truncations != self._truncations.get(log, 0):
+                self._truncations[log] = log.truncations
                 self._logs.cleaned_offsets_lost = True
             if not log.config.compacted or log.offline_reason is not None:
                 continue
-            state = self._states.get(tp)
+            state = self._states.get(log)
             if state is None or (not state.uncleanable and state.retry_ms <= now_ms):
                 found.append(log)
         return found
@@ -163,9 +171,9 @@ class LogCleaner:
 
     def _with_old_tombstones(self) -> tuple[Log, Cleanable] | None:
         """A log that is clean, but has tombstones or end markers whose time is over."""
-        now_ms = self._now_ms()
+        now_ms = self._clock.wall_ms()
         for log in self._candidates():
-            state = self._states.get(log.topic_partition)
+            state = self._states.get(log)
             if state is not None and 0 <= state.horizon_ms <= now_ms:
                 found = self.cleanable(log)
                 return log, found._replace(end_offset=found.first_dirty_offset, dirty_bytes=0)
@@ -178,21 +186,26 @@ class LogCleaner:
         segments = tuple(
             segment for segment, following in pairwise(everything) if following.base_offset <= found.end_offset
         )
+        state = self._state_of(log)
         if not segments:
+            state.horizon_ms = -1  # of what is above all that is clean: the next cleaning sees it again
             return False
         end_offset = everything[len(segments)].base_offset
-        state = self._states.setdefault(log.topic_partition, CleaningState())
         try:
             for segment in everything:
                 segment.write_transaction_index()  # the worker reads the files
             job = self._job(log, segments, min(found.first_dirty_offset, end_offset), end_offset)
             self._running = _Running(log, job, segments, log.truncations, sum(segment.size for segment in segments))
+            self._heard_s = self._clock.monotonic()
             self._worker.submit(job)
         except OSError as error:
             self._running = None
             self._failed(log, state, f"the cleaner cannot work: {error.strerror or error}")
             return False
         return True
+
+    def _state_of(self, log: Log) -> CleaningState:
+        return self._states.setdefault(log, CleaningState())
 
     def _job(self, log: Log, segments: Sequence[LogSegment], first_dirty_offset: int, end_offset: int) -> Job:
         config = log.config
@@ -203,7 +216,7 @@ class LogCleaner:
             segments=tuple((segment.base_offset, segment.size) for segment in segments),
             first_dirty_offset=first_dirty_offset,
             end_offset=end_offset,
-            now_ms=self._now_ms(),
+            now_ms=self._clock.wall_ms(),
             delete_retention_ms=config.delete_retention_ms,
             segment_bytes=config.segment_bytes,
             segment_index_bytes=config.segment_index_bytes,
@@ -214,21 +227,28 @@ class LogCleaner:
         )
 
     def check(self) -> bool:
-        """Give the work up if its log is gone or was cut. To be called when logs may have gone; whether `persist` is
-        due: a checkpoint of a log that is gone would call the first records of its successor clean."""
+        """Give the work up if its log is gone or was cut, or if its process hangs; whether `persist` is due: what the
+        checkpoint says of a log that is gone would call the first records of its successor clean.
+
+        To be called when logs may have gone, and now and then.
+        """
         running = self._running
         if running is not None and not self._is_current(running):
             self._abandon()
+        elif running is not None and self._clock.monotonic() - self._heard_s > SILENCE_MAX_S:
+            self._abandon(f"the cleaner process said nothing for {SILENCE_MAX_S:.0f} s and was killed")
         due, self._logs.cleaned_offsets_lost = self._logs.cleaned_offsets_lost, False
         return due
 
     def _is_current(self, running: _Running) -> bool:
         log = running.log
-        return self._logs.get(log.topic_partition) is log and log.truncations == running.truncations
+        if self._logs.get(log.topic_partition) is not log or log.truncations != running.truncations:
+            return False
+        return log.config.compacted  # who takes `compact` away wants to keep what is there
 
-    def _abandon(self) -> None:
+    def _abandon(self, failure: str = "") -> None:
         if not self._abandoned:
-            self._abandoned = True
+            self._abandoned, self._abandoned_for = True, failure
             self._worker.kill()
 
     def event(self, message: dict[str, Any]) -> None:
@@ -236,6 +256,14 @@ class LogCleaner:
         running = self._running
         if running is None or self._abandoned:
             return
+        self._heard_s = self._clock.monotonic()
+        try:
+            self._take(running, message)
+        except Exception as error:  # what follows must not be taken for a whole cleaning
+            _log.exception("%s: what the cleaner process did cannot be used", running.log.topic_partition)
+            self._abandon(f"what the cleaner process did cannot be used: {error!r}")
+
+    def _take(self, running: _Running, message: dict[str, Any]) -> None:
         kind = message["event"]
         if kind != "failed" and not self._is_current(running):
             self._abandon()
@@ -256,23 +284,26 @@ class LogCleaner:
         try:
             swap_in(log, old, running.job.token)
         except (OSError, KafkaStorageError) as error:
-            _log.error("%s: %s", log.topic_partition, error)
-            self._abandon()
+            self._abandon(f"the cleaned segment at {old[0].base_offset} cannot take its place: {error}")
 
     def _finished(self, running: _Running, message: dict[str, Any]) -> None:
+        log, job, next_dirty_offset = running.log, running.job, message["next_dirty_offset"]
+        is_dirty = job.first_dirty_offset < job.end_offset
+        if is_dirty and next_dirty_offset <= job.first_dirty_offset:  # to go on would be to do it again for ever
+            self._end("temporary", f"the cleaner came no further than offset {next_dirty_offset}")
+            return
         self._running = None
-        log, job = running.log, running.job
-        state = self._states.setdefault(log.topic_partition, CleaningState())
+        state = self._state_of(log)
         state.failures = state.deaths = state.retry_ms = 0
         state.failure = ""
         horizon_ms = message["horizon_ms"]
         state.horizon_ms = horizon_ms if horizon_ms > job.now_ms else -1
-        state.last_cleaned_ms = self._now_ms()
+        state.last_cleaned_ms = self._clock.wall_ms()
         state.bytes_before = running.size_bytes
         state.bytes_after = sum(segment.size for segment in log.segments if segment.base_offset < job.end_offset)
         self._renamed.add(log.directory)
-        if job.first_dirty_offset < job.end_offset:
-            log.cleaned_offset = message["next_dirty_offset"]
+        if is_dirty:
+            log.cleaned_offset = next_dirty_offset
         _log.info(
             "%s: cleaned up to offset %d, %d bytes of %d are left",
             log.topic_partition,
@@ -292,16 +323,27 @@ class LogCleaner:
 
     def _sync_names(self) -> None:
         while self._renamed:
-            with contextlib.suppress(FileNotFoundError):  # the log was deleted meanwhile
-                fsync_directory(self._renamed.pop())
+            directory = self._renamed.pop()
+            try:
+                fsync_directory(directory)
+            except FileNotFoundError:
+                continue  # the log was deleted meanwhile
+            except OSError:
+                self._renamed.add(directory)
+                raise
 
     # -- when it does not come to its end ------------------------------------------------------------------------------
 
     def ended(self, reason: str) -> None:
         """The process is gone."""
-        if self._running is not None:
-            self._end("abandoned" if self._abandoned else "died", reason)
-        self._abandoned = False
+        abandoned, failure = self._abandoned, self._abandoned_for
+        self._abandoned, self._abandoned_for = False, ""
+        if self._running is None:
+            return
+        if not abandoned:
+            self._end("died", reason)
+        else:
+            self._end("temporary" if failure else "abandoned", failure)
 
     def _end(self, kind: str, reason: str) -> None:
         assert self._running is not None
@@ -310,7 +352,7 @@ class LogCleaner:
         self._logs.discard_files(cleaned_files(log.directory, running.job.token))
         if kind == "abandoned" or not self._is_current(running):
             return
-        state = self._states.setdefault(log.topic_partition, CleaningState())
+        state = self._state_of(log)
         if kind == "died":
             state.deaths += 1
             reason = f"the cleaner process {reason}"
@@ -322,7 +364,7 @@ class LogCleaner:
 
     def _failed(self, log: Log, state: CleaningState, reason: str) -> None:
         state.failure = reason
-        state.retry_ms = self._now_ms() + min(RETRY_MAX_MS, 1000 << min(state.failures, 20))
+        state.retry_ms = self._clock.wall_ms() + min(RETRY_MAX_MS, 1000 << min(state.failures, 20))
         state.failures += 1
         _log.warning("%s: cleaning failed, to be tried again: %s", log.topic_partition, reason)
 

@@ -18,12 +18,14 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.cleaner.job import JOB_MAX_BYTES, Frames, Job, frame
 from barnabas.log.cleaner.rewrite import Cleaning, Uncleanable
 
-__all__ = ["Throttle", "main", "perform"]
+__all__ = ["PipeHost", "Throttle", "main", "perform"]
 
 NICENESS: Final = 10
 """Behind the broker, but not without a share of a busy machine: a cleaner that starves lets logs grow without end."""
 _READ_BYTES: Final = 1 << 16
 _PAUSE_MIN_S: Final = 0.02
+ALIVE_INTERVAL_S: Final = 10.0
+"""So often at least the broker hears something while the work goes on."""
 _CREDIT_S: Final = 0.3
 """What was not used of the rate is forgotten after so long."""
 
@@ -48,22 +50,33 @@ class Throttle:
         return pause if pause > _PAUSE_MIN_S else 0.0
 
 
-class _PipeHost:
-    """Keeps to the rate, sees when the broker goes."""
+class PipeHost:
+    """Keeps to the rate, sees when the broker goes, lets it know that the work goes on."""
 
-    def __init__(self, commands: int, events: int, rate: float) -> None:
+    def __init__(self, commands: int, events: int, rate: float, alive_interval_s: float = ALIVE_INTERVAL_S) -> None:
         self._commands = select.poll()
         self._commands.register(commands, select.POLLIN)
         self._events = events
         self._throttle = Throttle(rate)
+        self._interval_s = alive_interval_s
+        self._told_s = time.monotonic()
 
     def spend(self, size: int) -> None:
-        # While a job is done the broker says nothing more: what can be read is the end.
         pause = self._throttle.spend(size)
-        if self._commands.poll(pause * 1000):
+        while pause > self._interval_s:
+            self._wait(self._interval_s)
+            pause -= self._interval_s
+        self._wait(pause)
+
+    def _wait(self, seconds: float) -> None:
+        # While a job is done the broker says nothing more: what can be read is the end.
+        if self._commands.poll(seconds * 1000):
             raise BrokerGone
+        if time.monotonic() - self._told_s >= self._interval_s:
+            self.tell({"event": "alive"})
 
     def tell(self, event: dict[str, Any]) -> None:
+        self._told_s = time.monotonic()
         _send(self._events, event)
 
 
@@ -108,7 +121,7 @@ def main(idle_s: float) -> None:
 
 
 def _work(job: Job, commands: int, events: int) -> None:
-    host = _PipeHost(commands, events, job.limits.io_max_bytes_per_second)
+    host = PipeHost(commands, events, job.limits.io_max_bytes_per_second)
     try:
         perform(job, host)
     except BrokerGone:
