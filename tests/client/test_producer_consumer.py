@@ -26,11 +26,6 @@ def test_what_was_sent_is_read_once_and_committed() -> None:
         assert sum(broker.committed("g").values()) == 1000
 
 
-def test_transactions_are_refused_not_ignored() -> None:
-    with pytest.raises(UsageError, match=r"transactional\.id"):
-        barnabas.Producer(transactional_id="t")
-
-
 def test_interceptors_are_refused_not_ignored() -> None:
     with pytest.raises(UsageError, match=r"interceptor\.classes"):
         barnabas.Producer(interceptor_classes=[print])

@@ -7,9 +7,9 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from barnabas.client.core.admin.calls import AdminCalls, keys_move
-from barnabas.client.core.admin.job import settle
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
+from barnabas.client.core.flow import settle
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import AdminSettings
 from barnabas.client.drivers.aio import AioDriver

@@ -14,7 +14,14 @@ from barnabas.client.core.consumer.core import ConsumerCore
 from barnabas.client.core.consumer.health import Health
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, LOST, Notice
 from barnabas.client.core.engine import Engine
-from barnabas.client.core.offset_messages import EARLIEST, LATEST, OffsetAndMetadata, PartitionOffset
+from barnabas.client.core.offset_messages import (
+    EARLIEST,
+    LATEST,
+    GroupMetadata,
+    OffsetAndMetadata,
+    PartitionOffset,
+    offsets_of,
+)
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.drivers.tls import ssl_context
@@ -27,7 +34,6 @@ __all__ = [
     "CLOSE_TIMEOUT_S",
     "Callback",
     "ConsumerBase",
-    "GroupMetadata",
     "Listener",
     "OffsetAndTimestamp",
     "OffsetsArgument",
@@ -71,15 +77,6 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int
-
-
-class GroupMetadata(NamedTuple):
-    """Who this consumer is in its group, for a producer that commits its offsets in a transaction."""
-
-    group_id: str
-    generation_id: int
-    member_id: str
-    group_instance_id: str | None
 
 
 class ConsumerBase(ABC):
@@ -302,10 +299,7 @@ def _offsets(offsets: OffsetsArgument) -> Offsets:
     if isinstance(offsets, ConsumerRecord):
         where = TopicPartition(offsets.topic, offsets.partition)
         return {where: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
-    return {
-        TopicPartition(*where): committed if isinstance(committed, OffsetAndMetadata) else OffsetAndMetadata(committed)
-        for where, committed in offsets.items()
-    }
+    return offsets_of(offsets)
 
 
 def at_times(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPartition, OffsetAndTimestamp | None]:

@@ -21,6 +21,8 @@ __all__ = [
     "OperationTimedOut",
     "RecordsPurged",
     "TopicNotFound",
+    "TransactionAborted",
+    "TransactionFailed",
     "WokenUp",
 ]
 
@@ -125,6 +127,14 @@ class BufferExhausted(OperationTimedOut):
 
 class RecordsPurged(ClientError):
     """The application told the producer to give these records up."""
+
+
+class TransactionFailed(ClientError):
+    """Something of the transaction failed: nothing of it will be seen. Abort it; then the next one may begin."""
+
+
+class TransactionAborted(ClientError):
+    """The record was not sent, or not waited for, because its transaction was aborted."""
 
 
 class WokenUp(ClientError):

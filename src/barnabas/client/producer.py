@@ -1,28 +1,41 @@
-"""The synchronous producer: idempotent, without transactions."""
+"""The synchronous producer. `barnabas.aio.Producer` is the same for asyncio."""
 
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from librt.threading import Lock
 
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
+from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, offsets_of
 from barnabas.client.core.producer.batch import Batch, RecordHandle, RecordMetadata
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, NO_TOPIC
+from barnabas.client.core.producer.transaction_requests import PreparedTransaction
+from barnabas.client.core.producer.transactions import Transactions
+from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import BufferExhausted, OperationTimedOut, RecordsPurged, TopicNotFound
-from barnabas.errors import UsageError
+from barnabas.client.errors import (
+    BufferExhausted,
+    ClientClosed,
+    OperationTimedOut,
+    RecordsPurged,
+    TopicNotFound,
+    TransactionFailed,
+)
+from barnabas.errors import BarnabasError, UsageError
+from barnabas.types import TopicPartition
 
 __all__ = ["Producer"]
 
 OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
+T = TypeVar("T")
 
 
 class Producer:
@@ -38,8 +51,6 @@ class Producer:
         self._tls = ssl_context(self.settings)
         self._forked = False
         self._reopening = threading.Lock()
-        if self.settings.transactional_id is not None:
-            raise UsageError("transactional.id: this producer writes no transactions; use another client for them")
         if self.settings.interceptor_classes:
             raise UsageError("interceptor.classes: this producer calls no interceptors; leave the setting out")
         self._open()
@@ -98,7 +109,7 @@ class Producer:
         """Until what kept a record out may be gone. Raises when it will not be, or not in time."""
         left = deadline - time.monotonic()
         if why == CLOSED:
-            raise self._core.why_not(topic, partition)
+            raise self._core.why_not()
         if why == NO_TOPIC:
             self._driver.wait_for(self._driver.run(lambda: self._core.open_topic(topic, max(left, 0.0))))
         elif why == NO_ROOM:
@@ -115,6 +126,94 @@ class Producer:
                 raise TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
             with contextlib.suppress(OperationTimedOut):
                 self._driver.wait_for(self._driver.run(self._core.engine.refresh_metadata), left)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def init_transactions(self, *, keep_prepared: bool = False, timeout: float | None = None) -> None:
+        """Take over the transactional id, before the first transaction: whoever had it is fenced, and the transaction
+        it left open is aborted, or with `keep_prepared` kept for `complete_transaction`.
+
+        This and the other calls about transactions wait for `timeout` seconds (max.block.ms by default); after
+        OperationTimedOut the same call goes on waiting. They raise ProducerFenced when another producer has the id.
+        """
+        self._finish("init_transactions", lambda it: it.init(keep_prepared=keep_prepared), timeout)
+
+    def begin_transaction(self) -> None:
+        """What is sent from now on is seen (isolation.level=read_committed) once it is committed, or never."""
+        transactions = self._transactions()
+        self._driver.run(transactions.begin)
+
+    def send_offsets_to_transaction(
+        self,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        group_metadata: GroupMetadata | str,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit a consumer's offsets, the next ones to read, if and only if the transaction is committed.
+
+        `group_metadata` is the consumer's `group_metadata()`: if the group has moved on without it, this raises
+        CommitFailed. With the group's id alone nobody checks that.
+        """
+        group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
+        wanted = offsets_of(offsets)
+        if wanted:
+            self._finish("send_offsets_to_transaction", lambda it: it.send_offsets(wanted, group), timeout)
+
+    def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send what waits, then make all of the transaction visible at once. Raises TransactionFailed if a record was
+        not written: abort it then."""
+        self._finish("commit_transaction", Transactions.commit, timeout)
+
+    def abort_transaction(self, timeout: float | None = None) -> None:
+        """Nothing of the transaction will be seen; what was not sent yet fails with TransactionAborted."""
+        self._finish("abort_transaction", Transactions.abort, timeout)
+
+    def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Send what waits; only the outcome is open then, and the broker does not decide it by a timeout. Keep the
+        result in the other system, for `complete_transaction`. Needs transaction.two.phase.commit.enable."""
+        return self._finish("prepare_transaction", Transactions.prepare, timeout)
+
+    def complete_transaction(self, prepared: PreparedTransaction, timeout: float | None = None) -> None:
+        """Commit what is prepared if `prepared` is it, abort it otherwise; nothing where nothing is prepared."""
+        self._finish("complete_transaction", lambda it: it.complete(prepared), timeout)
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """`with producer.transaction(): ...`: begins one, commits it at the end and aborts it on an exception."""
+        self.begin_transaction()
+        try:
+            yield
+        except BaseException as error:
+            self._abort_after(error)
+            raise
+        try:
+            self.commit_transaction()
+        except TransactionFailed as error:
+            self._abort_after(error)
+            raise
+
+    def _abort_after(self, error: BaseException) -> None:
+        """What goes wrong here the next call tells. Ctrl-C does not wait for the broker."""
+        with contextlib.suppress(BarnabasError):
+            self.abort_transaction(None if isinstance(error, Exception) else 0)
+
+    def _transactions(self) -> Transactions:
+        self._check_process()
+        transactions = self._core.transactions
+        if transactions is None:
+            raise UsageError("this producer writes no transactions; give it a transactional_id")
+        return transactions
+
+    def _finish(self, what: str, start: Callable[[Transactions], Promise[T]], timeout: float | None) -> T:
+        """Begin it, or begin to wait for it again, and wait."""
+        seconds = self.settings.max_block_ms / 1000 if timeout is None else timeout
+        transactions = self._transactions()
+        promise = self._driver.run(lambda: start(transactions))
+        if not self._driver.wait(lambda: promise.done, seconds):
+            raise transactions.timed_out(what, seconds)
+        with self._driver.lock:
+            transactions.heard(promise)
+        return promise.result()
 
     # --- all of it --------------------------------------------------------------------------------------------------
 
@@ -145,22 +244,31 @@ class Producer:
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails
-        with ClientClosed; with 0 it returns at once. Calling it again does nothing."""
+        with ClientClosed; with 0 it returns at once. An open transaction is aborted, a prepared one stays. Calling it
+        again does nothing."""
         if self._driver.closed:
             return
         try:
             if timeout is None or timeout > 0:
-                self._intake.closed = True
-                with contextlib.suppress(OperationTimedOut):
+                self._core.refuse_all()
+                with contextlib.suppress(BarnabasError):
+                    self._end_transaction(timeout)
                     self.flush(timeout)
         finally:
             self._end()
 
+    def _end_transaction(self, timeout: float | None) -> None:
+        transactions = self._core.transactions
+        if transactions is not None:
+            seconds = self.settings.max_block_ms / 1000 if timeout is None else timeout
+            ending = self._driver.run(transactions.end_for_close)
+            self._driver.wait(lambda: ending.done, seconds)
+
     def _end(self) -> None:
-        self._intake.closed = True
+        self._core.refuse_all()
         if not self._driver.closed:
             with self._driver.lock:
-                self._core.sender.close()
+                self._core.close()
             self._driver.close()
 
     def __enter__(self) -> "Producer":
@@ -216,7 +324,7 @@ class Producer:
         self._reopening = threading.Lock()
         self._intake.closed = True
         self._intake.lock = Lock()
-        error = self._core.why_not("", None)
+        error = ClientClosed("the record is the parent process's to send; this one was forked from it")
         for batch in self._core.accumulator.all_batches():
             batch.error = error
             batch.done = True

@@ -59,7 +59,8 @@ class Log:
         for first, last, offset in kept:
             if (first, last) == (header.base_sequence, header.last_sequence):
                 return 0, offset
-        if header.base_sequence != (kept[-1][1] + 1) & 0x7FFFFFFF:
+        expected = (kept[-1][1] + 1) & 0x7FFFFFFF if kept else 0
+        if header.base_sequence != expected:
             return 45, -1
         return None, -1
 

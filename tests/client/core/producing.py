@@ -1,6 +1,6 @@
 """A producer core in a world: what the fronts do, without waiting."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from librt.threading import Lock
@@ -15,9 +15,17 @@ from client.core.world import World
 class Producing:
     """World, brokers and a producer with `settings`; topic "t" has `partitions` whose leaders go round the nodes."""
 
-    def __init__(self, *, nodes: int = 1, partitions: int = 1, seed: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        nodes: int = 1,
+        partitions: int = 1,
+        seed: int = 0,
+        brokers: Callable[[World], Brokers] = Brokers,
+        **settings: Any,
+    ) -> None:
         self.world = World(nodes=nodes, seed=seed)
-        self.brokers = Brokers(self.world)
+        self.brokers = brokers(self.world)
         self.world.topics["t"] = {index: index % nodes + 1 for index in range(partitions)}
         self.settings = ProducerSettings(bootstrap_servers="boot:9092", **settings)
         self.core = ProducerCore(self.world.engine, self.settings, self, Lock(), self.world.rng)

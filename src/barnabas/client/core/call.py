@@ -24,6 +24,7 @@ class Call:
 
     __slots__ = (
         "api",
+        "at_least",
         "at_most",
         "build",
         "correlation_id",
@@ -46,10 +47,12 @@ class Call:
         encode: Callable[[int], list[bytes | bytearray | memoryview]] | None = None,
         decode: Callable[[bytes, int, int], Any] | None = None,
         at_most: int | None = None,
+        at_least: int = 0,
         timeout_s: float | None = None,
         one_way: bool = False,
     ) -> None:
-        """`request` as it is, or its class and `build` or `encode`. `at_most` bounds the version. `timeout_s` replaces
+        """`request` as it is, or its class and `build` or `encode`. `at_most` bounds the version; to
+        brokers that do not know version `at_least` it is not sent. `timeout_s` replaces
         request.timeout.ms, for requests that a broker may hold back."""
         if isinstance(request, type):
             self.api = request
@@ -63,6 +66,7 @@ class Call:
         self.decode = decode
         self.done = done
         self.at_most = at_most
+        self.at_least = at_least
         self.timeout_s = timeout_s
         self.one_way = one_way
         self.version = -1

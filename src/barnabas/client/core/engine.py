@@ -144,6 +144,8 @@ class Engine:
         self._topic_waiters: list[tuple[str, Promise[TopicView]]] = []
         self._coordinators: dict[Coordinator, int] = {}
         self._lookups: dict[Coordinator, list[Call]] = {}
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -290,6 +292,18 @@ class Engine:
             brokers = self.metadata.view.brokers | {broker.node_id: broker}
             self.metadata.view = self.metadata.view._replace(brokers=brokers)
 
+    # --- features ---------------------------------------------------------------------------------------------------
+
+    def feature(self, name: str) -> int:
+        """The level of a feature that the cluster has settled on, as far as brokers have told; 0 without it."""
+        return self._features.get(name, 0)
+
+    def _learn_features(self, peer: Peer) -> None:
+        told = peer.wire.api_versions if peer.wire is not None else None
+        if told is not None and told.finalized_features_epoch > self._features_epoch:
+            self._features_epoch = told.finalized_features_epoch
+            self._features = {feature.name: feature.max_version_level for feature in told.finalized_features}
+
     # --- metadata ---------------------------------------------------------------------------------------------------
 
     def want_topics(self, topics: Iterable[str]) -> None:
@@ -411,6 +425,7 @@ class Engine:
 
     def _ready(self, peer: Peer) -> None:
         self._attempts.clear()
+        self._learn_features(peer)
         if not _is_free(peer):
             return
         waiting, self._unplaced = self._unplaced, []

@@ -15,6 +15,7 @@ __all__ = [
     "LATEST",
     "MAX_TIMESTAMP",
     "NAMES_UNTIL",
+    "GroupMetadata",
     "OffsetAndMetadata",
     "PartitionOffset",
     "by_topic",
@@ -27,6 +28,7 @@ __all__ = [
     "grouped",
     "offset_answers",
     "offset_request",
+    "offsets_of",
 ]
 
 P = TypeVar("P")
@@ -45,6 +47,24 @@ class OffsetAndMetadata(NamedTuple):
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_LEADER_EPOCH
+
+
+class GroupMetadata(NamedTuple):
+    """Who a consumer is in its group, for a producer that commits its offsets in a transaction. With the group's id
+    alone nobody checks whether the group has moved on."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
+def offsets_of(offsets: "Mapping[TopicPartition, int | OffsetAndMetadata]") -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as applications write them."""
+    return {
+        TopicPartition(*where): committed if isinstance(committed, OffsetAndMetadata) else OffsetAndMetadata(committed)
+        for where, committed in offsets.items()
+    }
 
 
 class PartitionOffset(NamedTuple):

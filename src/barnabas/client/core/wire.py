@@ -115,6 +115,8 @@ class Wire:
     def _write(self, call: Call) -> None:
         try:
             call.version = choose_version(self.versions, call.api, self.address, at_most=call.at_most)
+            if call.version < call.at_least:
+                raise UnsupportedVersion(f"{self.address} is too old for this: it speaks {call.name} v{call.version}")
         except UnsupportedVersion as error:
             call.done(None, error)
             return

@@ -1,10 +1,9 @@
 """One call of the application: requests to whoever must answer, again until each item has its end or the time is over.
 
-Flows are written as coroutines that await promises; `settle` moves one on whenever the promise it waits for is
-settled, so the same text serves both drivers.
+The calls are flows (`barnabas.client.core.flow`), so the same text serves both drivers.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from barnabas.client.core.call import Build, Call
@@ -25,38 +24,15 @@ from barnabas.errors import (
 )
 from barnabas.protocol.schema import Request
 
-__all__ = ["Answer", "Job", "Outcome", "Query", "controller_moves", "coordinator_moves", "settle"]
+__all__ = ["Answer", "Job", "Outcome", "Query", "controller_moves", "coordinator_moves"]
 
 K = TypeVar("K")
 V = TypeVar("V")
-T = TypeVar("T")
 
 ATTEMPTS_KEPT: Final = 20
 
 Answer = tuple[K, KafkaError | int, V]
 """(item, its error or error code, what is told of it)."""
-
-
-def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
-    """Run it, up to its first unsettled promise and on from there later."""
-    settled: Promise[T] = Promise()
-
-    def go_on(_: object = None) -> None:
-        while True:
-            try:
-                awaited = flow.send(None)
-            except StopIteration as end:
-                settled.resolve(end.value)
-                return
-            except Exception as error:
-                settled.fail(error)
-                return
-            if not awaited.done:
-                awaited.on_done(go_on)
-                return
-
-    go_on()
-    return settled
 
 
 class Query(NamedTuple):

@@ -10,6 +10,7 @@ from barnabas.client.core.producer.batch import Batch, RecordHandle
 from barnabas.client.core.producer.identity import Identity
 from barnabas.client.core.producer.intake import Intake, Lane
 from barnabas.client.core.producer.sender import Sender, SenderSettings
+from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.core.views import TopicView
@@ -59,10 +60,7 @@ class ProducerCore:
             self, lock, settings.batch_size, settings.linger_ms, limit, min(settings.max_request_size, limit)
         )
         self.intake.plain = not (
-            settings.key_serializer
-            or settings.value_serializer
-            or settings.interceptor_classes
-            or callable(settings.partitioner_class)
+            settings.key_serializer or settings.value_serializer or callable(settings.partitioner_class)
         )
         self.intake.round_robin = settings.partitioner_class == "round_robin"
         self.intake.ignore_keys = settings.partitioner_ignore_keys
@@ -84,10 +82,32 @@ class ProducerCore:
             retries=settings.retries,
             compression_level=settings.compression_level,
         )
-        self.sender = Sender(engine, self.accumulator, sender_settings, self.identity)
+        self.closed = False
+        self.transactions = self._new_transactions()
+        self.sender = Sender(engine, self.accumulator, sender_settings, self.identity, self.transactions)
+        if self.transactions is not None:
+            self.transactions.sender = self.sender
         self._sweep_at = engine.now + settings.metadata_max_idle_ms / 1000
         engine.components.append(self)
         engine.on_metadata.append(self._follow_metadata)
+
+    def _new_transactions(self) -> Transactions | None:
+        settings = self.settings
+        if settings.transactional_id is None:
+            return None
+        assert self.identity is not None, "settings with a transactional id are idempotent"
+        return Transactions(
+            self.engine,
+            self.accumulator,
+            self.identity,
+            transactional_id=settings.transactional_id,
+            timeout_ms=settings.transaction_timeout_ms,
+            two_phase=settings.transaction_two_phase_commit_enable,
+            gate=self._gate,
+        )
+
+    def _gate(self, in_transaction: bool) -> None:
+        self.intake.closed = self.closed or not in_transaction
 
     # --- the engine's component -------------------------------------------------------------------------------------
 
@@ -95,6 +115,8 @@ class ProducerCore:
         self.accumulator.collect(now)
         self.sender.expire(now)
         self.sender.send(now)
+        if self.transactions is not None:
+            self.transactions.advance()
         if now >= self._sweep_at:
             self._sweep(now)
 
@@ -203,9 +225,22 @@ class ProducerCore:
 
     # --- for the fronts ---------------------------------------------------------------------------------------------
 
-    def why_not(self, topic: str, partition: int | None) -> BarnabasError:
+    def refuse_all(self) -> None:
+        """No further records: the producer is being closed."""
+        self.closed = self.intake.closed = True
+
+    def close(self) -> None:
+        """What is not acknowledged, and who waits for a transaction, hears ClientClosed."""
+        self.refuse_all()
+        self.sender.close()
+        if self.transactions is not None:
+            self.transactions.close(ClientClosed("the producer is closed"))
+
+    def why_not(self) -> BarnabasError:
         """Why a closed intake takes nothing."""
-        return ClientClosed("the producer is closed")
+        if self.closed or self.transactions is None:
+            return ClientClosed("the producer is closed")
+        return self.transactions.refusal("send")
 
     def prepared(self, topic: str, value: Any, key: Any, partition: int | None) -> tuple[Any, Any, int | None]:
         """Serialized, and with the partition that the caller's own partitioner chooses; the topic's lane is open."""

@@ -15,12 +15,22 @@ from barnabas.client.core.engine import Engine, Node
 from barnabas.client.core.producer.accumulator import Accumulator
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.producer.identity import Identity
+from barnabas.client.core.producer.insisting import CONCURRENT_S
 from barnabas.client.core.producer.partition import PartitionState
-from barnabas.client.core.producer.produce import TOPIC_IDS_FROM, Answer, Answers, produce_parts, read_answers
+from barnabas.client.core.producer.produce import (
+    TOPIC_IDS_FROM,
+    TRANSACTION_V2_FROM,
+    Answer,
+    Answers,
+    produce_parts,
+    read_answers,
+)
 from barnabas.client.core.producer.split import halves_of
+from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.errors import Attempt, ClientClosed, ClientError, ConnectionLost, OperationTimedOut
 from barnabas.errors import (
     BarnabasError,
+    ConcurrentTransactions,
     DuplicateSequenceNumber,
     InvalidRecord,
     KafkaError,
@@ -65,12 +75,19 @@ class Sender:
     """See the module."""
 
     def __init__(
-        self, engine: Engine, accumulator: Accumulator, settings: SenderSettings, identity: Identity | None
+        self,
+        engine: Engine,
+        accumulator: Accumulator,
+        settings: SenderSettings,
+        identity: Identity | None,
+        transactions: Transactions | None = None,
     ) -> None:
         self._engine = engine
         self._accumulator = accumulator
         self._settings = settings
         self._identity = identity
+        self._transactions = transactions
+        self._transactional_id = None if transactions is None else transactions.transactional_id
         self._in_flight: dict[int, int] = {}
         """Requests by node."""
         self._due = float("inf")
@@ -102,6 +119,8 @@ class Sender:
         identity = self._identity
         if identity is None:
             return True
+        if self._transactions is not None:
+            return self._transactions.may_send
         if identity.error is not None:
             for batch in list(self._accumulator.incomplete):
                 self._give_up(batch, identity.error)
@@ -119,7 +138,7 @@ class Sender:
             leader = metadata.leader(state.where)
             if leader < 0:
                 metadata.mark_stale()
-            else:
+            elif self._transactions is None or self._transactions.may_write(state.where):
                 nodes.setdefault(leader, []).append(state)
         return nodes
 
@@ -156,6 +175,7 @@ class Sender:
             return False
         mine, current = (state.producer_id, state.producer_epoch), (identity.producer_id, identity.producer_epoch)
         if state.gap is not None and mine == current:
+            assert self._transactions is None, "a transaction with a gap is aborted, and the next has another epoch"
             identity.bump()
             if not identity.is_known:
                 return False
@@ -192,15 +212,24 @@ class Sender:
             ProduceRequest,
             done,
             encode=lambda version: produce_parts(
-                version, placed, acks=settings.acks, timeout_ms=settings.request_timeout_ms, transactional_id=None
+                version,
+                placed,
+                acks=settings.acks,
+                timeout_ms=settings.request_timeout_ms,
+                transactional_id=self._transactional_id,
             ),
             decode=read_answers,
-            at_most=None if with_ids else TOPIC_IDS_FROM - 1,
+            at_most=self._newest_version(with_ids),
             one_way=settings.acks == 0,
         )
         self._in_flight[node.node_id] = self._in_flight.get(node.node_id, 0) + 1
         self.requests += 1
         self._engine.send(call, node)
+
+    def _newest_version(self, with_ids: bool) -> int | None:
+        if self._transactions is not None and not self._transactions.is_implicit:
+            return TRANSACTION_V2_FROM - 1
+        return None if with_ids else TOPIC_IDS_FROM - 1
 
     def _take_off(self, state: PartitionState, batch: Batch, now: float) -> None:
         """From waiting to in flight, with a sequence."""
@@ -293,9 +322,12 @@ class Sender:
     def _may_retry(self, state: PartitionState, batch: Batch, error: Error) -> bool:
         if batch.attempts > self._settings.retries or batch.deadline <= self._engine.now:
             return False
+        if self._transactions is not None and not self._transactions.may_send:
+            return False
         if self._identity is None or not isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
             return error.retriable
-        if isinstance(error, UnknownProducerId) and batch.attempts == 1 and state.gap is None:
+        forgotten = isinstance(error, UnknownProducerId) and self._transactions is None
+        if forgotten and batch.attempts == 1 and state.gap is None:
             # The broker forgot us, as those before 2.4 do after retention. It does not have this batch.
             state.gap = batch.number - batch.span
         # What follows a batch that failed is out of sequence until that one is written, or left behind.
@@ -306,7 +338,9 @@ class Sender:
         _note(batch, error)
         follows = isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId)
         batch.retry_at = self._engine.now + (0.0 if follows else self._engine.backoff_s(batch.attempts))
-        if not follows:
+        if isinstance(error, ConcurrentTransactions):
+            batch.retry_at = min(batch.retry_at, self._engine.now + CONCURRENT_S)
+        elif not follows:
             self._engine.metadata.mark_stale()
         state.put_back([batch])
         self._accumulator.waiting[state] = None
@@ -328,6 +362,8 @@ class Sender:
             self._leave_gap(state, batch)
         self.failed += batch.count
         self._accumulator.settle(batch, error)
+        if self._transactions is not None:
+            self._transactions.batch_failed(error)
 
     def _leave_gap(self, state: PartitionState, batch: Batch) -> None:
         """What follows the batch is out of sequence, if it had one and is not the last that did."""
@@ -339,7 +375,8 @@ class Sender:
     def expire(self, now: float) -> None:
         """Give up what is older than delivery.timeout.ms, also what is in flight: it may be written or not."""
         for batch in self._accumulator.expired(now):
-            self._give_up(batch, self._timed_out(batch))
+            if not batch.done:  # the first one may take its transaction with it
+                self._give_up(batch, self._timed_out(batch))
 
     def _timed_out(self, batch: Batch) -> ClientError:
         where = f"{batch.topic}-{batch.partition}"
@@ -363,8 +400,15 @@ class Sender:
         for batch in self._accumulator.drop_open():
             if in_flight or not batch.in_flight:
                 count += batch.count
-                self._give_up(batch, error)
+                if not batch.done:
+                    self._give_up(batch, error)
         return count
+
+    def give_up_waiting(self, error: BarnabasError) -> None:
+        """Give up all that is not in flight."""
+        for batch in self._accumulator.drop_open():
+            if not batch.in_flight and not batch.done:
+                self._give_up(batch, error)
 
     def close(self) -> None:
         self.purge(ClientClosed("the producer was closed before the record was acknowledged"), in_flight=True)

@@ -54,7 +54,6 @@ REFUSED: Final = {
     "ssl.engine.factory.class": f"{_CLASS}; give an ssl.SSLContext as ssl.context",
     "ssl.keystore.password": "key stores here are PEM files: give the key's password as ssl.key.password",
     "ssl.truststore.password": "trust stores here are PEM files, which have no password",
-    "transaction.two.phase.commit.enable": "transactions end with transaction.timeout.ms",
 }
 """Settings of Kafka that would not do here what they promise, with the way out. A dot at the end: all that begin so."""
 

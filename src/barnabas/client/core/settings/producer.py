@@ -77,6 +77,8 @@ _PRODUCER: Final[tuple[Row, ...]] = (
      "A topic to which nothing was sent for this long is no longer asked for."),
     ("transaction.timeout.ms", _INT, 60_000, at_least(1), _LOW,
      "A transaction that is open for longer is aborted by the broker."),
+    ("transaction.two.phase.commit.enable", _BOOLEAN, False, None, _LOW,
+     "Transactions take part in commits over several systems (KIP-939): the broker never ends them by itself, so `transaction.timeout.ms` has no meaning."),
 )  # fmt: skip
 
 
@@ -142,6 +144,7 @@ class ProducerSettings(CommonSettings):
     partitioner_availability_timeout_ms: int
     metadata_max_idle_ms: int
     transaction_timeout_ms: int
+    transaction_two_phase_commit_enable: bool
     transactional_id: str | None
     retries: int
     partitioner_class: Any
@@ -159,6 +162,8 @@ class ProducerSettings(CommonSettings):
         warnings = super()._completed(values, given)
         values["acks"] = -1 if values["acks"] == "all" else int(values["acks"])
         warnings += _settle_idempotence(values, given)
+        if values["transaction.two.phase.commit.enable"]:
+            _check_two_phase_commit(values, given)
         needed = min(values["linger.ms"] + values["request.timeout.ms"], INT_MAX)
         if values["delivery.timeout.ms"] < needed:
             if "delivery.timeout.ms" in given:
@@ -168,6 +173,14 @@ class ProducerSettings(CommonSettings):
                 )
             values["delivery.timeout.ms"] = needed
         return warnings
+
+
+def _check_two_phase_commit(values: dict[str, Any], given: Mapping[str, object]) -> None:
+    name = "transaction.two.phase.commit.enable"
+    if values["transactional.id"] is None:
+        raise UsageError(f"{name} needs a transactional.id")
+    if "transaction.timeout.ms" in given:
+        raise UsageError(f"transaction.timeout.ms has no meaning with {name}: leave one of them out")
 
 
 def _settle_idempotence(values: dict[str, Any], given: Mapping[str, object]) -> list[str]:

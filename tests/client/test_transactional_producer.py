@@ -1,0 +1,184 @@
+"""Transactions by `barnabas.Producer`, against a broker in this process."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import barnabas
+from barnabas.client.errors import CommitFailed, OperationTimedOut
+from barnabas.errors import ProducerFenced, UsageError
+from barnabas.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared: Broker) -> Broker:
+    shared.reset()
+    shared.create_topic("t", partitions=2)
+    shared.create_topic("in")
+    return shared
+
+
+def producer_of(broker: Broker, transactional_id: str = "tx", **settings: Any) -> barnabas.Producer:
+    return barnabas.Producer(
+        bootstrap_servers=broker.bootstrap_servers, transactional_id=transactional_id, linger_ms=0, **settings
+    )
+
+
+def read(broker: Broker, topic: str = "t", *, committed: bool = True) -> list[bytes]:
+    """All values up to the end, or up to where an open transaction begins."""
+    settings = {"isolation_level": "read_committed" if committed else "read_uncommitted"}
+    with barnabas.Consumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", **settings
+    ) as consumer:
+        parts = [(topic, index) for index in range(len(broker.end_offsets(topic)))]
+        consumer.assign(parts)
+        ends = consumer.end_offsets(parts)
+        values = []
+        while any(consumer.position(where) < end for where, end in ends.items()):
+            values += [record.value for record in consumer.poll(1)]
+        return sorted(values)
+
+
+def test_committed_records_are_read_and_aborted_ones_are_not(broker: Broker) -> None:
+    with producer_of(broker) as producer:
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            for partition in (0, 1):
+                producer.send("t", b"%d-%d" % (number, partition), partition=partition)
+            if number % 3:
+                producer.flush()
+            if number % 2:
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+    assert read(broker) == sorted(b"%d-%d" % (n, p) for n in (0, 2, 4) for p in (0, 1))
+
+
+def test_the_context_manager_commits_or_aborts(broker: Broker) -> None:
+    def failing(work: Callable[[], object]) -> None:
+        with producer.transaction():
+            work()
+            raise ZeroDivisionError
+
+    with producer_of(broker) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            kept = producer.send("t", b"kept")
+        assert kept.done()
+        with pytest.raises(ZeroDivisionError):
+            failing(lambda: producer.send("t", b"lost").result(10))
+        with pytest.raises(ZeroDivisionError):
+            failing(lambda: producer.send("t", b"unsent"))
+        with producer.transaction():
+            producer.send("t", b"kept, too")
+    assert read(broker) == [b"kept", b"kept, too"]
+
+
+def test_offsets_go_with_the_transaction(broker: Broker) -> None:
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as source:
+        for number in range(10):
+            source.send("in", b"%d" % number)
+    with (
+        barnabas.Consumer(
+            "in",
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+        ) as consumer,
+        producer_of(broker) as producer,
+    ):
+        producer.init_transactions()
+        done = 0
+        while done < 10:
+            records = consumer.poll(1, max_records=3)
+            if not records:
+                continue
+            with producer.transaction():
+                for record in records:
+                    producer.send("t", record.value)
+                after = {("in", 0): records[-1].offset + 1}
+                producer.send_offsets_to_transaction(after, consumer.group_metadata())
+            done += len(records)
+        stale = consumer.group_metadata()._replace(generation_id=77)
+        producer.begin_transaction()
+        with pytest.raises(CommitFailed):
+            producer.send_offsets_to_transaction({("in", 0): 1}, stale)
+        producer.abort_transaction()
+    assert broker.committed("g") == {("in", 0): 10}
+    assert read(broker) == [b"%d" % number for number in range(10)]
+
+
+def test_offsets_of_a_group_without_members(broker: Broker) -> None:
+    with producer_of(broker) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            producer.send_offsets_to_transaction({("in", 0): 42}, "alone")
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction({("in", 0): 43}, "alone")
+        producer.abort_transaction()
+    assert broker.committed("alone") == {("in", 0): 42}
+
+
+def test_the_latest_producer_of_an_id_wins(broker: Broker) -> None:
+    with producer_of(broker) as first, producer_of(broker) as second:
+        first.init_transactions()
+        first.begin_transaction()
+        first.send("t", b"first").result(10)
+        second.init_transactions()
+        with second.transaction():
+            second.send("t", b"second")
+        with pytest.raises(ProducerFenced, match="'tx'"):
+            first.commit_transaction()
+        with pytest.raises(ProducerFenced):
+            first.send("t", b"never")
+        with pytest.raises(ProducerFenced):
+            first.begin_transaction()
+    assert read(broker) == [b"second"]
+
+
+def test_close_aborts_what_is_open(broker: Broker) -> None:
+    producer = producer_of(broker)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send("t", b"lost").result(10)
+    producer.close()
+    assert read(broker) == []
+    assert len(broker.records("t")) == 1
+
+
+def test_records_outside_of_a_transaction_are_refused(broker: Broker) -> None:
+    with producer_of(broker) as producer:
+        with pytest.raises(UsageError, match=r"init_transactions\(\)"):
+            producer.send("t", b"early")
+        producer.init_transactions()
+        with pytest.raises(UsageError, match=r"begin_transaction\(\)"):
+            producer.send("t", b"early")
+    with (
+        barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as plain,
+        pytest.raises(UsageError, match="transactional_id"),
+    ):
+        plain.begin_transaction()
+
+
+def test_without_a_broker_a_call_ends_in_time_and_can_be_taken_up_again() -> None:
+    with Broker() as broker:
+        broker.create_topic("t")
+        with producer_of(broker) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", b"kept").result(10)
+            broker.stop()
+            with pytest.raises(OperationTimedOut, match=r"commit_transaction did not end within 0\.3 s"):
+                producer.commit_transaction(0.3)
+            broker.restart()
+            producer.commit_transaction(20)
+            assert read(broker) == [b"kept"]
