@@ -21,9 +21,9 @@ from barnabas.records.offset_map_kernel import (
     TORN,
     OffsetMap,
     batch_size,
-    check_crc,
     last_offset_of,
 )
+from barnabas.records.offset_map_kernel import check_crc as check_crc
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64

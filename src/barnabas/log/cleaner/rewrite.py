@@ -15,9 +15,9 @@ from barnabas.log.cleaner.cleaned_segment import CleanedSegment
 from barnabas.log.cleaner.job import Job
 from barnabas.log.cleaner.transactions import CleanedTransactions, read_aborted_transactions
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, read_header
-from barnabas.records.compaction_kernel import BatchFilter
+from barnabas.records.compaction_kernel import BatchFilter, check_crc
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, compress
-from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size, check_crc
+from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size
 from barnabas.records.reader import records_section
 
 __all__ = ["Cleaning", "Host", "Uncleanable", "map_capacity"]
