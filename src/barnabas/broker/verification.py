@@ -1,5 +1,7 @@
 """Asking a transaction's coordinator before a partition takes the first records of it (KIP-890)."""
 
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +31,7 @@ class Support(NamedTuple):
 
 
 def verify(
-    broker: "Broker",
+    broker: Broker,
     transactional_id: str,
     batches: Mapping[Partition, Sender],
     support: Support,

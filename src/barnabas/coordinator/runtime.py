@@ -12,6 +12,8 @@ Where we differ from Kafka: reads wait for the commit of what was written before
 and requests wait for the load of their partition instead of being sent away.
 """
 
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -217,7 +219,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self._serve(partition, start, reply)
 
     def _serve(
-        self, partition: int, start: "Callable[[_Shard[S], Reply[T]], None]", reply: Reply[T], *, waits: bool = True
+        self, partition: int, start: Callable[[_Shard[S], Reply[T]], None], reply: Reply[T], *, waits: bool = True
     ) -> None:
         """Start what a request asks for, at once or when the partition is loaded."""
         try:
@@ -234,7 +236,7 @@ class CoordinatorRuntime(Generic[S, R]):
             return
         start(shard, reply)
 
-    def _active_shard(self, partition: int) -> "_Shard[S]":
+    def _active_shard(self, partition: int) -> _Shard[S]:
         shard = self._shards.get(partition)
         if shard is None or shard.state is ShardState.FAILED:
             raise NotCoordinator(f"{self.topic}-{partition} is not led by this broker")
@@ -243,7 +245,7 @@ class CoordinatorRuntime(Generic[S, R]):
             raise CoordinatorLoadInProgress(f"{self.topic}-{partition} is being read")
         return shard
 
-    def _machine(self, shard: "_Shard[S]") -> S:
+    def _machine(self, shard: _Shard[S]) -> S:
         if shard.machine is None:
             # A timer fires once and there are no more of them than there is state: it always finds room.
             shard.timers = ShardTimers(self._scheduler, lambda operation: self._run(shard, operation, _nobody))
@@ -255,7 +257,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _run(
         self,
-        shard: "_Shard[S]",
+        shard: _Shard[S],
         operation: Callable[[], Result[R, T]],
         reply: Reply[T],
         transaction: Transaction | None = None,
@@ -269,7 +271,7 @@ class CoordinatorRuntime(Generic[S, R]):
             shard, result, (lambda shard: self._write(shard, result, transaction)) if result.records else None, reply
         )
 
-    def _check_room(self, shard: "_Shard[S]") -> None:
+    def _check_room(self, shard: _Shard[S]) -> None:
         if len(shard.parked) >= PENDING_MAX:
             raise CoordinatorNotAvailable(
                 f"{PENDING_MAX} responses wait for {self.topic}-{shard.partition} to be replicated"
@@ -277,9 +279,9 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _commit(
         self,
-        shard: "_Shard[S]",
+        shard: _Shard[S],
         result: Result[R, T],
-        write: "Callable[[_Shard[S]], None] | None",
+        write: Callable[[_Shard[S]], None] | None,
         reply: Reply[T],
     ) -> None:
         """Write, if there is something to write, and answer when all that was written so far is committed."""
@@ -302,12 +304,12 @@ class CoordinatorRuntime(Generic[S, R]):
             return
         self._park(shard, result, reply)
 
-    def _refresh(self, shard: "_Shard[S]") -> bool:
+    def _refresh(self, shard: _Shard[S]) -> bool:
         """Ask the log for the high watermark; whether it covers all that was written."""
         shard.committed(self._log.high_watermark(shard.partition))
         return shard.high_watermark >= shard.last_written_offset
 
-    def _write(self, shard: "_Shard[S]", result: Result[R, Any], transaction: Transaction | None) -> None:
+    def _write(self, shard: _Shard[S], result: Result[R, Any], transaction: Transaction | None) -> None:
         timestamp = self._wall_ms()
         max_bytes = self._log.max_batch_bytes(shard.partition)
         builder = self._builder(transaction)
@@ -333,7 +335,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _append(
         self,
-        shard: "_Shard[S]",
+        shard: _Shard[S],
         builder: BatchBuilder,
         records: list[R],
         max_bytes: int,
@@ -357,13 +359,13 @@ class CoordinatorRuntime(Generic[S, R]):
             machine.replay(offset, producer_id, record)
             offset += 1
 
-    def _park(self, shard: "_Shard[S]", result: Result[R, T], reply: Reply[T]) -> None:
+    def _park(self, shard: _Shard[S], result: Result[R, T], reply: Reply[T]) -> None:
         parked = _Parked(shard.last_written_offset, result, reply)
         timeout_s = self._commit_timeout_ms / 1000
         parked.timeout = self._scheduler.call_later(timeout_s, lambda: self._time_out(shard, parked))
         shard.parked.append(parked)
 
-    def _time_out(self, shard: "_Shard[S]", parked: "_Parked") -> None:
+    def _time_out(self, shard: _Shard[S], parked: _Parked) -> None:
         # The records stay: they may still be committed, and soft state then follows them. Only the answer is due.
         parked.answer(
             RequestTimedOut(f"{self.topic}-{shard.partition} was not replicated within {self._commit_timeout_ms} ms")
@@ -371,7 +373,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
-    def _hurry(self, shard: "_Shard[S]") -> None:
+    def _hurry(self, shard: _Shard[S]) -> None:
         queue = self._load_queue
         if len(queue) > 1 and queue[0] is not shard and shard in queue:
             queue.remove(shard)
@@ -398,7 +400,7 @@ class CoordinatorRuntime(Generic[S, R]):
                 self._activate(shard, loader.records)
         self._plan_load()
 
-    def _loader(self, shard: "_Shard[S]") -> Loader[R]:
+    def _loader(self, shard: _Shard[S]) -> Loader[R]:
         if shard.loader is None:
             name = f"{self.topic}-{shard.partition}"
             machine = self._machine(shard)
@@ -406,7 +408,7 @@ class CoordinatorRuntime(Generic[S, R]):
             shard.loader = Loader(name, shard.partition, start, self._log, self._codec, machine, self._logger)
         return shard.loader
 
-    def _activate(self, shard: "_Shard[S]", records: int) -> None:
+    def _activate(self, shard: _Shard[S], records: int) -> None:
         shard.last_written_offset = self._log.log_range(shard.partition)[1]
         shard.state = ShardState.ACTIVE
         shard.loader = None
@@ -416,7 +418,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self._logger.info("Loaded %s-%d: %d records in %.0f ms", self.topic, shard.partition, records, took_ms)
         shard.waiters.serve(self._logger)
 
-    def _fail(self, shard: "_Shard[S]", error: Exception) -> None:
+    def _fail(self, shard: _Shard[S], error: Exception) -> None:
         self._logger.error("Loading %s-%d failed: %s", self.topic, shard.partition, error)
         shard.close(NotCoordinator(f"{self.topic}-{shard.partition} could not be read: {error}"))
         shard.state = ShardState.FAILED

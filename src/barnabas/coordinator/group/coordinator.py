@@ -5,6 +5,8 @@ it. Every method here finds the partition, runs the operation there, and turns e
 API understand. A reply comes exactly once, maybe before the method returns.
 """
 
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
