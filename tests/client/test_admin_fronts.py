@@ -24,8 +24,11 @@ from barnabas.errors import (
     GroupIdNotFound,
     InvalidConfig,
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
     NonEmptyGroup,
     NotController,
+    ProducerFenced,
     TopicAlreadyExists,
     TransactionalIdNotFound,
     UnknownMemberId,
@@ -191,6 +194,30 @@ def test_transactions(admin: Any, broker: Broker, name: str) -> None:
     with pytest.raises(UsageError, match="never in state Odd"):
         admin.list_transactions(states=["Odd"])
     assert admin.describe_producers([(name, 0)]) == {TopicPartition(name, 0): []}
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_transaction_of_another_process_is_ended(admin: Any, broker: Broker, name: str, committed: bool) -> None:
+    broker.create_topic(name)
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(name, b"a").result(10)
+        told = producer.metrics()
+        who = {key: told[key] for key in ("producer_id", "producer_epoch")}
+        producer.close(0)
+    with pytest.raises(ProducerFenced, match=name):
+        admin.end_transaction(name, **{**who, "producer_epoch": 77}, committed=committed)
+    with pytest.raises(InvalidProducerIdMapping, match=name):
+        admin.end_transaction(name, **{**who, "producer_id": 77_777}, committed=committed)
+    for _ in range(2):
+        admin.end_transaction(name, **who, committed=committed)
+    with pytest.raises(InvalidTxnState, match=name):
+        admin.end_transaction(name, **who, committed=not committed)
+    end = admin.list_offsets({(name, 0): "latest"}, isolation="read_committed")[TopicPartition(name, 0)].offset
+    assert end == 2
+    state = admin.describe_transactions(name)[name].state
+    assert state == ("CompleteCommit" if committed else "CompleteAbort")
 
 
 def test_a_controller_that_moved_is_asked_again(admin: Any, broker: Broker, name: str) -> None:

@@ -112,6 +112,7 @@ class Admin:
     describe_transactions = _waiting(AdminCalls.describe_transactions)
     describe_producers = _waiting(AdminCalls.describe_producers)
     abort_transaction = _waiting(AdminCalls.abort_transaction)
+    end_transaction = _waiting(AdminCalls.end_transaction)
 
     _create_partitions = _waiting(AdminCalls.create_partitions)
     _topics_with_records = _waiting(AdminCalls.topics_with_records)

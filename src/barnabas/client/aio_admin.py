@@ -108,6 +108,7 @@ class Admin:
     describe_transactions = _awaited(AdminCalls.describe_transactions)
     describe_producers = _awaited(AdminCalls.describe_producers)
     abort_transaction = _awaited(AdminCalls.abort_transaction)
+    end_transaction = _awaited(AdminCalls.end_transaction)
 
     _create_partitions = _awaited(AdminCalls.create_partitions)
     _topics_with_records = _awaited(AdminCalls.topics_with_records)

@@ -19,7 +19,7 @@ PAUSES = [0.001, 0.006, 0.2, 1.5]
 class Storm:
     """A producer, and what can happen to it. With `patient` no delivery may time out or be refused, so none is lost."""
 
-    def __init__(self, *, seed: int, nodes: int, compressed: bool, patient: bool) -> None:
+    def __init__(self, *, seed: int, nodes: int, compressed: bool, patient: bool, **more: Any) -> None:
         self.patient = patient
         self.producing = Producing(
             nodes=nodes,
@@ -30,6 +30,7 @@ class Storm:
             request_timeout_ms=REQUEST_TIMEOUT_S * 1000,
             compression_type="gzip" if compressed else "none",
             delivery_timeout_ms=2**31 - 1 if patient else 6000,
+            **more,
         )
         self.world = self.producing.world
         self.sent: dict[int, list[tuple[bytes, Any]]] = {0: [], 1: []}

@@ -303,10 +303,10 @@ class TransactionalBrokers(Brokers):
         repeated = version >= 2 and request.producer_epoch == transaction.epoch - 1
         if not same and not (repeated and transaction.state in (PREPARED, COMPLETE)):
             return FENCED
-        if transaction.state is PREPARED:
+        if self._busy(transaction):
             if transaction.commit != request.committed or (version >= 2 and same):
                 return CONCURRENT if version >= 2 and same else BAD_STATE
-            return CONCURRENT if self._busy(transaction) else 0
+            return CONCURRENT
         if transaction.state is ONGOING:
             self._prepare(transaction, request.committed, version)
             return 0

@@ -13,6 +13,7 @@ from barnabas.client.core.admin.transactions import (
     abort_error,
     abort_request,
     check_listing,
+    end_error,
     list_request,
     marker_answers,
     oldest_version,
@@ -23,6 +24,7 @@ from barnabas.client.core.admin.transactions import (
     transaction_listings,
 )
 from barnabas.client.core.engine import TRANSACTION, Coordinator, Node
+from barnabas.client.core.transaction_version import adds_by_itself, newest_end
 from barnabas.errors import KafkaError, error_for
 from barnabas.types import TopicPartition
 
@@ -134,4 +136,36 @@ class TransactionCalls(Calls):
                 coordinator_epoch=coordinator_epoch,
             ),
             answers,
+        )
+
+    async def end_transaction(
+        self,
+        transactional_id: str,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        committed: bool,
+        timeout: float | None = None,
+    ) -> None:
+        """Commit or abort a transaction that a producer elsewhere has left open, when everything of it is written.
+
+        For whoever decides about the transactions of several producers; the numbers are those of the producer, as its
+        `metrics()` or `prepare_transaction()` tell them. Nobody needs to run under the id. A repeat of the same end
+        succeeds. Raises ProducerFenced when the id has gone on, InvalidTxnState when the transaction has ended
+        otherwise or was never begun.
+        """
+        from barnabas.protocol.messages.end_txn import EndTxnRequest
+
+        job = self._job("end_transaction", timeout)
+        await job.fresh_metadata()  # which tells, with the connection, how the cluster ends transactions
+        request = EndTxnRequest(
+            transactional_id=transactional_id,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            committed=committed,
+        )
+        await job.ask(
+            Query(request, at_most=newest_end(adds_by_itself(self._engine))),
+            Coordinator(transactional_id, TRANSACTION),
+            check=lambda response: response.error_code and end_error(response.error_code, transactional_id),
         )

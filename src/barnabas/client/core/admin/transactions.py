@@ -7,8 +7,11 @@ from barnabas.client.core.admin.topics import partition_answers
 from barnabas.client.core.offset_messages import by_topic
 from barnabas.errors import (
     InvalidProducerEpoch,
+    InvalidProducerIdMapping,
     InvalidRegularExpression,
+    InvalidTxnState,
     KafkaError,
+    ProducerFenced,
     TransactionalIdNotFound,
     TransactionCoordinatorFenced,
     UsageError,
@@ -29,6 +32,7 @@ __all__ = [
     "abort_error",
     "abort_request",
     "check_listing",
+    "end_error",
     "list_request",
     "marker_answers",
     "oldest_version",
@@ -195,3 +199,14 @@ def abort_error(code: int, partition: TopicPartition, producer_id: int) -> Kafka
     if code == TransactionCoordinatorFenced.code:
         return TransactionCoordinatorFenced(f"{partition} has a marker of a newer coordinator epoch")
     return error_for(code, f"{partition}: {error_for(code)}")
+
+
+def end_error(code: int, transactional_id: str) -> KafkaError:
+    """Why a coordinator did not end a transaction."""
+    if code in (InvalidProducerEpoch.code, ProducerFenced.code):
+        return ProducerFenced(f"transactional id {transactional_id!r} is at another epoch: its transaction is over")
+    if code == InvalidTxnState.code:
+        return InvalidTxnState(f"transactional id {transactional_id!r} has no transaction that could end so")
+    if code == InvalidProducerIdMapping.code:
+        return InvalidProducerIdMapping(f"transactional id {transactional_id!r} does not belong to this producer id")
+    return error_for(code)

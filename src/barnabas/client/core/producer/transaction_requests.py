@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ABORTABLE",
-    "END_V1_UNTIL",
     "OFFSETS_V1_UNTIL",
     "PARTITIONS_UNTIL",
     "PREPARED_FROM",
@@ -51,9 +50,8 @@ __all__ = [
 
 PARTITIONS_UNTIL: Final = 3
 """Later versions of AddPartitionsToTxn are the brokers' own."""
-END_V1_UNTIL: Final = 4
 OFFSETS_V1_UNTIL: Final = 4
-"""The last versions that mean transaction.version 0 and 1."""
+"""The last version of TxnOffsetCommit for transaction.version 0 and 1."""
 PREPARED_FROM: Final = 6
 """InitProducerId for two-phase commits (KIP-939)."""
 

@@ -18,7 +18,6 @@ from barnabas.client.core.producer.identity import Identity
 from barnabas.client.core.producer.insisting import Insisting
 from barnabas.client.core.producer.transaction_requests import (
     ABORTABLE,
-    END_V1_UNTIL,
     OFFSETS_V1_UNTIL,
     PARTITIONS_UNTIL,
     PREPARED_FROM,
@@ -33,6 +32,7 @@ from barnabas.client.core.producer.transaction_requests import (
     produce_error_is_fatal,
 )
 from barnabas.client.core.promise import Promise
+from barnabas.client.core.transaction_version import adds_by_itself, newest_end
 from barnabas.client.errors import (
     ClientClosed,
     ClientError,
@@ -55,8 +55,6 @@ from barnabas.types import TopicPartition
 __all__ = ["TransactionState", "Transactions"]
 
 T = TypeVar("T")
-
-FEATURE: Final = "transaction.version"
 
 
 class TransactionState(Enum):
@@ -142,6 +140,8 @@ class Transactions:
         self._to_add: dict[TopicPartition, None] = {}
         self._adding = False
         self._offsets_under_way = 0
+        self._offsets_before: Promise[None] = _done()
+        """Settled when nobody's offsets are on their way: later ones must not be overtaken by a repeat."""
         self._started = False
         """The coordinator may know of the transaction."""
         self._surely_started = False
@@ -208,7 +208,7 @@ class Transactions:
         """Raises UsageError in a transaction, TransactionFailed, or what ended the producer."""
         self._check_operation("begin_transaction")
         self._move("begin_transaction", S.IN_TRANSACTION)
-        self._implicit = self._engine.feature(FEATURE) >= 2
+        self._implicit = adds_by_itself(self._engine)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Promise[None]:
         """The group's offsets become those when the transaction is committed."""
@@ -351,7 +351,7 @@ class Transactions:
             self._set(S.READY)
             return
         self._kept = PreparedTransaction(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
-        self._implicit = self._engine.feature(FEATURE) >= 2
+        self._implicit = adds_by_itself(self._engine)
         self._started = self._surely_started = True
         self._set(S.PREPARED)
 
@@ -402,10 +402,15 @@ class Transactions:
     async def _send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
 
-        who = self._who()
-        self._started = True
+        before, mine = self._offsets_before, Promise[None]()
+        self._offsets_before = mine
         self._offsets_under_way += 1
         try:
+            await before
+            if not self.may_send:
+                raise self.refusal("send_offsets_to_transaction")
+            who = self._who()
+            self._started = True
             if not self._implicit:
                 request = AddOffsetsToTxnRequest(
                     transactional_id=who.transactional_id,
@@ -427,6 +432,7 @@ class Transactions:
             raise self._refused(error) from error
         finally:
             self._offsets_under_way -= 1
+            mine.resolve(None)
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
@@ -517,8 +523,7 @@ class Transactions:
             producer_epoch=who.producer_epoch,
             committed=commit,
         )
-        at_most = None if self._implicit else END_V1_UNTIL
-        response = await self._insisting.ask(request, self._coordinator, _code, at_most=at_most)
+        response = await self._insisting.ask(request, self._coordinator, _code, at_most=newest_end(self._implicit))
         if response.producer_id >= 0:
             self._identity.producer_id, self._identity.producer_epoch = response.producer_id, response.producer_epoch
 
