@@ -182,3 +182,26 @@ def test_without_a_broker_a_call_ends_in_time_and_can_be_taken_up_again() -> Non
             broker.restart()
             producer.commit_transaction(20)
             assert read(broker) == [b"kept"]
+
+
+def test_a_prepared_transaction_outlives_its_producer() -> None:
+    with Broker(settings={"transaction.two.phase.commit.enable": "true"}) as broker:
+        broker.create_topic("t")
+        two_phase = {"transaction_two_phase_commit_enable": True}
+        for committed in (True, False):
+            with producer_of(broker, **two_phase) as first:
+                first.init_transactions()
+                first.begin_transaction()
+                first.send("t", b"%d" % committed)
+                prepared = first.prepare_transaction()
+                with pytest.raises(UsageError, match="prepared"):
+                    first.send("t", b"too late")
+            with producer_of(broker, **two_phase) as second:
+                second.init_transactions(keep_prepared=True)
+                with pytest.raises(UsageError, match=r"complete_transaction\(\)"):
+                    second.begin_transaction()
+                second.complete_transaction(prepared if committed else prepared._replace(producer_id=1))
+                second.complete_transaction(prepared)
+                with second.transaction():
+                    second.send("t", b"after")
+        assert read(broker) == [b"1", b"after", b"after"]

@@ -14,6 +14,7 @@ from barnabas.errors import (
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTopic,
+    InvalidTransactionTimeout,
     KafkaError,
     OffsetMetadataTooLarge,
     OperationNotAttempted,
@@ -42,6 +43,7 @@ __all__ = [
     "add_partitions_request",
     "added_error",
     "fenced",
+    "init_error",
     "is_fenced",
     "offsets_error",
     "offsets_request",
@@ -94,6 +96,19 @@ class PreparedTransaction(NamedTuple):
         """Of what `str` gave. Raises ValueError."""
         producer_id, _, producer_epoch = text.partition(":")
         return cls(int(producer_id), int(producer_epoch))
+
+
+def init_error(code: int, transactional_id: str, *, two_phase: bool) -> KafkaError | None:
+    """Why a coordinator gives no producer id, with the settings that it may lie in."""
+    if not code:
+        return None
+    name = f"transactional id {transactional_id!r}"
+    if code == TransactionalIdAuthorizationFailed.code:
+        hint = ", or transaction.two.phase.commit.enable is false on the brokers" if two_phase else ""
+        return TransactionalIdAuthorizationFailed(f"{name}: not for this user to use{hint}")
+    if code == InvalidTransactionTimeout.code:
+        return InvalidTransactionTimeout(f"{name}: transaction.timeout.ms is above the brokers' limit for it")
+    return error_for(code, f"{name}: {error_for(code).kafka_name}")
 
 
 def add_partitions_request(who: Identified, partitions: Collection[TopicPartition]) -> "AddPartitionsToTxnRequest":

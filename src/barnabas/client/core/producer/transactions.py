@@ -26,6 +26,7 @@ from barnabas.client.core.producer.transaction_requests import (
     add_partitions_request,
     added_error,
     fenced,
+    init_error,
     is_fenced,
     offsets_error,
     offsets_request,
@@ -367,8 +368,12 @@ class Transactions:
             enable2_pc=self._two_phase,
             keep_prepared_txn=keep_prepared,
         )
-        at_least = PREPARED_FROM if self._two_phase else 0
-        response = await self._insisting.ask(request, self._coordinator, _code, at_least=at_least)
+        response = await self._insisting.ask(
+            request,
+            self._coordinator,
+            lambda response: init_error(response.error_code, self.transactional_id, two_phase=self._two_phase),
+            at_least=PREPARED_FROM if self._two_phase else 0,
+        )
         self._identity.producer_id, self._identity.producer_epoch = response.producer_id, response.producer_epoch
         return response
 
