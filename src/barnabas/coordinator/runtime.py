@@ -17,13 +17,12 @@ from __future__ import annotations  # functions in functions: their annotations 
 import logging
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
+from barnabas.coordinator.led_partition import Parked, Reply, Shard, ShardState
 from barnabas.coordinator.loading import CoordinatorLog, Loader
 from barnabas.coordinator.machine import NOTHING, RecordCodec, Result, StateMachine, Timers, Transaction
 from barnabas.coordinator.timers import Scheduler, ShardTimers, TimerHandle
-from barnabas.coordinator.waiting import LoadWaiters
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -43,18 +42,6 @@ PENDING_MAX: Final = 100_000
 S = TypeVar("S", bound=StateMachine[Any])
 R = TypeVar("R")
 T = TypeVar("T")
-
-Reply = Callable[[T | KafkaError], None]
-"""Called exactly once, maybe before the call that took it returns."""
-
-
-class ShardState(Enum):
-    """LOADING: waits for its turn or replays. ACTIVE: serves."""
-
-    LOADING = "loading"
-    ACTIVE = "active"
-    FAILED = "failed"
-    """The log could not be read; requests get NotCoordinator, the next election tries again."""
 
 
 class CoordinatorRuntime(Generic[S, R]):
@@ -83,8 +70,8 @@ class CoordinatorRuntime(Generic[S, R]):
         self._commit_timeout_ms = commit_timeout_ms
         self._compression = compression
         self._logger = logger or logging.getLogger(__name__)
-        self._shards: dict[int, _Shard[S]] = {}
-        self._load_queue: deque[_Shard[S]] = deque()
+        self._shards: dict[int, Shard[S]] = {}
+        self._load_queue: deque[Shard[S]] = deque()
         self._load_handle: TimerHandle | None = None
 
     # --- leadership ---------------------------------------------------------------------------------------------------
@@ -96,7 +83,7 @@ class CoordinatorRuntime(Generic[S, R]):
             if shard.leader_epoch >= leader_epoch and shard.state is not ShardState.FAILED:
                 return
             self.unload(partition, leader_epoch)
-        shard = _Shard(partition, leader_epoch, self._scheduler)
+        shard = Shard(partition, leader_epoch, self._scheduler)
         self._shards[partition] = shard
         try:
             start, end = self._log.log_range(partition)
@@ -179,7 +166,7 @@ class CoordinatorRuntime(Generic[S, R]):
         a commit.
         """
 
-        def start(shard: _Shard[S], reply: Reply[T]) -> None:
+        def start(shard: Shard[S], reply: Reply[T]) -> None:
             machine = self._machine(shard)
             self._run(shard, lambda: operation(machine), reply, transaction)
 
@@ -198,7 +185,7 @@ class CoordinatorRuntime(Generic[S, R]):
     ) -> None:
         """Append the end marker of a transaction and let it decide the transaction's records; errors as in `run`."""
 
-        def write(shard: _Shard[S]) -> None:
+        def write(shard: Shard[S]) -> None:
             batch = build_control_batch(
                 committed=commit,
                 producer_id=producer_id,
@@ -212,14 +199,14 @@ class CoordinatorRuntime(Generic[S, R]):
             assert shard.machine is not None
             shard.machine.replay_end_transaction(producer_id, commit)
 
-        def start(shard: _Shard[S], reply: Reply[None]) -> None:
+        def start(shard: Shard[S], reply: Reply[None]) -> None:
             self._machine(shard)
             self._commit(shard, NOTHING, write, reply)
 
         self._serve(partition, start, reply)
 
     def _serve(
-        self, partition: int, start: Callable[[_Shard[S], Reply[T]], None], reply: Reply[T], *, waits: bool = True
+        self, partition: int, start: Callable[[Shard[S], Reply[T]], None], reply: Reply[T], *, waits: bool = True
     ) -> None:
         """Start what a request asks for, at once or when the partition is loaded."""
         try:
@@ -236,7 +223,7 @@ class CoordinatorRuntime(Generic[S, R]):
             return
         start(shard, reply)
 
-    def _active_shard(self, partition: int) -> _Shard[S]:
+    def _active_shard(self, partition: int) -> Shard[S]:
         shard = self._shards.get(partition)
         if shard is None or shard.state is ShardState.FAILED:
             raise NotCoordinator(f"{self.topic}-{partition} is not led by this broker")
@@ -245,7 +232,7 @@ class CoordinatorRuntime(Generic[S, R]):
             raise CoordinatorLoadInProgress(f"{self.topic}-{partition} is being read")
         return shard
 
-    def _machine(self, shard: _Shard[S]) -> S:
+    def _machine(self, shard: Shard[S]) -> S:
         if shard.machine is None:
             # A timer fires once and there are no more of them than there is state: it always finds room.
             shard.timers = ShardTimers(self._scheduler, lambda operation: self._run(shard, operation, _nobody))
@@ -257,7 +244,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _run(
         self,
-        shard: _Shard[S],
+        shard: Shard[S],
         operation: Callable[[], Result[R, T]],
         reply: Reply[T],
         transaction: Transaction | None = None,
@@ -271,7 +258,7 @@ class CoordinatorRuntime(Generic[S, R]):
             shard, result, (lambda shard: self._write(shard, result, transaction)) if result.records else None, reply
         )
 
-    def _check_room(self, shard: _Shard[S]) -> None:
+    def _check_room(self, shard: Shard[S]) -> None:
         if len(shard.parked) >= PENDING_MAX:
             raise CoordinatorNotAvailable(
                 f"{PENDING_MAX} responses wait for {self.topic}-{shard.partition} to be replicated"
@@ -279,9 +266,9 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _commit(
         self,
-        shard: _Shard[S],
+        shard: Shard[S],
         result: Result[R, T],
-        write: Callable[[_Shard[S]], None] | None,
+        write: Callable[[Shard[S]], None] | None,
         reply: Reply[T],
     ) -> None:
         """Write, if there is something to write, and answer when all that was written so far is committed."""
@@ -304,12 +291,12 @@ class CoordinatorRuntime(Generic[S, R]):
             return
         self._park(shard, result, reply)
 
-    def _refresh(self, shard: _Shard[S]) -> bool:
+    def _refresh(self, shard: Shard[S]) -> bool:
         """Ask the log for the high watermark; whether it covers all that was written."""
         shard.committed(self._log.high_watermark(shard.partition))
         return shard.high_watermark >= shard.last_written_offset
 
-    def _write(self, shard: _Shard[S], result: Result[R, Any], transaction: Transaction | None) -> None:
+    def _write(self, shard: Shard[S], result: Result[R, Any], transaction: Transaction | None) -> None:
         timestamp = self._wall_ms()
         max_bytes = self._log.max_batch_bytes(shard.partition)
         builder = self._builder(transaction)
@@ -335,7 +322,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     def _append(
         self,
-        shard: _Shard[S],
+        shard: Shard[S],
         builder: BatchBuilder,
         records: list[R],
         max_bytes: int,
@@ -359,13 +346,13 @@ class CoordinatorRuntime(Generic[S, R]):
             machine.replay(offset, producer_id, record)
             offset += 1
 
-    def _park(self, shard: _Shard[S], result: Result[R, T], reply: Reply[T]) -> None:
-        parked = _Parked(shard.last_written_offset, result, reply)
+    def _park(self, shard: Shard[S], result: Result[R, T], reply: Reply[T]) -> None:
+        parked = Parked(shard.last_written_offset, result, reply)
         timeout_s = self._commit_timeout_ms / 1000
         parked.timeout = self._scheduler.call_later(timeout_s, lambda: self._time_out(shard, parked))
         shard.parked.append(parked)
 
-    def _time_out(self, shard: _Shard[S], parked: _Parked) -> None:
+    def _time_out(self, shard: Shard[S], parked: Parked) -> None:
         # The records stay: they may still be committed, and soft state then follows them. Only the answer is due.
         parked.answer(
             RequestTimedOut(f"{self.topic}-{shard.partition} was not replicated within {self._commit_timeout_ms} ms")
@@ -373,7 +360,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
-    def _hurry(self, shard: _Shard[S]) -> None:
+    def _hurry(self, shard: Shard[S]) -> None:
         queue = self._load_queue
         if len(queue) > 1 and queue[0] is not shard and shard in queue:
             queue.remove(shard)
@@ -400,7 +387,7 @@ class CoordinatorRuntime(Generic[S, R]):
                 self._activate(shard, loader.records)
         self._plan_load()
 
-    def _loader(self, shard: _Shard[S]) -> Loader[R]:
+    def _loader(self, shard: Shard[S]) -> Loader[R]:
         if shard.loader is None:
             name = f"{self.topic}-{shard.partition}"
             machine = self._machine(shard)
@@ -408,7 +395,7 @@ class CoordinatorRuntime(Generic[S, R]):
             shard.loader = Loader(name, shard.partition, start, self._log, self._codec, machine, self._logger)
         return shard.loader
 
-    def _activate(self, shard: _Shard[S], records: int) -> None:
+    def _activate(self, shard: Shard[S], records: int) -> None:
         shard.last_written_offset = self._log.log_range(shard.partition)[1]
         shard.state = ShardState.ACTIVE
         shard.loader = None
@@ -418,92 +405,10 @@ class CoordinatorRuntime(Generic[S, R]):
         self._logger.info("Loaded %s-%d: %d records in %.0f ms", self.topic, shard.partition, records, took_ms)
         shard.waiters.serve(self._logger)
 
-    def _fail(self, shard: _Shard[S], error: Exception) -> None:
+    def _fail(self, shard: Shard[S], error: Exception) -> None:
         self._logger.error("Loading %s-%d failed: %s", self.topic, shard.partition, error)
         shard.close(NotCoordinator(f"{self.topic}-{shard.partition} could not be read: {error}"))
         shard.state = ShardState.FAILED
-
-
-class _Parked:
-    """A response that waits for the high watermark."""
-
-    __slots__ = ("end_offset", "reply", "result", "timeout")
-
-    def __init__(self, end_offset: int, result: Result[Any, Any], reply: Reply[Any]) -> None:
-        self.end_offset = end_offset
-        self.result = result
-        self.reply: Reply[Any] | None = reply
-        self.timeout: TimerHandle | None = None
-
-    def answer(self, response: Any) -> None:
-        """Only the first answer counts: a commit may come after the timeout."""
-        if self.timeout is not None:
-            self.timeout.cancel()
-            self.timeout = None
-        reply, self.reply = self.reply, None
-        if reply is not None:
-            reply(response)
-
-
-class _Shard(Generic[S]):
-    """One led partition."""
-
-    __slots__ = (
-        "busy",
-        "high_watermark",
-        "last_written_offset",
-        "leader_epoch",
-        "loader",
-        "log_start_offset",
-        "machine",
-        "parked",
-        "partition",
-        "started",
-        "state",
-        "timers",
-        "waiters",
-    )
-
-    def __init__(self, partition: int, leader_epoch: int, scheduler: Scheduler) -> None:
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.started = scheduler.monotonic()
-        self.state = ShardState.LOADING
-        self.machine: S | None = None
-        self.timers: ShardTimers | None = None
-        self.loader: Loader[Any] | None = None
-        self.log_start_offset = 0
-        self.last_written_offset = 0
-        self.high_watermark = -1
-        self.busy = False
-        self.parked: deque[_Parked] = deque()
-        self.waiters = LoadWaiters(scheduler)
-
-    def committed(self, high_watermark: int) -> None:
-        """Answer all that the high watermark covers, in the order of their writes."""
-        if high_watermark <= self.high_watermark:
-            return
-        self.high_watermark = high_watermark
-        parked = self.parked
-        while parked and parked[0].end_offset <= high_watermark:
-            entry = parked.popleft()
-            if entry.result.done is not None:
-                entry.result.done(None)
-            entry.answer(entry.result.response)
-
-    def close(self, error: KafkaError) -> None:
-        """Answer everyone, stop the timers, let the state machine go."""
-        machine, self.machine = self.machine, None
-        if machine is not None:
-            machine.unloaded()
-        parked, self.parked = self.parked, deque()
-        for entry in parked:
-            if entry.result.done is not None:
-                entry.result.done(error)
-            entry.answer(error)
-        self.waiters.fail(error)
-        if self.timers is not None:
-            self.timers.close()
 
 
 def _nobody(response: object) -> None:
