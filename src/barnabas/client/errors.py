@@ -3,7 +3,7 @@
 A broker's own answer is a `barnabas.errors.KafkaError`; the classes here are for when no answer came.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition
@@ -16,9 +16,11 @@ __all__ = [
     "ClientError",
     "CommitFailed",
     "ConnectionLost",
+    "FailedRows",
     "ItemsFailed",
     "KeysMove",
     "OperationTimedOut",
+    "RecordsFailed",
     "RecordsPurged",
     "TopicNotFound",
     "TransactionAborted",
@@ -135,6 +137,35 @@ class TransactionFailed(ClientError):
 
 class TransactionAborted(ClientError):
     """The record was not sent, or not waited for, because its transaction was aborted."""
+
+
+class FailedRows(NamedTuple):
+    """Rows of the call that failed together. `partition` is -1 for rows that were never taken."""
+
+    topic: str
+    partition: int
+    rows: Sequence[int]
+    """Their numbers from 0 on, a range where they follow one another."""
+    error: BaseException | None
+
+
+class RecordsFailed(ClientError):
+    """Some or all records of a bulk call failed. `failed` says which rows and why, `sent` where the others stand as
+    far as that is known; `delivery` is the call's, for those that may still be under way."""
+
+    def __init__(self, delivery: Any, failed: tuple[FailedRows, ...], sent: tuple[Any, ...]) -> None:
+        count = sum(len(part.rows) for part in failed)
+        named = "; ".join(map(_named, failed[:3])) + (f"; and {len(failed) - 3} more" if len(failed) > 3 else "")
+        super().__init__(f"{count} of {delivery.count} records for {delivery.topic} failed: {named}")
+        self.delivery = delivery
+        self.failed = failed
+        self.sent = sent
+
+
+def _named(part: FailedRows) -> str:
+    first, last = part.rows[0], part.rows[-1]
+    rows = f"row {first}" if first == last else f"{len(part.rows)} rows from {first} to {last}"
+    return f"{rows}: {part.error}"
 
 
 class WokenUp(ClientError):

@@ -3,8 +3,8 @@
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from librt.threading import Lock
 
@@ -12,7 +12,9 @@ from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, offsets_of
 from barnabas.client.core.producer.batch import Batch, RecordHandle, RecordMetadata
+from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
+from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, NO_TOPIC
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.client.core.producer.transactions import Transactions
@@ -31,6 +33,9 @@ from barnabas.client.errors import (
 )
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
 
 __all__ = ["Producer"]
 
@@ -89,7 +94,7 @@ class Producer:
     ) -> RecordHandle:
         """`send` for whatever its fast way does not do: wait, serialize, choose by the caller's rules."""
         self._check_process()
-        deadline = time.monotonic() + self.settings.max_block_ms / 1000
+        deadline = self._block_until()
         if not self._intake.plain:
             if topic not in self._intake.lanes:
                 self._wait_for_room(NO_TOPIC, topic, partition, deadline)
@@ -104,6 +109,71 @@ class Producer:
                     self.turn()
                 return handle
             self._wait_for_room(why, topic, partition, deadline)
+
+    def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Headers | Iterable[Headers | None] | None = None,
+        timestamps: Iterable[int] | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Add a record for each of `values`, many times faster than one by one; the order within a partition is kept.
+
+        `keys` and `timestamps` have one for each value, and so have `headers` unless they are a mapping, which is for
+        all. One row that cannot be sent (TypeError, UsageError, MessageTooLarge name it) and none is. The delivery is a
+        future of where all stand. Blocks while brokers take less than there is, for `max.block.ms` without progress at
+        most: RecordsFailed then says which rows were not taken. Other errors as `send`.
+        """
+        return self._send_bulk(
+            topic, lambda: bulk_of_lists(self._core, topic, values, keys, headers, timestamps, partition)
+        )
+
+    def send_table(
+        self, topic: str, table: "pyarrow.Table | pyarrow.RecordBatch", *, partition: int | None = None
+    ) -> Delivery:
+        """Add a record for each row of an Arrow table: column `value`, and if there are such `key` (binary or string),
+        `timestamp` (or milliseconds), `partition` and `headers` (maps). No serializer is called. Else as `send_many`.
+        """
+        return self._send_bulk(topic, lambda: bulk_of_table(self._core, topic, table, partition))
+
+    def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
+        self._check_process()
+        deadline = self._block_until()
+        if topic not in self._intake.lanes or self._intake.closed:
+            self._wait_for_room(CLOSED if self._intake.closed else NO_TOPIC, topic, None, deadline)
+        bulk = make()
+        while not bulk.is_over:
+            before = bulk.taken
+            with self._driver.lock:
+                why = bulk.take()
+                turn = self._intake.wants_turn
+            if turn:
+                self.turn()
+            if bulk.taken > before:
+                deadline = self._block_until()
+            if why:
+                self._wait_for_bulk(bulk, why, deadline)
+        return bulk.delivery
+
+    def _wait_for_bulk(self, bulk: BulkSend, why: int, deadline: float) -> None:
+        """Until more of it can be taken. What cannot be taken in time has failed."""
+        try:
+            if why != AHEAD:
+                self._wait_for_room(why, bulk.topic, bulk.highest_partition, deadline)
+            elif not self._driver.wait(bulk.has_room, max(deadline - time.monotonic(), 0.0)):
+                raise OperationTimedOut("brokers acknowledged nothing for max.block.ms")
+        except BarnabasError as error:
+            if not bulk.taken:
+                raise
+            with self._driver.lock:
+                failure = bulk.give_up(error)
+            raise failure from error
+
+    def _block_until(self) -> float:
+        return time.monotonic() + self.settings.max_block_ms / 1000
 
     def _wait_for_room(self, why: int, topic: str, partition: int | None, deadline: float) -> None:
         """Until what kept a record out may be gone. Raises when it will not be, or not in time."""
@@ -316,6 +386,18 @@ class Producer:
             handle.when_done(callback, self._core.engine.completions)
         self._driver.run(_nothing)
 
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
+        if not self._driver.wait(lambda: promise.done, timeout):
+            raise OperationTimedOut(f"not all records were acknowledged within {timeout:g} s")
+
+    def await_promise(self, promise: Promise[Any]) -> Any:
+        raise TypeError("this delivery is of barnabas.Producer: use result(); barnabas.aio.Producer's can be awaited")
+
+    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
+        with self._driver.lock:
+            promise.on_done(lambda _: self._core.engine.completions.append(callback))
+        self._driver.run(_nothing)
+
     # --- fork -------------------------------------------------------------------------------------------------------
 
     def _left_behind(self) -> None:
@@ -328,6 +410,8 @@ class Producer:
         for batch in self._core.accumulator.all_batches():
             batch.error = error
             batch.done = True
+            for listener in batch.listeners or ():
+                listener()
 
     def _check_process(self) -> None:
         if self._forked:

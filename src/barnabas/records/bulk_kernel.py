@@ -1,23 +1,23 @@
-"""Many records at once into the record sections of batches: from lists, or from the buffers of Arrow columns.
+"""Many records to be sent, row by row: from lists, or from the buffers of Arrow columns; and Kafka's murmur2.
 
-Compiled like `kernel`. A section is what stands behind a batch's header, uncompressed; its offset deltas count from 0.
+Compiled like `kernel`. What is in doubt about rows is found by `check_lists` before the first of them is taken.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from librt.strings import BytesWriter, read_i32_le, read_i64_le
+from librt.strings import read_i32_le, read_i64_le
 
 from barnabas.records.compiled import i64
-from barnabas.records.kernel import write_record
+
+__all__ = ["BinaryBuffers", "ColumnRows", "ListRows", "Rows", "check_lists", "header_bytes", "is_compiled", "murmur2"]
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-_BATCH_OVERHEAD: Final = 61
-_RECORD_OVERHEAD: Final = 32
-"""The most that a record needs besides its fields; its offset fits 32 bits."""
-_HEADER_OVERHEAD: Final = 10
+RECORD_OVERHEAD: Final = 32
+"""A record's varints at most, without headers; its offset fits 32 bits."""
+HEADER_OVERHEAD: Final = 10
 
 _SEED: Final = 0x9747B28C
 _M: Final = 0x5BD1E995
@@ -54,164 +54,134 @@ def murmur2(data: bytes) -> int:
     return h - (1 << 32) if h & 0x80000000 else h
 
 
-class RecordSection(NamedTuple):
-    """The records of one batch to be."""
+class Rows:
+    """Records by their number from 0 on. What is not `keyed`, `stamped`, `placed` or `headed` is not asked for."""
 
-    partition: int
-    records: bytes
-    record_count: int
-    base_timestamp: int
-    max_timestamp: int
-    size_bytes: int
-    """Of the batch with its header, before compression."""
+    def __init__(self, count: i64, base: i64, to: i64, heads: Headers) -> None:
+        self.count: i64 = count
+        self.base: i64 = base
+        """The number of the first one in the call that they belong to."""
+        self.to: i64 = to
+        """Everyone's partition; -1: each has its own, or by the key, or wherever."""
+        self.heads = heads
+        """Everyone's headers, unless each has its own."""
+        self.keyed: bool = False
+        self.stamped: bool = False
+        self.placed: bool = False
+        self.headed: bool = False
 
+    def value(self, index: i64) -> bytes | None:
+        raise NotImplementedError
 
-class _Open:
-    """A section that is being filled."""
+    def key(self, index: i64) -> bytes | None:
+        raise NotImplementedError
 
-    __slots__ = ("base_timestamp", "count", "max_timestamp", "out")
+    def timestamp(self, index: i64) -> i64:
+        """Milliseconds since 1970; -1: the clock's."""
+        raise NotImplementedError
 
-    def __init__(self) -> None:
-        self.out = BytesWriter()
-        self.count: i64 = 0
-        self.base_timestamp: i64 = 0
-        self.max_timestamp: i64 = 0
+    def partition(self, index: i64) -> i64:
+        """-1: by the key, or wherever."""
+        raise NotImplementedError
 
-
-class SectionWriter:
-    """Sorts records into sections by partition. A section is closed when the next record might make its batch larger
-    than `batch_size`; a single larger record has a batch of its own."""
-
-    __slots__ = ("_batch_size", "_choose", "_open", "_partition_count", "_record_max", "_row", "_sticky", "sections")
-
-    def __init__(self, partition_count: int, sticky: int, choose: Any, batch_size: int, record_max: int) -> None:
-        """`sticky`: where records without key and partition go until a batch there is full; `choose()` then gives the
-        next. `record_max`: the largest record that may be sent, in bytes."""
-        if not 0 <= sticky < partition_count:
-            raise ValueError(f"there is no partition {sticky}, only 0 to {partition_count - 1}")
-        self.sections: list[RecordSection] = []
-        """Closed ones, in the order in which they became full."""
-        self._batch_size: i64 = batch_size
-        self._record_max: i64 = record_max
-        self._sticky: i64 = sticky
-        self._choose: Any = choose
-        self._partition_count: i64 = partition_count
-        self._open: list[_Open] = [_Open() for _ in range(partition_count)]
-        self._row: i64 = 0
-
-    def add(self, key: bytes | None, value: bytes | None, timestamp: i64, partition: i64, headers: Headers) -> None:
-        """A record for `partition`; -1: by murmur2 of the key as Kafka's Java producer, or where it sticks."""
-        size: i64 = _RECORD_OVERHEAD
-        if value is not None:
-            size += len(value)
-        if key is not None:
-            size += len(key)
-        for header in headers:
-            content = header[1]
-            size += 4 * len(header[0]) + _HEADER_OVERHEAD
-            if content is not None:
-                size += len(content)
-        if size > self._record_max:
-            raise ValueError(f"row {self._row} makes a record of up to {size} bytes, {self._record_max} are allowed")
-        if timestamp < 0:
-            raise ValueError(f"row {self._row} has the timestamp {timestamp}; give milliseconds since 1970")
-        sticks: bool = False
-        if partition == -1:
-            if key is None:
-                sticks = True
-                partition = self._sticky
-            else:
-                partition = (murmur2(key) & 0x7FFFFFFF) % self._partition_count
-        elif not 0 <= partition < self._partition_count:
-            raise ValueError(
-                f"row {self._row} is for partition {partition}, there are 0 to {self._partition_count - 1}"
-            )
-        section = self._open[partition]
-        limit: i64 = self._batch_size - _BATCH_OVERHEAD - size
-        if section.count > 0 and len(section.out) > limit:
-            self._close(partition)
-            if sticks:
-                self._sticky = self._choose()
-                partition = self._sticky
-                section = self._open[partition]
-                if section.count > 0 and len(section.out) > limit:
-                    self._close(partition)
-        if section.count == 0:
-            section.base_timestamp = timestamp
-            section.max_timestamp = timestamp
-        elif timestamp > section.max_timestamp:
-            section.max_timestamp = timestamp
-        write_record(section.out, section.count, timestamp - section.base_timestamp, key, value, headers)
-        section.count += 1
-        self._row += 1
-
-    def _close(self, partition: i64) -> None:
-        section = self._open[partition]
-        records = section.out.getvalue()
-        self.sections.append(
-            RecordSection(
-                int(partition),
-                records,
-                int(section.count),
-                int(section.base_timestamp),
-                int(section.max_timestamp),
-                _BATCH_OVERHEAD + len(records),
-            )
-        )
-        section.out.truncate(0)
-        section.count = 0
-
-    def finish(self) -> list[RecordSection]:
-        """All sections; there is nothing open any more."""
-        partition: i64 = 0
-        while partition < self._partition_count:
-            if self._open[partition].count > 0:
-                self._close(partition)
-            partition += 1
-        return self.sections
+    def headers(self, index: i64) -> Headers:
+        raise NotImplementedError
 
 
-def _as_bytes(given: object, what: str, row: i64) -> bytes | None:
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    raise TypeError(f"the {what} of row {row} is bytes or None, not {type(given).__name__}")
+class ListRows(Rows):
+    """Rows of lists that `check_lists` has let pass."""
+
+    def __init__(
+        self,
+        values: list[Any],
+        keys: list[Any] | None = None,
+        timestamps: list[int] | None = None,
+        partitions: list[int] | None = None,
+        headers: list[Headers] | None = None,
+        to: i64 = -1,
+        heads: Headers = (),
+    ) -> None:
+        super().__init__(len(values), 0, to, heads)
+        self._values = values
+        self._keys: list[Any] = keys if keys is not None else []
+        self._timestamps: list[int] = timestamps if timestamps is not None else []
+        self._partitions: list[int] = partitions if partitions is not None else []
+        self._headers: list[Headers] = headers if headers is not None else []
+        self.keyed = keys is not None
+        self.stamped = timestamps is not None
+        self.placed = partitions is not None
+        self.headed = headers is not None
+
+    def value(self, index: i64) -> bytes | None:
+        given = self._values[index]
+        return given if given is None or isinstance(given, bytes) else bytes(given)
+
+    def key(self, index: i64) -> bytes | None:
+        given = self._keys[index]
+        return given if given is None or isinstance(given, bytes) else bytes(given)
+
+    def timestamp(self, index: i64) -> i64:
+        return self._timestamps[index]
+
+    def partition(self, index: i64) -> i64:
+        return self._partitions[index]
+
+    def headers(self, index: i64) -> Headers:
+        return self._headers[index]
 
 
-def encode_lists(
-    writer: SectionWriter,
+def _length(given: object, what: str, index: i64) -> i64:
+    if given is None:
+        return 0
+    if isinstance(given, bytes | bytearray):
+        return len(given)
+    if isinstance(given, memoryview):
+        return given.nbytes
+    raise TypeError(
+        f"{what}s[{index}] is bytes or None, not {type(given).__name__}; encode it, or set {what}_serializer"
+    )
+
+
+def header_bytes(headers: Headers) -> i64:
+    """The most that they take in a record."""
+    size: i64 = 0
+    for header in headers:
+        content = header[1]
+        size += 4 * len(header[0]) + HEADER_OVERHEAD
+        if content is not None:
+            size += len(content)
+    return size
+
+
+def check_lists(
     values: list[Any],
     keys: list[Any] | None,
-    timestamps: list[int] | None,
-    timestamp: i64,
-    partitions: list[int] | None,
+    timestamps: list[Any] | None,
     headers: list[Headers] | None,
+    heads: Headers,
+    record_max: i64,
 ) -> None:
-    """Add a record for each of `values`. Each other list, where it is not None, has the same length; `timestamp` is
-    that of all without `timestamps`. TypeError or ValueError names the row that cannot be sent."""
+    """Raises TypeError, ValueError, or OverflowError for its size, for the first row that cannot be sent. `headers` are
+    in order already."""
     count: i64 = len(values)
-    for name, other in (("keys", keys), ("timestamps", timestamps), ("partitions", partitions), ("headers", headers)):
-        if other is not None and len(other) != count:
-            raise ValueError(f"{count} values, but {len(other)} {name}")
     index: i64 = 0
-    stamp: i64 = timestamp
-    partition: i64 = -1
-    pairs: Headers = ()
-    key: bytes | None = None
+    fixed: i64 = RECORD_OVERHEAD + header_bytes(heads)
     while index < count:
         given = values[index]
-        value = given if isinstance(given, bytes) else _as_bytes(given, "value", index)
+        size: i64 = fixed + (len(given) if isinstance(given, bytes) else _length(given, "value", index))
         if keys is not None:
             given = keys[index]
-            key = given if isinstance(given, bytes) else _as_bytes(given, "key", index)
+            size += len(given) if isinstance(given, bytes) else _length(given, "key", index)
         if timestamps is not None:
             stamp = timestamps[index]
-        if partitions is not None:
-            partition = partitions[index]
+            if not isinstance(stamp, int):
+                raise TypeError(f"timestamps[{index}] is milliseconds since 1970 as int, not {type(stamp).__name__}")
+            if not 0 <= stamp < 1 << 63:
+                raise ValueError(f"timestamps[{index}] is {stamp}; give milliseconds since 1970")
         if headers is not None:
-            pairs = headers[index]
-        writer.add(key, value, stamp, partition, pairs)
+            size += header_bytes(headers[index])
+        if size > record_max:
+            raise OverflowError(f"row {index} makes a record of up to {size} bytes")
         index += 1
 
 
@@ -240,31 +210,42 @@ class BinaryBuffers:
         return self._data[start - self._base : end - self._base]
 
 
-def encode_columns(
-    writer: SectionWriter,
-    count: i64,
-    values: BinaryBuffers,
-    keys: BinaryBuffers | None,
-    timestamps: bytes | None,
-    timestamp: i64,
-    partitions: bytes | None,
-    headers: list[Headers] | None,
-) -> None:
-    """Add `count` records from Arrow's buffers: `timestamps` are little-endian numbers of 64 bits, `partitions` of
-    32. ValueError names the row that cannot be sent."""
-    index: i64 = 0
-    stamp: i64 = timestamp
-    partition: i64 = -1
-    pairs: Headers = ()
-    key: bytes | None = None
-    while index < count:
-        if keys is not None:
-            key = keys.get(index)
-        if timestamps is not None:
-            stamp = read_i64_le(timestamps, 8 * index)
-        if partitions is not None:
-            partition = i64(read_i32_le(partitions, 4 * index))
-        if headers is not None:
-            pairs = headers[index]
-        writer.add(key, values.get(index), stamp, partition, pairs)
-        index += 1
+class ColumnRows(Rows):
+    """Rows of Arrow's buffers: `timestamps` are little-endian numbers of 64 bits, `partitions` of 32."""
+
+    def __init__(
+        self,
+        count: i64,
+        base: i64,
+        values: BinaryBuffers,
+        keys: BinaryBuffers | None = None,
+        timestamps: bytes | None = None,
+        partitions: bytes | None = None,
+        headers: list[Headers] | None = None,
+        to: i64 = -1,
+    ) -> None:
+        super().__init__(count, base, to, ())
+        self._values = values
+        self._keys = keys if keys is not None else values
+        self._timestamps: bytes = timestamps if timestamps is not None else b""
+        self._partitions: bytes = partitions if partitions is not None else b""
+        self._headers: list[Headers] = headers if headers is not None else []
+        self.keyed = keys is not None
+        self.stamped = timestamps is not None
+        self.placed = partitions is not None
+        self.headed = headers is not None
+
+    def value(self, index: i64) -> bytes | None:
+        return self._values.get(index)
+
+    def key(self, index: i64) -> bytes | None:
+        return self._keys.get(index)
+
+    def timestamp(self, index: i64) -> i64:
+        return read_i64_le(self._timestamps, 8 * index)
+
+    def partition(self, index: i64) -> i64:
+        return i64(read_i32_le(self._partitions, 4 * index))
+
+    def headers(self, index: i64) -> Headers:
+        return self._headers[index]

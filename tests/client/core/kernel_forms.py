@@ -26,7 +26,7 @@ SOURCE_CONSUMER = source_of(consumer_kernel)
 SOURCE_COLUMNS = source_of(columns_kernel)
 SOURCE_BULK = source_of(bulk_kernel)
 for _module in (SOURCE_CONSUMER, SOURCE_COLUMNS, SOURCE_BULK):
-    for _name in ("_long_varint", "_read_headers", "_signed", "_varint", "_varlong", "write_record"):
+    for _name in ("_long_varint", "_read_headers", "_signed", "_varint", "_varlong"):
         if hasattr(_module, _name):
             setattr(_module, _name, getattr(SOURCE_KERNEL, _name))
 SOURCE_COLUMNS._end_of_headers = SOURCE_CONSUMER._end_of_headers  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ class Log:
 
     def __init__(self) -> None:
         self.records: list[bytes | None] = []
+        self.read: list[Any] = []
         self.headers: list[Any] = []
         self.producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = {}
         self.batch_size_max = 1 << 30
@@ -35,6 +36,7 @@ class Log:
         found = read_records(data)
         assert [record.offset for record in found] == list(range(len(found)))
         assert len(found) == header.record_count
+        self.read += [record._replace(offset=offset + record.offset) for record in found]
         self.records += [record.value for record in found]
         self.headers.append(header)
         if header.producer_id >= 0:

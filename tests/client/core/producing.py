@@ -6,7 +6,11 @@ from typing import Any
 from librt.threading import Lock
 
 from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import ProducerCore
+from barnabas.client.core.producer.delivery import Delivery
+from barnabas.client.core.producer.intake import NO_ROOM
+from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
 from client.core.logs import Brokers
 from client.core.world import World
@@ -53,11 +57,41 @@ class Producing:
     def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Any) -> None:
         handle.when_done(callback, self.completed)
 
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
+        assert self.run(lambda: promise.done)
+
+    def await_promise(self, promise: Promise[Any]) -> Iterator[Any]:
+        raise AssertionError("nothing waits here")
+
+    def call_when_settled(self, promise: Promise[Any], callback: Any) -> None:
+        promise.on_done(lambda _: self.completed.append(callback))
+
     # --- for tests --------------------------------------------------------------------------------------------------
 
     def send(self, value: Any, *, topic: str = "t", key: Any = None, partition: int | None = None, **more: Any) -> Any:
         timestamp, headers, on_delivery = (more.get(name) for name in ("timestamp", "headers", "on_delivery"))
         return self.core.intake.append(topic, value, key, partition, timestamp, headers, on_delivery)
+
+    def send_many(
+        self, values: Any, *, keys: Any = None, headers: Any = None, timestamps: Any = None, partition: Any = None
+    ) -> Delivery:
+        return self._take(bulk_of_lists(self.core, "t", values, keys, headers, timestamps, partition))
+
+    def send_table(self, table: Any, *, partition: Any = None) -> Delivery:
+        return self._take(bulk_of_table(self.core, "t", table, partition))
+
+    def _take(self, bulk: BulkSend) -> Delivery:
+        while not bulk.is_over:
+            why = bulk.take()
+            if why == NO_ROOM:
+                assert self.run(lambda: not self.core.intake.starved)
+            elif why == AHEAD:
+                assert self.run(bulk.has_room)
+            elif why:
+                raise AssertionError(f"not taken: {why}")
+            else:
+                self.world.turn()
+        return bulk.delivery
 
     def run(self, until: Any = lambda: False, *, seconds: float = 3600.0) -> bool:
         done = self.world.run(until, seconds=seconds)

@@ -1,98 +1,114 @@
-"""Many records at once, as the record sections of batches: from lists, or from an Arrow table.
+"""What is given to `send_many` and `send_table`, checked as a whole and made rows, so that nothing is half sent."""
 
-What `send_many` and `send_table` stand on. A section is closed before its batch would be larger than batch.size.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.config.definitions import nearest
-from barnabas.errors import UsageError
+from barnabas.errors import MessageTooLarge, UsageError
 from barnabas.records.bulk_kernel import (
+    RECORD_OVERHEAD,
     BinaryBuffers,
-    Headers,
-    RecordSection,
-    SectionWriter,
-    encode_columns,
-    encode_lists,
+    ColumnRows,
+    ListRows,
+    Rows,
+    check_lists,
+    header_bytes,
 )
+from barnabas.records.record import Headers
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["BulkRules", "RecordSection", "list_sections", "table_sections"]
+__all__ = ["RowSource", "header_pairs", "rows_of_lists", "rows_of_table"]
 
 _COLUMNS: Final = ("value", "key", "timestamp", "partition", "headers")
 _CHUNK_ROWS: Final = 8192
 """Rows whose buffers are copied at a time: with values of 100 bytes they stay in the processor's cache."""
 
 
-class BulkRules(NamedTuple):
-    """What holds for all records of a call."""
+class RowSource(NamedTuple):
+    """The rows of a call, none of which a producer has reason to refuse."""
 
-    partition_count: int
-    sticky: int
-    """Where records go that have neither key nor partition, until a batch there is full."""
-    choose: Callable[[], int]
-    """Then asked for the next such partition."""
-    batch_size: int
-    record_max: int
-    """The largest record that may be sent, in bytes."""
-    timestamp: int
-    """Milliseconds since 1970, for records that have none of their own."""
-
-    def writer(self) -> SectionWriter:
-        return SectionWriter(self.partition_count, self.sticky, self.choose, self.batch_size, self.record_max)
+    row_count: int
+    chunks: Iterator[Rows]
+    highest_partition: int
+    """That a row names; -1: none does."""
 
 
-def list_sections(
-    rules: BulkRules,
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None = None,
+def header_pairs(headers: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Headers:
+    """A record's headers as pairs of text and bytes; texts become UTF-8. Raises TypeError, and UnicodeEncodeError for
+    half a surrogate pair."""
+    pairs = []
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise TypeError(f"a header is a pair of name and value, not {pair!r:.40}")
+        name, content = pair
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is str, not {type(name).__name__}")
+        if not name.isascii():
+            name.encode()
+        if isinstance(content, str):
+            content = content.encode()
+        elif isinstance(content, bytearray | memoryview):
+            content = bytes(content)
+        elif content is not None and not isinstance(content, bytes):
+            raise TypeError(f"the value of header {name!r} is bytes, str or None, not {type(content).__name__}")
+        pairs.append((name, content))
+    return tuple(pairs)
+
+
+def rows_of_lists(
+    values: list[Any],
+    keys: list[Any] | None,
+    timestamps: list[Any] | None,
+    partitions: list[int] | None,
+    headers: list[Headers] | None,
+    record_max: int,
     *,
-    timestamps: Sequence[int] | None = None,
-    partitions: Sequence[int] | None = None,
-    headers: Sequence[Headers] | None = None,
-) -> list[RecordSection]:
-    """Records from lists of equal length. Raises UsageError for a row that cannot be sent; then none is."""
-    writer = rules.writer()
+    to: int = -1,
+    heads: Headers = (),
+) -> RowSource:
+    """`to` and `heads` are for all. Raises TypeError, UsageError or MessageTooLarge, which name the row."""
     try:
-        encode_lists(
-            writer,
-            _list(values),
-            None if keys is None else _list(keys),
-            None if timestamps is None else _list(timestamps),
-            rules.timestamp,
-            None if partitions is None else _list(partitions),
-            None if headers is None else _list(headers),
-        )
-    except (ValueError, TypeError, OverflowError) as error:
+        check_lists(values, keys, timestamps, headers, heads, record_max)
+    except ValueError as error:
         raise UsageError(str(error)) from None
-    return writer.finish()
+    except OverflowError as error:
+        raise _too_large(error, record_max) from None
+    rows = ListRows(values, keys, timestamps, partitions, headers, to, heads)
+    return RowSource(len(values), iter([rows] if values else []), max(partitions or (), default=to))
 
 
-def _list(items: Sequence[Any]) -> list[Any]:
-    return items if type(items) is list else list(items)
+def _too_large(text: object, record_max: int) -> MessageTooLarge:
+    return MessageTooLarge(f"{text}, max.request.size and buffer.memory allow {record_max}")
 
 
-def table_sections(rules: BulkRules, table: "pyarrow.Table | pyarrow.RecordBatch") -> list[RecordSection]:
-    """Records from the columns `value`, `key` (binary or string), `timestamp` (or milliseconds as integers),
-    `partition` (null: by key) and `headers` (maps, or lists of key and value); only `value` must be there.
+def rows_of_table(table: "pyarrow.Table | pyarrow.RecordBatch", to: int, record_max: int) -> RowSource:
+    """Rows of the columns `value`, `key` (binary or string), `timestamp` (or milliseconds as integers), `partition`
+    (null: by key) and `headers` (maps, or lists of key and value); only `value` must be there.
 
-    Raises UsageError for another column, another type, or a row that cannot be sent; then none is.
+    Raises UsageError for another column, another type, or a row that cannot be sent, MessageTooLarge for its size.
     """
     import pyarrow as pa
 
+    if not isinstance(table, pa.Table | pa.RecordBatch):
+        raise TypeError(f"a table to be sent is a pyarrow.Table or RecordBatch, not {type(table).__name__}")
     _check_columns(table.schema.names)
-    writer = rules.writer()
-    batches = table.to_batches() if isinstance(table, pa.Table) else [table]
-    try:
-        for batch in batches:
-            for chunk in _chunks(pa, rules, batch):
-                encode_columns(writer, *chunk)
-    except (ValueError, OverflowError) as error:
-        raise UsageError(str(error)) from None
-    return writer.finish()
+    if to >= 0 and "partition" in table.schema.names:
+        raise UsageError("the table has a column `partition`: leave the argument out, or drop the column")
+    parts, first = [], 0
+    for batch in table.to_batches() if isinstance(table, pa.Table) else [table]:
+        parts.append(_Columns(pa, batch, first))
+        parts[-1].check(record_max)
+        first += batch.num_rows
+    highest = max((part.highest_partition for part in parts), default=-1)
+    return RowSource(first, _chunks(parts, to), max(highest, to))
+
+
+def _chunks(parts: "list[_Columns]", to: int) -> Iterator[Rows]:
+    for part in parts:
+        for start in range(0, part.count, _CHUNK_ROWS):
+            yield part.rows(start, min(_CHUNK_ROWS, part.count - start), to)
 
 
 def _check_columns(names: Sequence[str]) -> None:
@@ -107,60 +123,113 @@ def _check_columns(names: Sequence[str]) -> None:
         raise UsageError("the table has no column `value`; a column of nulls makes tombstones")
 
 
-def _chunks(pa: Any, rules: BulkRules, batch: Any) -> Iterator[tuple[Any, ...]]:
-    """The arguments of `encode_columns`, without the writer, for some rows at a time."""
-    columns = {name: batch.column(name) for name in batch.schema.names}
-    values = _as_binary(pa, "value", columns["value"])
-    keys = _as_binary(pa, "key", columns["key"]) if "key" in columns else None
-    timestamps = _as_numbers(pa, "timestamp", columns["timestamp"], rules.timestamp) if "timestamp" in columns else None
-    partitions = _as_numbers(pa, "partition", columns["partition"], -1) if "partition" in columns else None
-    headers = _as_headers(columns["headers"]) if "headers" in columns else None
-    for start in range(0, batch.num_rows, _CHUNK_ROWS):
-        count = min(_CHUNK_ROWS, batch.num_rows - start)
-        yield (
+class _Columns:
+    """The columns of one Arrow batch, in the types that the kernel reads."""
+
+    def __init__(self, pa: Any, batch: Any, first: int) -> None:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        self.count: int = batch.num_rows
+        self.first = first
+        """Where the batch begins in the table."""
+        try:
+            self.values = _as_binary(pa, "value", columns["value"])
+            self.keys = _as_binary(pa, "key", columns["key"]) if "key" in columns else None
+            self.timestamps = _as_numbers(pa, "timestamp", columns["timestamp"]) if "timestamp" in columns else None
+            self.partitions = _as_numbers(pa, "partition", columns["partition"]) if "partition" in columns else None
+        except pa.ArrowException as error:
+            raise UsageError(str(error)) from None
+        self.headers = _as_headers(columns["headers"], first) if "headers" in columns else None
+        self.highest_partition = -1
+
+    def check(self, record_max: int) -> None:
+        """Raises for a row that cannot be sent."""
+        from pyarrow import compute
+
+        if self.timestamps is not None:
+            self._check_numbers(compute, "timestamp", self.timestamps, "give milliseconds since 1970")
+            self.timestamps = self.timestamps.fill_null(-1)
+        if self.partitions is not None:
+            rule = "give the number of a partition, or null for one by the key"
+            self.highest_partition = self._check_numbers(compute, "partition", self.partitions, rule)
+            self.partitions = self.partitions.fill_null(-1)
+        lengths = [compute.binary_length(column) for column in (self.values, self.keys) if column is not None]
+        heads = [header_bytes(row) for row in self.headers or ()]
+        most = sum(compute.max(column).as_py() or 0 for column in lengths) + max(heads, default=0)
+        if most + RECORD_OVERHEAD > record_max:
+            rows = zip(
+                *(column.fill_null(0).to_pylist() for column in lengths), *([heads] if heads else []), strict=True
+            )
+            for index, sizes in enumerate(rows):
+                size = sum(sizes) + RECORD_OVERHEAD
+                if size > record_max:
+                    raise _too_large(f"row {self.first + index} makes a record of up to {size} bytes", record_max)
+
+    def _check_numbers(self, compute: Any, name: str, column: Any, rule: str) -> int:
+        """The highest one, -1 without any."""
+        found = compute.min_max(column).as_py()
+        if found["min"] is None:
+            return -1
+        if found["min"] < 0:
+            row = next(index for index, number in enumerate(column.to_pylist()) if number is not None and number < 0)
+            raise UsageError(f"row {self.first + row} has the {name} {column[row]}; {rule}")
+        highest: int = found["max"]
+        return highest
+
+    def rows(self, start: int, count: int, to: int) -> Rows:
+        """Those from `start` on, as the kernel reads them."""
+        return ColumnRows(
             count,
-            _buffers(values, start, count),
-            None if keys is None else _buffers(keys, start, count),
-            None if timestamps is None else _numbers(timestamps, start, count, 8),
-            rules.timestamp,
-            None if partitions is None else _numbers(partitions, start, count, 4),
-            None if headers is None else headers[start : start + count],
+            self.first + start,
+            _buffers(self.values, start, count),
+            None if self.keys is None else _buffers(self.keys, start, count),
+            None if self.timestamps is None else _numbers(self.timestamps, start, count, 8),
+            None if self.partitions is None else _numbers(self.partitions, start, count, 4),
+            None if self.headers is None else self.headers[start : start + count],
+            to,
         )
 
 
 def _as_binary(pa: Any, name: str, column: Any) -> Any:
     kinds = pa.types
-    kind = column.type
+    kind = column.type.value_type if kinds.is_dictionary(column.type) else column.type
     if kinds.is_null(kind):
         return pa.nulls(len(column), pa.binary())
-    if not (
-        kinds.is_binary(kind)
-        or kinds.is_string(kind)
-        or kinds.is_large_binary(kind)
-        or kinds.is_large_string(kind)
-        or kinds.is_binary_view(kind)
-        or kinds.is_string_view(kind)
+    if not any(
+        is_kind(kind)
+        for is_kind in (
+            kinds.is_binary,
+            kinds.is_string,
+            kinds.is_large_binary,
+            kinds.is_large_string,
+            kinds.is_binary_view,
+            kinds.is_string_view,
+            kinds.is_fixed_size_binary,
+        )
     ):
-        raise UsageError(f"column {name} is of type {kind}; it must be binary or string")
-    return column if kinds.is_binary(kind) else column.cast(pa.binary())
+        raise UsageError(f"column {name} is of type {column.type}; it must be binary or string")
+    return column if kinds.is_binary(column.type) else column.cast(kind).cast(pa.binary())
 
 
-def _as_numbers(pa: Any, name: str, column: Any, default: int) -> Any:
-    """The column as integers, without nulls."""
+def _as_numbers(pa: Any, name: str, column: Any) -> Any:
     kind, wanted = column.type, pa.int64() if name == "timestamp" else pa.int32()
     if name == "timestamp" and pa.types.is_timestamp(kind):
         column = column.cast(pa.timestamp("ms", tz=kind.tz), safe=False)
     elif not (pa.types.is_integer(kind) or pa.types.is_null(kind)):
         also = "a timestamp or " if name == "timestamp" else ""
         raise UsageError(f"column {name} is of type {kind}; it must be {also}integer")
-    return column.cast(wanted).fill_null(default)
+    return column.cast(wanted)
 
 
-def _as_headers(column: Any) -> list[Headers]:
+def _as_headers(column: Any, first: int) -> list[Headers]:
     rows: list[Headers] = []
-    for row in column.to_pylist():
-        pairs = [(pair["key"], pair["value"]) if isinstance(pair, dict) else pair for pair in row or ()]
-        rows.append(tuple((key, value.encode() if isinstance(value, str) else value) for key, value in pairs))
+    for index, row in enumerate(column.to_pylist()):
+        try:
+            pairs = [(pair["key"], pair["value"]) if isinstance(pair, dict) else pair for pair in row or ()]
+            rows.append(header_pairs(pairs))
+        except (TypeError, ValueError, KeyError) as error:
+            raise UsageError(
+                f"headers of row {first + index}: {error}; a column of headers has maps, or lists of key and value"
+            ) from None
     return rows
 
 

@@ -65,12 +65,11 @@ class Accumulator:
             self._take(batch)
 
     def _take(self, batch: Batch) -> None:
-        body = batch.records.getvalue()
+        body = self.intake.take_records(batch)
         if self._codec != NONE:
             body = compress(self._codec, body, self._level)
         batch.body = body
         batch.compression = self._codec
-        batch.release_records()
         self._resize(batch, BATCH_OVERHEAD + len(body))
         batch.deadline = batch.opened_at + self._delivery_timeout_s
         where = TopicPartition(batch.topic, batch.partition)

@@ -75,10 +75,6 @@ class Batch:
         self.listeners: list[Any] | None = None
         """Functions without arguments, called when it is done."""
 
-    def release_records(self) -> None:
-        """The records are in `body` now."""
-        self.records = BytesWriter()
-
     def add_callback(self, index: i64, timestamp: i64, callback: Any) -> None:
         if self.callbacks is None:
             self.callbacks = []

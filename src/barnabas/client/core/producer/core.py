@@ -1,12 +1,14 @@
 """The whole producer on an engine: lanes for topics, batches, requests. The fronts stand on it."""
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol
 
+from barnabas.client.core.bulk import header_pairs
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.producer.accumulator import Accumulator
 from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.producer.bulk_send import bulk_batch_size
 from barnabas.client.core.producer.identity import Identity
 from barnabas.client.core.producer.intake import Intake, Lane
 from barnabas.client.core.producer.sender import Sender, SenderSettings
@@ -44,6 +46,14 @@ class Front(Protocol):
 
     def now(self) -> float: ...
 
+    # a bulk call's future: see DeliveryFront
+
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None: ...
+
+    def await_promise(self, promise: Promise[Any]) -> Any: ...
+
+    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None: ...
+
 
 class ProducerCore:
     """See the module. `intake.append` is the way in; everything is under the front's lock."""
@@ -57,7 +67,13 @@ class ProducerCore:
         self._rng = rng or random.Random()
         limit = max(settings.buffer_memory, 1)
         self.intake = Intake(
-            self, lock, settings.batch_size, settings.linger_ms, limit, min(settings.max_request_size, limit)
+            self,
+            lock,
+            settings.batch_size,
+            settings.linger_ms,
+            limit,
+            min(settings.max_request_size, limit),
+            bulk_batch_size(settings),
         )
         self.intake.plain = not (
             settings.key_serializer or settings.value_serializer or callable(settings.partitioner_class)
@@ -210,9 +226,7 @@ class ProducerCore:
         )
 
     def header_pairs(self, headers: Headers) -> tuple[tuple[str, bytes | None], ...]:
-        """A mapping or pairs; texts become UTF-8."""
-        pairs = headers.items() if isinstance(headers, Mapping) else headers
-        return tuple((name, value.encode() if isinstance(value, str) else value) for name, value in pairs)
+        return header_pairs(headers)
 
     def refuse_size(self, topic: str, size: int) -> NoReturn:
         raise MessageTooLarge(

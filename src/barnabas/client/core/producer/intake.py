@@ -6,19 +6,18 @@ for. Everything else about a batch happens once a batch, in the accumulator.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from librt.strings import BytesWriter, write_i32_le
 from librt.threading import Lock
 from librt.time import time as wall_clock
 
 from barnabas.client.core.producer.batch import Batch, RecordHandle
-from barnabas.records.bulk_kernel import murmur2
+from barnabas.records.bulk_kernel import RECORD_OVERHEAD, Rows, header_bytes, murmur2
+from barnabas.records.compiled import i32, i64
 from barnabas.records.kernel import write_record
 
-if TYPE_CHECKING:
-    from mypy_extensions import i64
-
-__all__ = ["CLOSED", "NO_PARTITION", "NO_ROOM", "NO_TOPIC", "Intake", "Lane"]
+__all__ = ["CLOSED", "NO_PARTITION", "NO_ROOM", "NO_TOPIC", "Intake", "Lane", "Span"]
 
 # why a record was not taken
 NO_TOPIC: Final = 1
@@ -27,10 +26,11 @@ NO_ROOM: Final = 3
 CLOSED: Final = 4
 
 BATCH_OVERHEAD: Final = 61
-RECORD_OVERHEAD: Final = 32
-"""A record's varints at most, without headers; the partition of one record in a batch of 2 GB."""
-HEADER_OVERHEAD: Final = 10
 TURN_BYTES: Final = 64 * 1024
+BULK_BYTES: Final = 256 * 1024
+"""As much is made full of a bulk call's rows before the sender has its turn."""
+SPARE_BYTES: Final = 512 * 1024
+NO_RECORDS: Final = BytesWriter()
 NEVER_MS: Final = 1 << 62
 
 
@@ -49,10 +49,33 @@ class Lane:
         """Whether a record came since somebody set it to False."""
 
 
+class Span:
+    """Rows of a bulk call that stand one after another in a batch."""
+
+    def __init__(self, batch: Batch, first: i64, row: i64, picks: BytesWriter | None) -> None:
+        self.batch = batch
+        self.first: i64 = first
+        """The batch's record that is the first of them."""
+        self.count: i64 = 0
+        self.row: i64 = row
+        """Number of their first row in the call."""
+        self.picks: BytesWriter | None = picks
+        """The numbers of the rows as little-endian 32 bits, less `row`; None: they follow one another."""
+
+
 class Intake:
     """See the module. Every method that takes records must be called with the owner's lock held, but for `send`."""
 
-    def __init__(self, owner: Any, lock: Lock, batch_size: i64, linger_ms: i64, limit: i64, record_limit: i64) -> None:
+    def __init__(
+        self,
+        owner: Any,
+        lock: Lock,
+        batch_size: i64,
+        linger_ms: i64,
+        limit: i64,
+        record_limit: i64,
+        bulk_batch_size: i64,
+    ) -> None:
         self.owner: Any = owner
         """Knows what takes longer: `batch_opened`, `choose_sticky`, `turn`, `send_slowly`, `refuse_size`, ..."""
         self.lock: Lock = lock
@@ -63,6 +86,10 @@ class Intake:
         self.full_bytes: i64 = 0
         """Of those in `full`: a turn for every small batch would cost more than it brings."""
         self.batch_size: i64 = batch_size
+        self.bulk_batch_size: i64 = bulk_batch_size
+        self.spare: list[BytesWriter] = []
+        """Buffers of batches that were taken, for the next ones: growing new ones costs as much as filling them."""
+        self.spare_max: i64 = SPARE_BYTES // max(batch_size, bulk_batch_size, 1) + 1
         self.linger_ms: i64 = linger_ms
         self.limit: i64 = limit
         self.record_limit: i64 = record_limit
@@ -151,17 +178,21 @@ class Intake:
         index: i64 = -1
         if partition is not None:
             index = partition
-        batch = self.put(lane, value_bytes, key_bytes, index, stamp, pairs)
+        batch = self.put(lane, value_bytes, key_bytes, index, stamp, pairs, self.batch_size)
         if batch is None:
             return None
-        if now_ms >= self.kick_at_ms:
-            self.kick_at_ms = 0
-        elif self.kick_at_ms == NEVER_MS:
-            self.kick_at_ms = now_ms + self.linger_ms if self.linger_ms > 0 else 0
+        self._keep_time(now_ms)
         at: i64 = batch.count - 1
         if on_delivery is not None:
             batch.add_callback(at, stamp, on_delivery)
         return RecordHandle(batch, at, stamp)
+
+    def _keep_time(self, now_ms: i64) -> None:
+        """A record was added: see when a batch has lingered."""
+        if now_ms >= self.kick_at_ms:
+            self.kick_at_ms = 0
+        elif self.kick_at_ms == NEVER_MS:
+            self.kick_at_ms = now_ms + self.linger_ms if self.linger_ms > 0 else 0
 
     def put(
         self,
@@ -171,19 +202,17 @@ class Intake:
         partition: i64,
         timestamp: i64,
         headers: tuple[tuple[str, bytes | None], ...],
+        batch_size: i64,
     ) -> Batch | None:
-        """Write a record into the open batch of its partition (-1: choose one); the batch, or None and `why`."""
+        """Write a record into the open batch of its partition (-1: choose one), which is full at `batch_size`; the
+        batch, or None and `why`."""
         size: i64 = RECORD_OVERHEAD
         if value is not None:
             size += len(value)
         if key is not None:
             size += len(key)
         if headers:
-            for header in headers:
-                content = header[1]
-                size += 4 * len(header[0]) + HEADER_OVERHEAD
-                if content is not None:
-                    size += len(content)
+            size += header_bytes(headers)
         if size > self.record_limit:
             self.owner.refuse_size(lane.topic, int(size))
         if self.used + size > self.limit and self.used > 0:
@@ -198,7 +227,7 @@ class Intake:
                 partition = lane.next_round % lane.partition_count
                 lane.next_round += 1
             else:
-                if lane.stuck_bytes >= self.batch_size:
+                if lane.stuck_bytes >= batch_size:
                     self.unstick(lane)
                 sticks = True
                 partition = lane.sticky
@@ -206,18 +235,20 @@ class Intake:
             self.why = NO_PARTITION
             return None
         batch = lane.open[partition]
-        if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > self.batch_size:
+        if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > batch_size:
             self.close(lane, batch)
             batch = None
             if sticks:
                 self.unstick(lane)
                 partition = lane.sticky
                 batch = lane.open[partition]
-                if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > self.batch_size:
+                if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > batch_size:
                     self.close(lane, batch)
                     batch = None
         if batch is None:
             batch = Batch(lane.topic, partition, timestamp, self.owner)
+            if self.spare:
+                batch.records = self.spare.pop()
             batch.size = BATCH_OVERHEAD
             self.used += BATCH_OVERHEAD
             self.owner.batch_opened(batch)
@@ -256,7 +287,63 @@ class Intake:
         self.kick_at_ms = NEVER_MS
         return full
 
+    def take_records(self, batch: Batch) -> bytes:
+        """What was written into a closed batch; the batch lets go of it."""
+        writer = batch.records
+        records = writer.getvalue()
+        batch.records = NO_RECORDS
+        if len(self.spare) < self.spare_max:
+            writer.truncate(0)
+            self.spare.append(writer)
+        return records
+
     @property
     def wants_turn(self) -> bool:
         """Whether enough is closed, or something has lingered, for the sender to have its turn."""
         return self.full_bytes >= TURN_BYTES or self.kick_at_ms == 0
+
+    # --- many records -----------------------------------------------------------------------------------------------
+
+    def append_rows(self, lane: Lane, rows: Rows, start: i64, spans: list[Span]) -> int:
+        """Add the rows from `start` on, until enough is full or there is no room (`why` says so); the next to add.
+        What went where is added to `spans`."""
+        self.why = 0
+        if self.closed:
+            self.why = CLOSED
+            return start
+        lane.touched = True
+        scatters: bool = lane.partition_count > 1 and (rows.keyed or rows.placed or self.round_robin)
+        latest: list[Span | None] = [None for _ in range(lane.partition_count)]
+        now_ms: i64 = int(wall_clock() * 1000.0)
+        stamp: i64 = now_ms
+        partition: i64 = rows.to
+        key: bytes | None = None
+        pairs = rows.heads
+        index: i64 = start
+        while index < rows.count and self.full_bytes < BULK_BYTES:
+            if rows.keyed:
+                key = rows.key(index)
+            if rows.placed:
+                partition = rows.partition(index)
+            if rows.stamped:
+                stamp = rows.timestamp(index)
+                if stamp < 0:
+                    stamp = now_ms
+            if rows.headed:
+                pairs = rows.headers(index)
+            batch = self.put(lane, rows.value(index), key, partition, stamp, pairs, self.bulk_batch_size)
+            if batch is None:
+                break
+            span = latest[batch.partition]
+            if span is None or span.batch is not batch:
+                span = Span(batch, batch.count - 1, rows.base + index, BytesWriter() if scatters else None)
+                latest[batch.partition] = span
+                spans.append(span)
+            picks = span.picks
+            if picks is not None:
+                write_i32_le(picks, i32(rows.base + index - span.row))
+            span.count += 1
+            index += 1
+        if index > start:
+            self._keep_time(now_ms)
+        return index
