@@ -9,7 +9,7 @@ import pytest
 
 import barnabas
 from barnabas.client.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsFailed, TopicNotFound
-from barnabas.errors import InvalidTopic
+from barnabas.errors import BarnabasError, InvalidTopic
 from barnabas.testing import Broker
 
 
@@ -114,3 +114,26 @@ def test_after_a_fork_the_child_hears_that_they_are_the_parents(broker: Broker) 
         assert os.waitpid(child, 0)[1] == 0
         producer.flush(10)
         assert delivery.result() == (("fork", 0, 0, 2),)
+
+
+def test_in_a_transaction(broker: Broker) -> None:
+    broker.create_topic("transaction", partitions=2)
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id="bulk") as producer:
+        producer.init_transactions()
+        with pytest.raises(BarnabasError, match="begin_transaction"):
+            producer.send_many("transaction", [b"outside"])
+        with producer.transaction():
+            committed = producer.send_many("transaction", [b"%d" % number for number in range(5000)])
+        assert sum(part.record_count for part in committed.result(0)) == 5000
+        producer.begin_transaction()
+        lost = producer.send_many("transaction", [b"lost"] * 5000)
+        producer.abort_transaction()
+        assert lost.done()
+    with barnabas.Consumer(
+        bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", isolation_level="read_committed"
+    ) as consumer:
+        consumer.assign([("transaction", 0), ("transaction", 1)])
+        found: list[bytes] = []
+        while len(found) < 5000:
+            found += [record.value for record in consumer.poll(10)]
+    assert sorted(found, key=int) == [b"%d" % number for number in range(5000)]
