@@ -203,7 +203,7 @@ def test_a_doctor_who_finds_nothing(barnabas: Run) -> None:
         (("produce", "no-such-topic"), 2, "barnabas topics create no-such-topic"),
         (("groups", "describe", "no-such-group"), 1, "group 'no-such-group' does not exist"),
         (("configs", "describe", "topic", "no-such-topic"), 1, "topic 'no-such-topic' does not exist"),
-        (("configs", "describe", "broker", "99"), 2, "broker '99' is not in the cluster"),
+        (("configs", "describe", "broker", "99"), 2, "broker 99 is not in the cluster"),
         (("topics", "list", "-b", NOTHING_THERE), 1, "connection refused"),
         (("topics", "list", "-b", "no-such-host.invalid"), 1, "does not resolve"),
         (("topics", "list", "-b", "host:port"), 2, "a port is a number"),

@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster
-from barnabas.client.deadline import Deadline
+from barnabas import Admin
+from barnabas.cli import hanging
+from barnabas.client.core.admin.topics import NewTopic
 from barnabas.errors import error_for
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.types import TopicPartition
+from broker.wire import Wire
 from cli.conftest import run_barnabas
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -42,9 +43,9 @@ def transactional() -> Iterator[str]:
 
 @pytest.fixture
 def topic(transactional: str, name: str) -> str:
-    with Admin.connect(transactional) as admin:
-        admin.create_topics([NewTopic(name, 3, 1)])
-        admin.cluster.topic(name, create=True)  # waits until it is everywhere
+    with Admin(bootstrap_servers=transactional) as admin:
+        admin.create_topics(NewTopic(name, 3, 1))
+        admin.list_offsets({(name, index): "latest" for index in range(3)})  # waits until there are leaders
     return name
 
 
@@ -91,16 +92,14 @@ def hang(bootstrap: str, topic: str, partition: int, producer_id: int, *, epoch:
     data = [TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=partition, records=batch)])]
     request = ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=5000, topic_data=data)
 
-    with Cluster(bootstrap) as cluster:
-
-        def once(deadline: Deadline) -> Any:
-            connection = cluster.connection(cluster.leader(topic, partition), deadline)
-            answer = connection.call(request, deadline, version=9).responses[0].partition_responses[0]
-            if answer.error_code and error_for(answer.error_code).retriable:
-                raise error_for(answer.error_code)
-            return answer
-
-        answer = cluster.retrying(once)
+    host, port = bootstrap.split(":")
+    deadline = time.monotonic() + 10
+    with Wire((host, int(port))) as wire:
+        while True:
+            answer = wire.ask(request, 9).responses[0].partition_responses[0]
+            if not answer.error_code or not error_for(answer.error_code).retriable or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
     if answer.error_code:
         pytest.skip(f"the broker lets no transaction hang (error {answer.error_code})")
     return int(answer.base_offset)
@@ -183,13 +182,13 @@ def test_what_hangs_is_found_and_aborted(ask: Ask, text: Ask, transactional: str
     assert text("find-hanging", "-t", topic, *now) == (0, "no transaction hangs in 3 partitions\n")
     (producer,) = ask("describe-producers", "-t", topic, "-p", "1", "--broker-id", node)
     assert (producer["current_transaction_start_offset"], producer["coordinator_epoch"]) == (None, 0)
-    with Admin.connect(transactional) as admin:
-        ends = admin.list_offsets({TopicPartition(topic, 1): -1}, read_committed=True)
+    with Admin(bootstrap_servers=transactional) as admin:
+        ends = admin.list_offsets({(topic, 1): "latest"}, isolation="read_committed")
     assert ends[TopicPartition(topic, 1)].offset == offsets[0] + 2, "nobody stops in front of it any more"
 
 
 def _node(bootstrap: str) -> int:
-    with Admin.connect(bootstrap) as admin:
+    with Admin(bootstrap_servers=bootstrap) as admin:
         return min(admin.describe_cluster().brokers)
 
 
@@ -201,13 +200,13 @@ def test_what_a_coordinator_will_end_does_not_hang(ask: Ask, transactional: str,
 
 
 def test_more_partitions_than_one_request_takes(transactional: str, topic: str, monkeypatch: Any) -> None:
-    from barnabas.client import transaction_admin
-
-    monkeypatch.setattr(transaction_admin, "_PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(hanging, "PARTITIONS_AT_ONCE", 2)
     hang(transactional, topic, 2, 900_004)
-    with Admin.connect(transactional) as admin:
-        found = admin.describe_producers([TopicPartition(topic, index) for index in range(3)])
-    assert [len(found[TopicPartition(topic, index)]) for index in range(3)] == [0, 0, 1]
+    later_ms = time.time_ns() // 1_000_000 + 1000
+    partitions = [TopicPartition(topic, index) for index in range(3)]
+    with Admin(bootstrap_servers=transactional) as admin:
+        found = hanging.find_hanging_transactions(admin, partitions, now_ms=later_ms, max_timeout_ms=0)
+    assert [(each.partition, each.producer.producer_id) for each in found] == [(partitions[2], 900_004)]
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas.client.core.addresses import split_address
 from barnabas.client.core.asking import ask
-from barnabas.client.core.engine import ANY, Engine, EngineSettings, _Any
+from barnabas.client.core.engine import ANY, Engine, EngineSettings
 from barnabas.client.core.peers import ConnectionSettings
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers import channel
@@ -26,8 +26,9 @@ from client.conftest import server
 
 
 def engine_at(address: str, **connection: Any) -> Engine:
-    where = split_address(address)
-    return Engine(EngineSettings((where,), ConnectionSettings(**connection)), time.monotonic())
+    """With a wrong address it fails at once."""
+    settings = EngineSettings((split_address(address),), ConnectionSettings(**connection), bootstrap_timeout_s=0)
+    return Engine(settings, time.monotonic())
 
 
 @pytest.fixture
@@ -37,10 +38,8 @@ def driver(broker: Broker) -> Iterator[SyncDriver]:
     driver.close()
 
 
-def groups(driver: Any, patient: bool = True) -> Promise[Any]:
-    promise: Promise[Any] = driver.run(
-        lambda: ask(driver.engine, ListGroupsRequest(), ANY if patient else _Any(patient=False), timeout_s=10)
-    )
+def groups(driver: Any) -> Promise[Any]:
+    promise: Promise[Any] = driver.run(lambda: ask(driver.engine, ListGroupsRequest(), ANY, timeout_s=10))
     return promise
 
 
@@ -102,12 +101,12 @@ def test_a_callback_that_fails_harms_nobody(driver: SyncDriver, caplog: pytest.L
 def test_addresses_that_do_not_answer() -> None:
     driver = SyncDriver(engine_at("127.0.0.1:1"))
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused") as raised:
-        driver.wait_for(groups(driver, patient=False), 10)
+        driver.wait_for(groups(driver), 10)
     assert "nothing listens there" in raised.value.attempts[0].hint
     driver.close()
     driver = SyncDriver(engine_at("no-such-host.invalid:1"))
     with pytest.raises(BrokerUnreachable, match="dns"):
-        driver.wait_for(groups(driver, patient=False), 10)
+        driver.wait_for(groups(driver), 10)
     driver.close()
 
 
@@ -207,7 +206,7 @@ def test_descriptors_are_given_back(broker: Broker) -> None:
         driver.close()
         assert driver._thread is not None
         driver._thread.join(5)
-    assert opened() <= before
+    broker.wait_for(lambda: opened() <= before, what="as few descriptors as before, the broker's among them")
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------
@@ -225,7 +224,7 @@ def test_asyncio_requests_and_errors(broker: Broker) -> None:
             groups(driver)
         driver = AioDriver(engine_at("127.0.0.1:1"))
         with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused"):
-            await driver.wait_for(groups(driver, patient=False), 10)
+            await driver.wait_for(groups(driver), 10)
         driver.close()
 
     asyncio.run(main())

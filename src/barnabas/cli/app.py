@@ -9,14 +9,13 @@ with this module, and the standard library adds nothing to what a test environme
 
 import argparse
 import os
-from collections.abc import Callable, Container, Sequence
-from difflib import get_close_matches
+from collections.abc import Callable, Container, Iterable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, NamedTuple, NoReturn, Union, get_args, get_origin
 
 from barnabas.errors import UsageError
 
-__all__ = ["App", "Argument", "Option", "Parameter", "WrongUsage"]
+__all__ = ["App", "Argument", "Option", "Parameter", "WrongUsage", "closest"]
 
 HELP_COLUMN: Final = 30
 
@@ -178,7 +177,7 @@ class App:
             raise HelpWanted(self.overview(prog), 0)
         if name in self.commands:
             return self.commands[name], f"{prog} {name}", arguments[1:]
-        close = get_close_matches(name, self.commands, 1)
+        close = closest(name, self.commands)
         way_out = f"did you mean {close[0]}?" if close else f"commands are {', '.join(self.commands)}"
         raise WrongUsage(prog, f"there is no command {name!r}; {way_out}")
 
@@ -187,6 +186,13 @@ class App:
         width = max(map(len, self.commands))
         rows = [f"  {name:<{width}}  {command.summary}" for name, command in self.commands.items()]
         return "\n".join([f"Usage: {prog} COMMAND [OPTIONS]", "", self.summary, "", "Commands:", *rows])
+
+
+def closest(word: str, known: Iterable[str]) -> list[str]:
+    """The one that was probably meant, if any."""
+    from difflib import get_close_matches  # only mistakes pay for this import
+
+    return get_close_matches(word, list(known), 1)
 
 
 def _parameter(name: str, annotation: Any, required: bool, default: Any) -> Parameter:
@@ -209,7 +215,7 @@ class _Parser(argparse.ArgumentParser):
         if message.startswith(prefix):
             word = message.removeprefix(prefix).split()[0]
             known = [flag for action in self._actions for flag in action.option_strings]
-            close = get_close_matches(word.split("=")[0], known, 1) if word.startswith("-") else []
+            close = closest(word.split("=")[0], known) if word.startswith("-") else []
             message = f"there is no option {word}" if word.startswith("-") else f"unexpected argument {word!r}"
             message += f"; did you mean {close[0]}?" if close else ""
         raise WrongUsage(self.prog, message)

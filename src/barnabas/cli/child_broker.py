@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
+from barnabas import Admin
 from barnabas.cli.output import CommandFailed
-from barnabas.client.connection import Connection
 from barnabas.client.core.addresses import split_address
 from barnabas.client.errors import ClientError
 from barnabas.errors import KafkaError, UsageError
@@ -76,7 +76,8 @@ class ChildBroker:
     def _port_problem(self, error: OSError) -> str:
         way_out = f"stop that, or choose another port with --listen {self._host}:{self._port + 1}"
         try:
-            Connection.open(self._host, self._port, timeout_s=1.0).close()
+            with Admin(bootstrap_servers=self.address, bootstrap_timeout_ms=0) as admin:
+                admin.describe_cluster(timeout=1.0)
         except (ClientError, KafkaError):
             return f"cannot listen on {self.address}: {(error.strerror or str(error)).lower()}; {way_out}"
         return (

@@ -14,7 +14,7 @@ from barnabas.cli.options import (
     parse_settings,
 )
 from barnabas.cli.output import print_json, table
-from barnabas.client.admin import RESOURCE_TYPES, ConfigEntry
+from barnabas.client.core.admin.configs import RESOURCE_TYPES, ConfigEntry, ConfigResource
 from barnabas.errors import UsageError
 
 app = App("Show and change settings of topics and brokers.")
@@ -49,8 +49,10 @@ def describe(
     kind = _kind(kind)
     with connect_admin(bootstrap, timeout) as admin:
         if kind == "topic":
-            admin.cluster.topic(name)  # for an unknown topic Kafka's answer says less
-        entries = admin.describe_configs(kind, _name(kind, name), keys or None, documentation=documentation)
+            admin.describe_topics(name)  # for an unknown topic Kafka's answer says less
+        where = ConfigResource(kind, _name(kind, name))
+        found = admin.describe_configs([where], keys=keys or None, documentation=documentation)
+    entries = list(found[where].values())
     if not all_settings and not keys:
         entries = [entry for entry in entries if entry.source != "DEFAULT_CONFIG"]
     entries.sort(key=lambda entry: entry.name)
@@ -95,7 +97,7 @@ def set_values(
     kind = _kind(kind)
     values = parse_settings(settings, "configs set")
     with connect_admin(bootstrap, timeout) as admin:
-        admin.alter_configs(kind, _name(kind, name), set_values=values, validate_only=validate_only)
+        admin.alter_configs({(kind, _name(kind, name)): values}, validate_only=validate_only)
     done = "checked" if validate_only else "set"
     if json:
         print_json({"kind": kind, "name": name, "result": done, "settings": values})
@@ -116,7 +118,7 @@ def delete(
     """Give settings back their defaults."""
     kind = _kind(kind)
     with connect_admin(bootstrap, timeout) as admin:
-        admin.alter_configs(kind, _name(kind, name), delete=settings, validate_only=validate_only)
+        admin.alter_configs({(kind, _name(kind, name)): dict.fromkeys(settings)}, validate_only=validate_only)
     done = "checked" if validate_only else "deleted"
     if json:
         print_json({"kind": kind, "name": name, "result": done, "settings": settings})

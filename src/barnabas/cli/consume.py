@@ -1,11 +1,15 @@
 """`barnabas consume`: print records in kcat's formats or as JSON lines, alone or in a group."""
 
+import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Final
 
+from barnabas import Admin, Consumer
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.formats import ENCODINGS, Renderer, compile_format, record_as_dict
 from barnabas.cli.options import (
@@ -14,16 +18,15 @@ from barnabas.cli.options import (
     Bootstrap,
     Json,
     Timeout,
-    connect,
+    client_settings,
+    connect_admin,
     parse_partitions,
 )
 from barnabas.cli.positions import Start, parse_starts, start_positions, stop_positions
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
-from barnabas.client.group_member import GroupMember
-from barnabas.client.simple_consumer import Fetched, SimpleConsumer
-from barnabas.errors import UnknownTopicOrPartition, UsageError
-from barnabas.records.record import Record
+from barnabas.client.core.subscription import NoOffsetForPartition
+from barnabas.client.errors import CommitFailed
+from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
+from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
 app = App("Read records and print them.")
@@ -31,10 +34,11 @@ app = App("Read records and print them.")
 DEFAULT_FORMAT: Final = "%v\\n"
 COMMIT_INTERVAL_S: Final = 5.0
 POLL_S: Final = 0.5
+POLL_RECORDS: Final = 10_000
 CLOSE_TIMEOUT_S: Final = 2.0
 """What Ctrl-C waits for at most, twice: the last commit, and leaving the group."""
 
-Filter = Callable[[Record], bool]
+Filter = Callable[[ConsumerRecord], bool]
 
 
 @app.command("")
@@ -84,20 +88,30 @@ def consume(
         _filters(grep, grep_key, grep_value, grep_header),
         count,
     )
-    with connect(bootstrap, timeout) as cluster:
-        reader = _Reader(cluster, printer, read_committed, quiet, timeout)
-        stops = exit_at_end or end_ms is not None
+    with connect_admin(bootstrap, timeout) as admin:  # unknown topics are refused before a group is troubled
+        chosen = _chosen(admin, topics, partitions)
+    settings = {
+        **client_settings(bootstrap, timeout),
+        "group.id": group,
+        "enable.auto.commit": False if group is not None else None,
+        "auto.offset.reset": "none",  # where to go on then is said to the user
+        "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+        "max.poll.records": POLL_RECORDS,
+        "fetch.max.wait.ms": int(POLL_S * 1000),
+        "default.api.timeout.ms": int(timeout * 1000),
+    }
+    with Consumer(settings) as consumer:
+        reader = _Reader(consumer, printer, start, exit_at_end or end_ms is not None, end_ms, quiet)
         if group is None:
-            reader.read_alone(_chosen(cluster, topics, partitions), start, end_ms, stops)
+            reader.read_alone(chosen)
         else:
-            reader.read_in_group(group, topics, Start("stored") if offset is None else start, end_ms, stops)
+            reader.read_in_group(topics)
 
 
-def _chosen(cluster: Cluster, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
+def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
     """The partitions to read. Raises UnknownTopicOrPartition."""
     chosen = []
-    for topic in topics:
-        view = cluster.topic(topic)
+    for topic, view in admin.describe_topics(topics).items():
         numbers = list(view.partitions) if partitions is None else parse_partitions(partitions)
         for number in numbers:
             if number not in view.partitions:
@@ -107,7 +121,7 @@ def _chosen(cluster: Cluster, topics: Sequence[str], partitions: str | None) -> 
     return chosen
 
 
-def _json_line(topic: str, partition: int, record: Record) -> bytes:
+def _json_line(topic: str, partition: int, record: ConsumerRecord) -> bytes:
     import json
 
     return json.dumps(record_as_dict(topic, partition, record), ensure_ascii=False).encode() + b"\n"
@@ -149,22 +163,22 @@ class _Printer:
     def full(self) -> bool:
         return self._left == 0
 
-    def print(self, fetched: Fetched, stop: int | None) -> int:
+    def print(self, where: TopicPartition, records: Iterable[ConsumerRecord], stop: int | None) -> int:
         """The next offset to read: behind the last record printed or passed over."""
-        topic, partition = fetched.partition
+        topic, partition = where
         out: list[bytes] = []
-        next_offset = fetched.next_offset
-        for record in fetched.records():
+        next_offset = -1
+        for record in records:
             if stop is not None and record.offset >= stop:
                 next_offset = stop
                 break
+            next_offset = record.offset + 1
             if any(not wanted(record) for wanted in self._filters):
                 continue
             out.append(self._render(topic, partition, record))
             if self._left is not None:
                 self._left -= 1
                 if self._left == 0:
-                    next_offset = record.offset + 1
                     break
         sys.stdout.buffer.write(b"".join(out))
         return next_offset
@@ -174,98 +188,131 @@ class _Reader:
     """Reads partitions into a printer, alone or as a member of a group."""
 
     def __init__(
-        self, cluster: Cluster, printer: _Printer, read_committed: bool, quiet: bool, timeout_s: float
+        self, consumer: Consumer, printer: _Printer, start: Start, stops: bool, end_ms: int | None, quiet: bool
     ) -> None:
-        self._cluster = cluster
-        self._admin = Admin(cluster)
+        self._consumer = consumer
         self._printer = printer
-        self._read_committed = read_committed
+        self._start = start
+        self._ends = stops
+        self._end_ms = end_ms
         self._quiet = quiet
-        self._consumer = SimpleConsumer(
-            cluster, read_committed=read_committed, on_out_of_range=self._out_of_range, timeout_s=timeout_s
-        )
+        self._begun = False
+        self._open: set[TopicPartition] = set()
+        """Partitions that have not come to their stop."""
         self._stops: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}
         """Next offsets of what was printed and not committed yet."""
 
-    def read_alone(self, partitions: Sequence[TopicPartition], start: Start, end_ms: int | None, stops: bool) -> None:
-        self._consumer.assign(start_positions(self._admin, partitions, start, {}))
-        if stops:
-            self._stops = stop_positions(self._admin, partitions, end_ms, read_committed=self._read_committed)
-        with self._consumer:
-            while not self._finished(stops):
-                self._print(self._consumer.poll(POLL_S))
+    def read_alone(self, partitions: Sequence[TopicPartition]) -> None:
+        positions = start_positions(self._consumer, partitions, self._start)
+        self._consumer.assign(partitions)
+        for where, offset in positions.items():
+            self._consumer.seek(where, offset)
+        self._begin(positions)
+        while not self._finished:
+            self._read()
 
-    def read_in_group(
-        self, group_id: str, topics: Sequence[str], start: Start, end_ms: int | None, stops: bool
-    ) -> None:
-        for topic in topics:
-            self._cluster.topic(topic)  # unknown topics are refused before the group is troubled
-        member = GroupMember(self._cluster, group_id, topics)
+    def read_in_group(self, topics: Sequence[str]) -> None:
+        self._consumer.subscribe(topics, on_assigned=self._take_over, on_revoked=self._give_up, on_lost=self._forget)
         committed_at = time.monotonic()
         try:
-            while True:
-                assignment = member.keep(lambda: self._commit(member))
-                if assignment is not None:
-                    self._take_over(member, start, end_ms, stops)
-                if self._finished(stops):
-                    break
-                self._print(self._consumer.poll(POLL_S))
+            while not self._finished:
+                self._read()
                 if time.monotonic() - committed_at >= COMMIT_INTERVAL_S:
-                    self._commit(member)
+                    self._commit()
                     committed_at = time.monotonic()
         finally:
-            self._consumer.close()
             sys.stdout.flush()  # only what was really written may be committed
-            self._commit(member, timeout_s=CLOSE_TIMEOUT_S)
-            member.leave(timeout_s=CLOSE_TIMEOUT_S)
+            self._commit(CLOSE_TIMEOUT_S)
+            self._consumer.close(CLOSE_TIMEOUT_S)
 
-    def _take_over(self, member: GroupMember, start: Start, end_ms: int | None, stops: bool) -> None:
-        """Positions after a rebalance: what the group committed wins over -o, except before the first commit."""
-        partitions = member.assignment
-        stored = member.committed()
-        fresh = [tp for tp in partitions if tp not in stored]
-        positions = {tp: offset for tp, offset in stored.items() if tp in partitions}
-        if fresh:
-            positions.update(start_positions(self._admin, fresh, start, {}))
-        self._consumer.assign(positions)
-        self._done.clear()
-        if stops:
-            known = {tp: offset for tp, offset in self._stops.items() if tp in partitions}
-            new = [tp for tp in partitions if tp not in known]
-            asked = stop_positions(self._admin, new, end_ms, read_committed=self._read_committed) if new else {}
-            self._stops = known | asked
+    @property
+    def _finished(self) -> bool:
+        return self._printer.full or (self._ends and self._begun and not self._open)
+
+    # --- what is read -----------------------------------------------------------------------------------------------
+
+    def _begin(self, positions: Mapping[TopicPartition, int]) -> None:
+        """These are read from now on, from there."""
+        self._begun = True
+        self._open |= positions.keys()
+        if self._ends and positions:
+            self._stops.update(stop_positions(self._consumer, list(positions), self._end_ms))
+            for where, offset in positions.items():
+                if offset >= self._stops[where]:
+                    self._read_no_further(where)
+
+    def _take_over(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        """After a rebalance: what the group committed wins over -o, except before the first commit."""
+        stored = consumer.committed(partitions)
+        positions = {where: found.offset for where, found in stored.items() if found is not None}
+        fresh = start_positions(consumer, [where for where in partitions if where not in positions], self._start)
+        for where, offset in fresh.items():
+            consumer.seek(where, offset)
+        self._begin(positions | fresh)
         if not self._quiet:
-            names = ", ".join(map(str, partitions)) or "nothing"
-            print(f"% group {member.group_id} generation {member.generation_id}: assigned {names}", file=sys.stderr)
+            group = consumer.group_metadata()
+            names = ", ".join(map(str, sorted(consumer.assignment()))) or "nothing"
+            print(f"% group {group.group_id} generation {group.generation_id}: assigned {names}", file=sys.stderr)
 
-    def _commit(self, member: GroupMember, timeout_s: float = 10.0) -> None:
-        offsets = {tp: offset for tp, offset in self._done.items() if tp in member.assignment}
-        if offsets and member.commit(offsets, timeout_s=timeout_s):
-            self._done.clear()
+    def _give_up(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._commit()
+        self._forget(_, partitions)
 
-    def _print(self, fetched: Sequence[Fetched]) -> None:
-        for part in fetched:
+    def _forget(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        self._open.difference_update(partitions)
+        for where in partitions:
+            self._done.pop(where, None)
+
+    # --- reading ----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        try:
+            records = self._consumer.poll(POLL_S)
+        except (OffsetOutOfRange, NoOffsetForPartition):  # the latter tells of the moment before the first seek
+            self._move_into_range()
+            return
+        for place, part in groupby(records, attrgetter("topic", "partition")):
+            where = TopicPartition(*place)
             if self._printer.full:
                 break
-            self._done[part.partition] = self._printer.print(part, self._stops.get(part.partition))
-        if fetched:
+            if where not in self._open:
+                continue  # it came to its stop within this very poll
+            self._done[where] = self._printer.print(where, part, self._stops.get(where))
+            self._look_for_end(where, self._done[where])
+        if records:
             sys.stdout.buffer.flush()
+        elif self._ends:
+            for where in list(self._open):
+                self._look_for_end(where, 0)
 
-    def _finished(self, stops: bool) -> bool:
-        if self._printer.full:
-            return True
-        if not stops:
-            return False
-        positions = self._consumer.positions
-        for tp in [tp for tp, offset in positions.items() if offset >= self._stops[tp]]:
-            del positions[tp]
-        return not positions
+    def _look_for_end(self, where: TopicPartition, next_offset: int) -> None:
+        """Read no further behind the stop. What stands in front of it may be no record: markers of transactions."""
+        if not self._ends:
+            return
+        if next_offset >= self._stops[where] or self._consumer.position(where) >= self._stops[where]:
+            self._read_no_further(where)
 
-    def _out_of_range(self, where: TopicPartition, offset: int) -> int:
+    def _read_no_further(self, where: TopicPartition) -> None:
+        self._consumer.pause([where])
+        self._open.discard(where)
+
+    def _move_into_range(self) -> None:
         """Retention took what was to be read: go on with what is left."""
-        low, high = self._admin.watermarks([where])[where]
-        position = low if offset < low else high
-        if not self._quiet:
-            print(f"% {where}: offset {offset} is gone, going on at {position}", file=sys.stderr)
-        return position
+        partitions = self._consumer.assignment()
+        low, high = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
+        for where in partitions:
+            offset = self._consumer.position(where)
+            if low[where] <= offset <= high[where]:
+                continue
+            position = low[where] if offset < low[where] else high[where]
+            self._consumer.seek(where, position)
+            if not self._quiet:
+                print(f"% {where}: offset {offset} is gone, going on at {position}", file=sys.stderr)
+
+    def _commit(self, timeout: float | None = None) -> None:
+        """What was printed. Where the group has moved on, others read it again: nothing can be done about that."""
+        offsets, self._done = self._done, {}
+        if offsets:
+            with contextlib.suppress(CommitFailed, RebalanceInProgress):
+                self._consumer.commit(offsets, timeout)

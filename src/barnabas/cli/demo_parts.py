@@ -4,11 +4,15 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 from barnabas.cli.flights import checksum, flight_id
+from barnabas.records.consumer_kernel import ConsumerRecord
 
-__all__ = ["Progress", "Reading", "Tally", "commit", "measured"]
+__all__ = ["Progress", "Reading", "Tally", "measured"]
+
+_PLACE: Final = attrgetter("partition", "offset")
 
 
 class Tally:
@@ -23,32 +27,25 @@ class Tally:
         self.last = 0.0
         self.seen: list[tuple[int, int]] = []
         self.by_partition: Counter[int] = Counter()
-        self._batches: list[list[Any]] = []
+        self._batches: list[list[ConsumerRecord]] = []
 
-    def take(self, messages: list[Any], state: "Reading") -> None:
-        """Keep the messages; ends of partitions go to `state`. Raises KafkaException."""
-        records = [message for message in messages if message.error() is None]
-        if len(records) != len(messages):
-            for message in messages:
-                if message.error() is not None:
-                    state.take_notice(message)
-        if records:
-            self._batches.append(records)
-            self.records += len(records)
-            self.last = time.perf_counter()
-            self.first = self.first or self.last
+    def take(self, records: list[ConsumerRecord]) -> None:
+        self._batches.append(records)
+        self.records += len(records)
+        self.last = time.perf_counter()
+        self.first = self.first or self.last
 
     def look_into(self) -> None:
         """Ids, checksums, sizes, and whether offsets follow each other."""
         next_offsets: dict[int, int] = {}
         for batch in self._batches:
-            for message in batch:
-                key, value = message.key() or b"", message.value()
-                partition, offset = message.partition(), message.offset()
+            for record in batch:
+                key, value = record.key or b"", record.value or b""
+                partition, offset = record.partition, record.offset
                 self.gaps += next_offsets.get(partition, offset) != offset
                 next_offsets[partition] = offset + 1
                 self.by_partition[partition] += 1
-                self.seen.append((flight_id(value), checksum(key, value, message.timestamp()[1])))
+                self.seen.append((flight_id(value), checksum(key, value, record.timestamp)))
                 self.size += len(key) + len(value)
             batch.clear()
 
@@ -66,28 +63,11 @@ class Reading:
     def complete(self) -> bool:
         return not self._left
 
-    def take_notice(self, message: Any) -> None:
-        """The end of a partition, or an error. Raises KafkaException."""
-        from confluent_kafka import KafkaError as ClientKafkaError
-        from confluent_kafka import KafkaException
-
-        error = message.error()
-        if error.code() == ClientKafkaError._PARTITION_EOF:
-            if message.offset() >= self._ends.get(message.partition(), 0):
-                self._left.discard(message.partition())
-        elif not error.retriable():
-            raise KafkaException(error)
-
-
-def commit(consumer: Any) -> None:
-    """Commit the positions of what was counted, and wait for the answer."""
-    from confluent_kafka import KafkaException
-
-    try:
-        consumer.commit(asynchronous=False)
-    except KafkaException as error:
-        if error.args[0].name() != "_NO_OFFSET":  # nothing read since the assignment
-            raise
+    def take(self, records: list[ConsumerRecord]) -> None:
+        """These are read: some partition may have come to its end."""
+        for partition, offset in dict(map(_PLACE, records)).items():
+            if offset + 1 >= self._ends.get(partition, 0):
+                self._left.discard(partition)
 
 
 def measured(records: int, size: int, seconds: float) -> dict[str, Any]:

@@ -1,27 +1,33 @@
 """The demo's work: what is there already, produce the rest, consume all in a group of three, compare.
 
-The clients are confluent-kafka's: what the demo shows is what any Kafka client sees. Topics, offsets and commits are
-asked from the broker by our own client, independently of them.
+Offsets and commits are asked from the broker by an administrator, independently of producer and consumers.
 """
 
+import contextlib
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from barnabas.cli.demo_parts import Progress, Reading, Tally, commit, measured
+from barnabas import Admin, Consumer, Producer
+from barnabas.cli.demo_parts import Progress, Reading, Tally, measured
 from barnabas.cli.flights import Flight, checksum, flight_id, read_flights
+from barnabas.cli.options import client_settings
+from barnabas.cli.outcomes import failures
 from barnabas.cli.output import CommandFailed
-from barnabas.client.admin import Admin, CreatedTopic, NewTopic
-from barnabas.errors import KafkaError, UsageError
+from barnabas.cli.watermarks import watermarks
+from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.errors import ItemsFailed, OperationTimedOut
+from barnabas.errors import BarnabasError, UnknownTopicOrPartition
 from barnabas.types import TopicPartition
 
 __all__ = ["FlightsDemo"]
 
 CONSUMERS: Final = 3
 CONSUME_BATCH: Final = 10_000
-POLL_EVERY: Final = 1_000
+SHOW_EVERY: Final = 1_000
+BATCH_BYTES: Final = 128 * 1024
 PATIENCE_S: Final = 60.0
 """Without a record for so long, the demo gives up."""
 LEAVE_TIMEOUT_S: Final = 3.0
@@ -33,11 +39,7 @@ class FlightsDemo:
     """See the module. `run` returns the report that is printed."""
 
     def __init__(self, address: str, topic: str, partitions: int, limit: int | None, *, quiet: bool) -> None:
-        try:
-            import confluent_kafka  # noqa: F401
-        except ImportError:
-            raise UsageError("the demo needs confluent-kafka; install it with pip install 'barnabas[demo]'") from None
-        self._address = address
+        self._settings = {**client_settings(address, PATIENCE_S), "client.id": "barnabas-demo"}
         self._topic = topic
         self._partitions = partitions
         self._quiet = quiet
@@ -45,7 +47,7 @@ class FlightsDemo:
         self._flights: list[Flight] = []
 
     def run(self, *, clean: bool) -> dict[str, Any]:
-        with Admin.connect(self._address, client_id="barnabas-demo") as admin:
+        with Admin(self._settings, default_api_timeout_ms=int(PATIENCE_S * 1000)) as admin:
             if clean:
                 self._delete(admin)
             continues = self._prepare(admin)
@@ -65,18 +67,18 @@ class FlightsDemo:
     # --- the topic --------------------------------------------------------------------------------------------------
 
     def _delete(self, admin: Admin) -> None:
-        error = admin.delete_topics([self._topic])[self._topic]
-        if error is not None and error.code != 3:
+        error = failures(lambda: admin.delete_topics(self._topic)).get(self._topic)
+        if error is not None and not isinstance(error, UnknownTopicOrPartition):
             raise error
 
     def _prepare(self, admin: Admin) -> bool:
         """Create the topic unless it exists; True if there are records from an earlier run."""
-        view = admin.describe_topics([self._topic])[self._topic]
-        if isinstance(view, KafkaError):
-            new = NewTopic(self._topic, self._partitions, -1, FOREVER)
-            result = admin.create_topics([new])[self._topic]
-            if not isinstance(result, CreatedTopic):
-                raise result
+        try:
+            admin.describe_topics(self._topic)
+        except ItemsFailed as error:
+            if not error.only(UnknownTopicOrPartition):
+                raise
+            admin.create_topics(NewTopic(self._topic, self._partitions, -1, FOREVER))
             self._say(f"starts clean: created topic {self._topic} with {self._partitions} partitions")
             return False
         records = sum(end - start for start, end in self._marks(admin).values())
@@ -85,26 +87,24 @@ class FlightsDemo:
         return records > 0
 
     def _marks(self, admin: Admin) -> dict[TopicPartition, tuple[int, int]]:
-        view = admin.cluster.topic(self._topic)
-        return admin.watermarks([TopicPartition(self._topic, number) for number in view.partitions])
+        view = admin.describe_topics(self._topic)[self._topic]
+        return watermarks(admin, [TopicPartition(self._topic, number) for number in view.partitions])
 
     def _say_what_is_there(self, admin: Admin) -> list[int]:
         """The flights that an earlier run did not bring in, as the log itself tells."""
-        from barnabas.client.simple_consumer import SimpleConsumer
-
         marks = self._marks(admin)
         total = sum(end - start for start, end in marks.values())
         seen: Counter[int] = Counter()
-        reading = {tp: start for tp, (start, end) in marks.items() if end > start}
+        reading = [tp for tp, (start, end) in marks.items() if end > start]
         with (
             self._progress("verifying", total) as advance,
-            SimpleConsumer(admin.cluster, reading, partition_max_bytes=4 << 20) as consumer,
+            Consumer(self._settings, auto_offset_reset="earliest") as consumer,
         ):
-            while any(consumer.positions[tp] < marks[tp][1] for tp in reading):
-                for fetched in consumer.poll():
-                    records = list(fetched.records())
-                    seen.update(flight_id(record.value or b"") for record in records)
-                    advance(len(records))
+            consumer.assign(reading)
+            while any(consumer.position(tp) < marks[tp][1] for tp in reading):
+                records = consumer.poll(PATIENCE_S, CONSUME_BATCH)
+                seen.update(flight_id(record.value or b"") for record in records)
+                advance(len(records))
         missing = [number for number in range(len(self._flights)) if number not in seen]
         self._say(
             f"continues: topic {self._topic} holds {total:,} records of an earlier run, "
@@ -116,53 +116,46 @@ class FlightsDemo:
 
     def _produce(self, numbers: list[int]) -> dict[str, Any]:
         """Write the flights; counted are the delivery reports."""
-        from confluent_kafka import Producer
+        delivered, refused = 0, []
 
-        producer = Producer(
-            {
-                "bootstrap.servers": self._address,
-                "client.id": "barnabas-demo",
-                "enable.idempotence": True,
-                "linger.ms": 20,
-                "compression.type": "lz4",
-                "queue.buffering.max.messages": 200_000,
-                "message.timeout.ms": int(PATIENCE_S * 1000),
-            }
-        )
-        delivered, size, failures = 0, 0, []
-
-        def on_delivery(error: Any, message: Any) -> None:
-            nonlocal delivered, size
-            if error is not None:
-                failures.append(str(error))
-                return
-            delivered += 1
-            size += len(message.key() or b"") + len(message)
+        def on_delivery(error: BaseException | None, _: object) -> None:
+            nonlocal delivered
+            if error is None:
+                delivered += 1
+            else:
+                refused.append(str(error))
 
         began = time.perf_counter()
-        with self._progress("producing", len(numbers)) as advance:
+        with (
+            self._progress("producing", len(numbers)) as advance,
+            Producer(
+                self._settings,
+                linger_ms=20,
+                batch_size=BATCH_BYTES,
+                compression_type="lz4",
+                delivery_timeout_ms=int(PATIENCE_S * 1000),
+            ) as producer,
+        ):
             shown = 0
             for count, number in enumerate(numbers, 1):
                 key, value, timestamp = self._flights[number]
-                while True:
-                    try:
-                        producer.produce(self._topic, value, key, timestamp=timestamp, on_delivery=on_delivery)
-                        break
-                    except BufferError:
-                        producer.poll(0.05)
-                if count % POLL_EVERY == 0:
-                    producer.poll(0)
+                producer.send(self._topic, value, key, timestamp=timestamp, on_delivery=on_delivery)
+                if count % SHOW_EVERY == 0:
                     advance(delivered - shown)
                     shown = delivered
-                    if failures:
+                    if refused:
                         break
-            while len(producer) and not failures:
-                producer.flush(0.1)
+            while delivered < len(numbers) and not refused:
+                with contextlib.suppress(OperationTimedOut):
+                    producer.flush(0.1)
                 advance(delivered - shown)
                 shown = delivered
-        if failures:
-            raise CommandFailed(f"{len(failures)} flights were not written: {failures[0]}")
-        return measured(delivered, size, time.perf_counter() - began)
+            if refused:
+                producer.purge()
+                raise CommandFailed(f"{len(refused)} flights were not written: {refused[0]}")
+        seconds = time.perf_counter() - began
+        size = sum(len(key) + len(value) for key, value, _ in map(self._flights.__getitem__, numbers))
+        return measured(delivered, size, seconds)
 
     # --- consume ----------------------------------------------------------------------------------------------------
 
@@ -213,35 +206,28 @@ class FlightsDemo:
                     return
 
     def _consume_one(self, tally: Tally, state: Reading) -> None:
-        from confluent_kafka import Consumer, KafkaException
+        def commit(consumer: Consumer, _: object) -> None:
+            consumer.commit()  # whoever gets them next must not read again what was counted here
 
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._address,
-                "group.id": self._group,
-                "client.id": tally.name,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "fetch.wait.max.ms": 100,
-                "queued.min.messages": 50_000,
-            }
-        )
-
-        def on_revoke(consumer: Any, partitions: Any) -> None:
-            # whoever gets them next must not read again what was counted here
-            commit(consumer)
-
+        settings = {
+            **self._settings,
+            "client.id": tally.name,
+            "group.id": self._group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "fetch.max.wait.ms": 100,
+        }
         try:
-            consumer.subscribe([self._topic], on_revoke=on_revoke)
-            while not state.stop.is_set() and not state.complete:
-                tally.take(consumer.consume(CONSUME_BATCH, timeout=0.1), state)
-            commit(consumer)
-        except KafkaException as error:
-            state.failure = str(error.args[0])
+            with Consumer(settings, self._topic, on_revoked=commit) as consumer:
+                while not state.stop.is_set() and not state.complete:
+                    records = consumer.poll(0.1, CONSUME_BATCH)
+                    if records:
+                        tally.take(records)
+                        state.take(records)
+                consumer.commit()
+        except BarnabasError as error:
+            state.failure = str(error)
             state.stop.set()
-        finally:
-            consumer.close()
 
     # --- the report -------------------------------------------------------------------------------------------------
 
@@ -255,7 +241,7 @@ class FlightsDemo:
         owners: dict[int, str],
     ) -> dict[str, Any]:
         marks = self._marks(admin)
-        committed = admin.committed_offsets(self._group)
+        committed = admin.list_group_offsets(self._group)
         rows: list[dict[str, Any]] = []
         for tp, (start, end) in sorted(marks.items()):
             done = committed[tp].offset if tp in committed else None

@@ -9,14 +9,15 @@ Lengths of what is null are -1. Escapes: \\n \\t \\r \\0 \\\\ \\xHH. Source: kca
 
 import base64
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from barnabas.errors import UsageError
-from barnabas.records.record import Headers, Record
+from barnabas.records.record import Headers
 
 __all__ = ["ENCODINGS", "Renderer", "compile_format", "record_as_dict", "text_or_base64", "unescape"]
 
-Renderer = Callable[[str, int, Record], bytes]
+Renderer = Callable[[str, int, Any], bytes]
+"""Of topic, partition and record: a ConsumerRecord, or a Record out of a file."""
 Part = bytes | Renderer
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "e": b"\x1b", "a": b"\a"}
@@ -99,7 +100,7 @@ def _parts(text: str, tokens: dict[str, Renderer]) -> list[Part]:
 def _joined(parts: list[Part]) -> Renderer:
     kept = [part for part in parts if part != b""]
 
-    def render(topic: str, partition: int, record: Record) -> bytes:
+    def render(topic: str, partition: int, record: Any) -> bytes:
         return b"".join([part if isinstance(part, bytes) else part(topic, partition, record) for part in kept])
 
     return render
@@ -119,7 +120,7 @@ def _iso(timestamp: int) -> bytes:
     return time_text(timestamp).encode()
 
 
-def record_as_dict(topic: str, partition: int, record: Record) -> dict[str, object]:
+def record_as_dict(topic: str, partition: int, record: Any) -> dict[str, object]:
     """A record for JSON; bytes that are not UTF-8 stand as base64 under `key_base64`, `value_base64`.
 
     Headers are [name, value] pairs, [name, {"base64": ...}] for such bytes: names may repeat.

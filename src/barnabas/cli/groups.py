@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
+from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -14,12 +15,13 @@ from barnabas.cli.options import (
     connect_admin,
     parse_partitions,
 )
+from barnabas.cli.outcomes import failures, refused
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.cli.positions import parse_time
-from barnabas.client.admin import Admin
-from barnabas.client.core.offset_messages import EARLIEST, LATEST
-from barnabas.client.group_admin import GroupDescription
-from barnabas.errors import GroupIdNotFound, KafkaError, UnknownTopicOrPartition, UsageError
+from barnabas.cli.watermarks import watermarks
+from barnabas.client.core.admin.groups import GroupDescription
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import BarnabasError, GroupIdNotFound, UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 
 app = App("List, describe, reset and delete consumer groups.")
@@ -72,15 +74,17 @@ def describe(
 def _describe(admin: Admin, group: str) -> GroupDescription | None:
     """None for groups that the classic call does not show (those of KIP-848 on Apache Kafka)."""
     try:
-        return admin.describe_group(group)
-    except GroupIdNotFound:
-        return None
+        return admin.describe_groups(group)[group]
+    except ItemsFailed as error:
+        if error.only(GroupIdNotFound):
+            return None
+        raise
 
 
 def _offset_rows(admin: Admin, group: str, description: GroupDescription | None) -> list[dict[str, Any]]:
     """A row for each partition that has a commit or a member."""
     try:
-        committed = admin.committed_offsets(group)
+        committed = admin.list_group_offsets(group)
     except GroupIdNotFound:
         committed = {}
     owners = {tp: member for member in (description.members if description else ()) for tp in member.assignment}
@@ -109,11 +113,13 @@ def _offset_rows(admin: Admin, group: str, description: GroupDescription | None)
 
 def _watermarks(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
     """Of the partitions that exist: commits outlive topics."""
-    known = []
-    for name, view in admin.describe_topics(sorted({tp.topic for tp in partitions})).items():
-        if not isinstance(view, KafkaError):
-            known += [tp for tp in partitions if tp.topic == name and tp.partition in view.partitions]
-    return admin.watermarks(known)
+    try:
+        views = admin.describe_topics({tp.topic for tp in partitions})
+    except ItemsFailed as error:
+        refused(error)
+        views = error.succeeded
+    there = {TopicPartition(name, number) for name, view in views.items() for number in view.partitions}
+    return watermarks(admin, [tp for tp in partitions if tp in there])
 
 
 def _report(
@@ -213,25 +219,30 @@ def reset_offsets(
     if bool(topic) == all_topics:
         raise UsageError("reset-offsets: give either --topic or --all-topics")
     with connect_admin(bootstrap, timeout) as admin:
-        committed = {tp: c.offset for tp, c in admin.committed_offsets(group).items()}
+        committed = {tp: c.offset for tp, c in admin.list_group_offsets(group).items()}
         partitions = sorted(committed) if all_topics else _scope(admin, topic or ())
         if shift_by is not None or to_current:
             _must_be_committed(group, partitions, committed)
-        marks = admin.watermarks(partitions)
+        marks = watermarks(admin, partitions)
         if to_datetime is not None:
             time_ms = parse_time(to_datetime, time.time_ns() // 1_000_000)
             found = admin.list_offsets(dict.fromkeys(partitions, time_ms))
             target = {tp: found[tp].offset if found[tp].offset >= 0 else marks[tp][1] for tp in partitions}
         elif to_earliest or to_latest:
-            found = admin.list_offsets(dict.fromkeys(partitions, EARLIEST if to_earliest else LATEST))
-            target = {tp: found[tp].offset for tp in partitions}
+            target = {tp: marks[tp][0 if to_earliest else 1] for tp in partitions}
         elif to_offset is not None:
             target = dict.fromkeys(partitions, to_offset)
         else:
             target = {tp: committed[tp] + (shift_by or 0) for tp in partitions}
-        plan = {tp: min(max(offset, marks[tp][0]), marks[tp][1]) for tp, offset in target.items()}
-        errors = admin.alter_offsets(group, plan) if execute and plan else {}
+        plan: dict[TopicPartition, int] = {
+            tp: min(max(offset, marks[tp][0]), marks[tp][1]) for tp, offset in target.items()
+        }
+        errors = failures(lambda: _move(admin, group, plan)) if execute and plan else {}
     _finish_reset(group, plan, committed, errors, execute, json)
+
+
+def _move(admin: Admin, group: str, plan: Mapping[TopicPartition, int]) -> None:
+    admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in plan.items()})
 
 
 def _scope(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
@@ -239,9 +250,7 @@ def _scope(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
     found = []
     for text in topics:
         name, colon, numbers = text.partition(":")
-        view = admin.describe_topics([name])[name]
-        if isinstance(view, KafkaError):
-            raise view
+        view = admin.describe_topics(name)[name]
         wanted = parse_partitions(numbers) if colon else list(view.partitions)
         for number in wanted:
             if number not in view.partitions:
@@ -263,7 +272,7 @@ def _finish_reset(
     group: str,
     plan: Mapping[TopicPartition, int],
     committed: Mapping[TopicPartition, int],
-    errors: Mapping[TopicPartition, KafkaError | None],
+    errors: Mapping[TopicPartition, BarnabasError],
     executed: bool,
     as_json: bool,
 ) -> None:
@@ -274,8 +283,8 @@ def _finish_reset(
             "partition": tp.partition,
             "from_offset": committed.get(tp),
             "to_offset": offset,
-            "executed": executed and errors.get(tp) is None,
-            "error": str(errors[tp]) if errors.get(tp) is not None else None,
+            "executed": executed and tp not in errors,
+            "error": str(errors[tp]) if tp in errors else None,
         }
         for tp, offset in plan.items()
     ]
@@ -288,7 +297,7 @@ def _finish_reset(
             print("\nnothing is changed yet; add --execute to do it")
     else:
         print(f"group {group} has nothing to reset")
-    failed = next((error for error in errors.values() if error is not None), None)
+    failed = next(iter(errors.values()), None)
     if failed is not None:
         raise failed if not as_json else CommandFailed("")
 
@@ -302,9 +311,8 @@ def delete(
 ) -> None:
     """Delete groups without members, with their offsets."""
     with connect_admin(bootstrap, timeout) as admin:
-        results = admin.delete_groups(groups)
-    report = [{"group": group, "error": None if error is None else str(error)} for group, error in results.items()]
-    _finish(report, "group", "deleted", json)
+        failed = failures(lambda: admin.delete_groups(groups))
+    _finish("group", dict.fromkeys(groups), failed, "deleted", json)
 
 
 @app.command("delete-offsets")
@@ -321,18 +329,17 @@ def delete_offsets(
     if not topic:
         raise UsageError("delete-offsets: give at least one --topic")
     with connect_admin(bootstrap, timeout) as admin:
-        results = admin.delete_offsets(group, _scope(admin, topic))
-    report = [{"partition": str(tp), "error": None if error is None else str(error)} for tp, error in results.items()]
-    _finish(report, "partition", "forgotten", json)
+        partitions = _scope(admin, topic)
+        failed = failures(lambda: admin.delete_group_offsets(group, partitions))
+    _finish("partition", dict.fromkeys(partitions), failed, "forgotten", json)
 
 
-def _finish(report: list[dict[str, str | None]], thing: str, done: str, as_json: bool) -> None:
-    failed = [entry for entry in report if entry["error"]]
+def _finish(thing: str, items: Iterable[object], failed: Mapping[Any, BarnabasError], done: str, as_json: bool) -> None:
     if as_json:
-        print_json(report)
+        print_json([{thing: str(item), "error": str(failed[item]) if item in failed else None} for item in items])
     else:
-        for entry in report:
-            if not entry["error"]:
-                print(f"{done} {entry[thing]}")
+        for item in items:
+            if item not in failed:
+                print(f"{done} {item}")
     if failed:
-        raise CommandFailed("" if as_json else "; ".join(str(entry["error"]) for entry in failed))
+        raise CommandFailed("" if as_json else "; ".join(map(str, failed.values())))

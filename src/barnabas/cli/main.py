@@ -105,9 +105,9 @@ def _overview() -> str:
 
 
 def _unknown(name: str) -> int:
-    from difflib import get_close_matches
+    from barnabas.cli.app import closest
 
-    close = get_close_matches(name, COMMANDS, 1)
+    close = closest(name, COMMANDS)
     way_out = f"did you mean {close[0]}?" if close else f"commands are {', '.join(COMMANDS)}"
     print(f"barnabas: there is no command {name!r}; {way_out}", file=sys.stderr)
     return USAGE
@@ -118,28 +118,36 @@ def _unknown(name: str) -> int:
 
 def _failed(error: Exception, *, as_json: bool) -> int:
     """Print one line for what users and brokers can cause; anything else is our mistake and keeps its traceback."""
-    from barnabas.cli.output import CommandFailed
-    from barnabas.errors import BarnabasError, KafkaError, UsageError
+    from barnabas.client.errors import ItemsFailed
+    from barnabas.errors import UsageError
 
-    code = USAGE if isinstance(error, UsageError) else FAILED
+    attempts = getattr(error, "attempts", ())
+    causes: list[Exception] = list(error.failed.values()) if isinstance(error, ItemsFailed) else [error]
+    names, texts = zip(*map(_told, causes), strict=True)
+    text = "; ".join(dict.fromkeys(texts))
+    if as_json:
+        _print_json_error(names[0], text, attempts or getattr(causes[0], "attempts", ()))
+    elif text:
+        print(f"{'' if text.startswith('barnabas ') else 'barnabas: '}{_one_line(text)}", file=sys.stderr)
+    return USAGE if isinstance(error, UsageError) else FAILED
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """(name, text) of what went wrong. Raises what is our mistake."""
+    from barnabas.errors import BarnabasError, KafkaError
+
     name = type(error).__name__
     if isinstance(error, KafkaError):
         text = str(error) if error.kafka_name in str(error) else f"{error} ({error.kafka_name})"
         if text.startswith("topic ") and "does not exist" in text:
             text += "; `barnabas topics list` shows what does"
-        name = error.kafka_name
-    elif isinstance(error, OSError):
+        return error.kafka_name, text
+    if isinstance(error, OSError):
         reason = (error.strerror or str(error) or name).lower()
-        text = f"{error.filename}: {reason}" if error.filename else reason
-    elif isinstance(error, CommandFailed | BarnabasError):
-        text = str(error)
-    else:
-        raise error
-    if as_json:
-        _print_json_error(name, text, getattr(error, "attempts", ()))
-    elif text:
-        print(f"{'' if text.startswith('barnabas ') else 'barnabas: '}{_one_line(text)}", file=sys.stderr)
-    return code
+        return name, f"{error.filename}: {reason}" if error.filename else reason
+    if isinstance(error, BarnabasError):
+        return name, str(error)
+    raise error
 
 
 def _print_json_error(name: str, text: str, attempts: Any) -> None:

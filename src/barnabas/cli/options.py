@@ -3,9 +3,8 @@
 from collections.abc import Iterable
 from typing import Annotated, Final
 
+from barnabas import Admin
 from barnabas.cli.app import Option
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
 from barnabas.errors import UsageError
 
 __all__ = [
@@ -13,7 +12,7 @@ __all__ = [
     "Bootstrap",
     "Json",
     "Timeout",
-    "connect",
+    "client_settings",
     "connect_admin",
     "parse_partitions",
     "parse_settings",
@@ -22,6 +21,7 @@ __all__ = [
 CLIENT_ID: Final = "barnabas-cli"
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 10.0
 
 Bootstrap = Annotated[
     str,
@@ -47,13 +47,19 @@ Timeout = Annotated[
 ]
 
 
-def connect(bootstrap: str, timeout: float) -> Cluster:
-    """Raises UsageError for an address that is none; connects at first use."""
-    return Cluster(bootstrap, client_id=CLIENT_ID, timeout_s=timeout)
+def client_settings(bootstrap: str, timeout: float) -> dict[str, object]:
+    """What every client of a command is told. Who typed a wrong address shall not have to wait to hear so."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "bootstrap.timeout.ms": 0,
+        "client.id": CLIENT_ID,
+        "socket.connection.setup.timeout.ms": int(min(CONNECT_TIMEOUT_S, timeout * 0.9) * 1000),
+    }
 
 
 def connect_admin(bootstrap: str, timeout: float) -> Admin:
-    return Admin(connect(bootstrap, timeout))
+    """Raises UsageError for an address that is none; connects at first use."""
+    return Admin(client_settings(bootstrap, timeout), default_api_timeout_ms=int(timeout * 1000))
 
 
 def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from barnabas.errors import BarnabasError
@@ -39,6 +38,8 @@ def _is_number(text: str) -> bool:
 
 def time_text(timestamp_ms: int) -> str:
     """`2013-01-01T05:15:00.000Z`, or `-` for no time."""
+    from datetime import UTC, datetime
+
     if timestamp_ms < 0:
         return "-"
     try:

@@ -1,14 +1,15 @@
 """`barnabas perf`: producing, consuming and latency, measured from what the broker answers.
 
-The client is this package's synchronous one, in one process: the figures are what a plain Python client gets from a
-broker. Where the client is the limit, a C client gets more.
+The clients are this package's, in one process: the figures are what a Python program with them gets from a broker.
 """
 
 import random
 import sys
 import time
+from collections.abc import Callable
 from typing import Annotated, Any, Final
 
+from barnabas import Consumer, Producer
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -16,15 +17,15 @@ from barnabas.cli.options import (
     Bootstrap,
     Json,
     Timeout,
-    connect,
+    client_settings,
+    connect_admin,
 )
 from barnabas.cli.output import CommandFailed, print_json
-from barnabas.cli.produce import ACKS, CODECS
-from barnabas.client.admin import Admin, NewTopic
-from barnabas.client.cluster import Cluster
-from barnabas.client.simple_consumer import SimpleConsumer
-from barnabas.client.simple_producer import Delivery, SimpleProducer
-from barnabas.errors import KafkaError, TopicAlreadyExists
+from barnabas.cli.produce import ACKS, BATCH_BYTES, CODECS, producer_settings
+from barnabas.cli.watermarks import watermarks
+from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import UnknownTopicOrPartition
 from barnabas.types import TopicPartition
 
 app = App("Measure producing, consuming and latency.")
@@ -32,10 +33,11 @@ app = App("Measure producing, consuming and latency.")
 TOPIC: Final = "barnabas-perf"
 PAYLOADS: Final = 512
 PROGRESS_S: Final = 1.0
-POLL_EVERY: Final = 256
+SAMPLE_EVERY: Final = 64
+POLL_RECORDS: Final = 10_000
 
 Topic = Annotated[str, Argument("TOPIC", f"Made if it does not exist ({TOPIC}).")]
-Acks = Annotated[str, Option("--acks", choices=tuple(ACKS), help="Who must have a record; all also means idempotent.")]
+Acks = Annotated[str, Option("--acks", choices=ACKS, help="Who must have a record; all also means idempotent.")]
 
 
 @app.command()
@@ -47,7 +49,7 @@ def producer(
     partitions: Annotated[int, Option("--partitions", "-p", minimum=1, help="Of a topic that is made.")] = 4,
     acks: Acks = "all",
     compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
-    batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = 256 * 1024,
+    batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
@@ -55,79 +57,73 @@ def producer(
     """Write records as fast as they are acknowledged, or at a rate. Counted are acknowledged records."""
     tally = _ProducerTally(quiet=json)
     payloads = _payloads(size)
-    with connect(bootstrap, timeout) as cluster:
-        _ensure_topic(cluster, topic, partitions)
-        with SimpleProducer(
-            cluster,
-            acks=ACKS[acks],
-            compression=compression,
-            batch_bytes=batch_bytes,
-            delivery_timeout_s=timeout,
-            on_delivery=tally.take,
-        ) as sender:
-            tally.begin()
-            _send_at_rate(sender, topic, payloads, records, rate, tally)
-            sender.flush()
-            tally.end()
-    if tally.failure is not None:
-        raise CommandFailed(f"{tally.failed} records were not written: {tally.failure}")
-    _report(tally.report() | {"topic": topic, "size": size, "acks": acks, "compression": compression}, json)
+    settings = producer_settings(bootstrap, timeout, acks=acks, compression=compression, batch_bytes=batch_bytes)
+    _ensure_topic(bootstrap, timeout, topic, partitions)
+    with Producer(settings) as sender:
+        sender.partitions_for(topic)
+        tally.begin()
+        _send_at_rate(sender, topic, payloads, records, rate, tally)
+        sender.flush()
+        tally.end()
+        done = sender.metrics()
+    if done["records_failed"]:
+        why = tally.failure or "the broker's log says why"
+        raise CommandFailed(f"{done['records_failed']} records were not written: {why}")
+    tally.records, tally.size = done["records_taken"], done["records_taken"] * size
+    report = tally.report() | {"requests": done["requests"], "record_ms": _percentiles(tally.latencies)}
+    _report(report | {"topic": topic, "size": size, "acks": acks, "compression": compression}, json)
 
 
 def _send_at_rate(
-    sender: SimpleProducer,
-    topic: str,
-    payloads: list[bytes],
-    records: int,
-    rate: float | None,
-    tally: "_ProducerTally",
+    sender: Producer, topic: str, payloads: list[bytes], records: int, rate: float | None, tally: "_ProducerTally"
 ) -> None:
     began = time.perf_counter()
+    send = sender.send
     for number in range(records):
-        sender.send(topic, payloads[number % PAYLOADS])
-        if number % POLL_EVERY == 0:
-            sender.poll()
+        if number % SAMPLE_EVERY:
+            send(topic, payloads[number % PAYLOADS])
+        else:
+            send(topic, payloads[number % PAYLOADS], on_delivery=tally.sample(len(payloads[number % PAYLOADS])))
             tally.show_progress()
             if tally.failure is not None:
                 return
         if rate is not None:
             ahead = began + (number + 1) / rate - time.perf_counter()
             if ahead > 0.001:
-                sender.flush()
-                time.sleep(max(began + (number + 1) / rate - time.perf_counter(), 0))
+                time.sleep(ahead)
 
 
 @app.command()
 def consumer(
     topic: Topic = TOPIC,
     records: Annotated[int | None, Option("--records", "-n", minimum=1, help="Stop after so many.")] = None,
-    headers_only: Annotated[
-        bool, Option("--headers-only", help="Do not decode records: count them by their batches' headers.")
-    ] = False,
     fetch_bytes: Annotated[int, Option("--fetch-bytes", minimum=1, help="Most of one partition in one answer.")] = 1
     << 20,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     json: Json = False,
 ) -> None:
-    """Read a topic from its beginning to its end as it is now."""
-    with connect(bootstrap, timeout) as cluster:
-        admin = Admin(cluster)
-        partitions = [TopicPartition(topic, number) for number in cluster.topic(topic).partitions]
-        marks = {tp: mark for tp, mark in admin.watermarks(partitions).items() if mark[1] > mark[0]}
-        meter = _Meter(quiet=json)
-        positions = {tp: start for tp, (start, _) in marks.items()}
-        with SimpleConsumer(cluster, positions, partition_max_bytes=fetch_bytes, timeout_s=timeout) as reader:
-            meter.begin()
-            while reader.positions and (records is None or meter.records < records):
-                for fetched in reader.poll():
-                    count = fetched.record_count if headers_only else sum(1 for _ in fetched.records())
-                    meter.add(count, fetched.size_bytes)
-                    if fetched.next_offset >= marks[fetched.partition][1]:
-                        reader.positions.pop(fetched.partition, None)
-                meter.show_progress()
-            meter.end()
-    _report(meter.report() | {"topic": topic, "decoded": not headers_only}, json)
+    """Read a topic from its beginning to its end as it is now. Counted are records, and bytes of keys and values."""
+    with connect_admin(bootstrap, timeout) as admin:
+        partitions = [TopicPartition(topic, number) for number in admin.describe_topics(topic)[topic].partitions]
+        ends = {tp: end for tp, (start, end) in watermarks(admin, partitions).items() if end > start}
+    meter = _Meter(quiet=json)
+    with Consumer(_consumer_settings(bootstrap, timeout), max_partition_fetch_bytes=fetch_bytes) as reader:
+        meter.begin()
+        reader.assign(ends)
+        left = set(ends)
+        while left and (records is None or meter.records < records):
+            found = reader.poll(timeout, POLL_RECORDS)
+            meter.add(len(found), sum([len(record.key or b"") + len(record.value or b"") for record in found]))
+            left = {where for where in left if reader.position(where) < ends[where]}
+            meter.show_progress()
+        meter.end()
+    _report(meter.report() | {"topic": topic}, json)
+
+
+def _consumer_settings(bootstrap: str, timeout: float) -> dict[str, object]:
+    settings = client_settings(bootstrap, timeout)
+    return {**settings, "auto.offset.reset": "earliest", "default.api.timeout.ms": int(timeout * 1000)}
 
 
 @app.command()
@@ -145,47 +141,31 @@ def latency(
     acknowledged: list[float] = []
     read: list[float] = []
     progress = _Meter(quiet=json)
-    with connect(bootstrap, timeout) as cluster, connect(bootstrap, timeout) as second:
-        _ensure_topic(cluster, topic, 1)
-        where = TopicPartition(topic, 0)
-        end = Admin(cluster).watermarks([where])[where][1]
-        failures: list[Exception] = []
-        sender = SimpleProducer(
-            cluster,
-            acks=ACKS[acks],
-            delivery_timeout_s=timeout,
-            on_delivery=lambda delivery: _take_latency(delivery, acknowledged, failures),
-        )
-        with sender, SimpleConsumer(second, {where: end}, timeout_s=timeout) as reader:
-            reader.poll(0.0)  # its first fetch waits at the broker from now on
-            progress.begin()
-            for number in range(records):
-                began = time.perf_counter()
-                sender.send(topic, payloads[number % PAYLOADS], partition=0)
-                sender.flush()
-                if failures:
-                    raise failures[0]
-                _await_record(reader, where, end + number, timeout)
-                read.append(time.perf_counter() - began)
-                progress.add(1, size)
-                progress.show_progress()
-            progress.end()
+    _ensure_topic(bootstrap, timeout, topic, 1)
+    where = TopicPartition(topic, 0)
+    settings = producer_settings(
+        bootstrap, timeout, acks=acks, compression="none", batch_bytes=BATCH_BYTES, linger_ms=0
+    )
+    with Producer(settings) as sender, Consumer(_consumer_settings(bootstrap, timeout)) as reader:
+        sender.partitions_for(topic)
+        reader.assign([where])
+        reader.seek_to_end()
+        reader.position(where)
+        reader.poll(0.0)  # its first fetch waits at the broker from now on
+        progress.begin()
+        for number in range(records):
+            payload = payloads[number % PAYLOADS]
+            began = time.perf_counter()
+            sender.send(topic, payload, partition=0).result()
+            acknowledged.append(time.perf_counter() - began)
+            if not reader.poll(timeout):
+                raise CommandFailed(f"{where}: a record was not readable within {timeout:g} s")
+            read.append(time.perf_counter() - began)
+            progress.add(1, size)
+            progress.show_progress()
+        progress.end()
     report = {"records": len(read), "seconds": progress.seconds, "acknowledged_ms": _percentiles(acknowledged)}
     _report(report | {"read_ms": _percentiles(read), "topic": topic, "size": size, "acks": acks}, json)
-
-
-def _take_latency(delivery: Delivery, latencies: list[float], failures: list[Exception]) -> None:
-    if delivery.error is not None:
-        failures.append(delivery.error)
-    latencies.append(delivery.latency_s)
-
-
-def _await_record(reader: SimpleConsumer, where: TopicPartition, offset: int, timeout: float) -> None:
-    deadline = time.monotonic() + timeout
-    while reader.positions[where] <= offset:
-        reader.poll(max(deadline - time.monotonic(), 0.0))
-        if time.monotonic() > deadline:
-            raise CommandFailed(f"{where}: the record at offset {offset} was not readable within {timeout:g} s")
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -198,14 +178,14 @@ def _payloads(size: int) -> list[bytes]:
     return [bytes(source.choices(alphabet, k=size)) for _ in range(PAYLOADS)]
 
 
-def _ensure_topic(cluster: Cluster, topic: str, partitions: int) -> None:
-    admin = Admin(cluster)
-    view = admin.describe_topics([topic])[topic]
-    if not isinstance(view, KafkaError):
-        return
-    result = admin.create_topics([NewTopic(topic, partitions)])[topic]
-    if isinstance(result, KafkaError) and not isinstance(result, TopicAlreadyExists):
-        raise result
+def _ensure_topic(bootstrap: str, timeout: float, topic: str, partitions: int) -> None:
+    with connect_admin(bootstrap, timeout) as admin:
+        try:
+            admin.describe_topics(topic)
+        except ItemsFailed as error:
+            if not error.only(UnknownTopicOrPartition):
+                raise
+            admin.create_topics(NewTopic(topic, partitions))
 
 
 class _Meter:
@@ -248,24 +228,25 @@ class _Meter:
 
 
 class _ProducerTally(_Meter):
-    """Deliveries: records, bytes of batches as sent, and how long batches were on their way."""
+    """Samples of deliveries: each stands for those up to the next one."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
-        self.failed = 0
-        self.failure: Exception | None = None
-        self._latencies: list[float] = []
+        self.failure: BaseException | None = None
+        self.latencies: list[float] = []
 
-    def take(self, delivery: Delivery) -> None:
-        if delivery.error is not None:
-            self.failed += delivery.record_count
-            self.failure = self.failure or delivery.error
-            return
-        self.add(delivery.record_count, delivery.size_bytes)
-        self._latencies.append(delivery.latency_s)
+    def sample(self, size: int) -> Callable[[BaseException | None, Any], None]:
+        """What to call when the record that is sent now has come through."""
+        sent = time.perf_counter()
 
-    def report(self) -> dict[str, Any]:
-        return super().report() | {"batches": len(self._latencies), "batch_ms": _percentiles(self._latencies)}
+        def delivered(error: BaseException | None, _: object) -> None:
+            if error is not None:
+                self.failure = self.failure or error
+                return
+            self.latencies.append(time.perf_counter() - sent)
+            self.add(SAMPLE_EVERY, SAMPLE_EVERY * size)
+
+        return delivered
 
 
 def _percentiles(seconds: list[float]) -> dict[str, float]:

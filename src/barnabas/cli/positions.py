@@ -1,12 +1,14 @@
 """Where to start and stop reading: `beginning`, `end`, `stored`, 123, -10, `s@time`, `e@time`; times in all forms."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.client.admin import Admin
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas import Consumer
 
 __all__ = ["Start", "parse_starts", "parse_time", "start_positions", "stop_positions"]
 
@@ -75,30 +77,30 @@ def _parse_start(text: str, now_ms: int) -> Start:
 
 
 def start_positions(
-    admin: Admin, partitions: Sequence[TopicPartition], start: Start, stored: Mapping[TopicPartition, int]
+    consumer: "Consumer", partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
     """The first offset to read of each partition, always within what is there."""
-    marks = admin.watermarks(partitions)
+    low, high = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     if start.kind == "time":
-        found = admin.list_offsets(dict.fromkeys(partitions, start.value))
-        return {tp: found[tp].offset if found[tp].offset >= 0 else marks[tp][1] for tp in partitions}
+        found = consumer.offsets_for_times(dict.fromkeys(partitions, start.value))
+        return {tp: high[tp] if (at := found[tp]) is None else at.offset for tp in partitions}
     choices: dict[str, Callable[[TopicPartition], int]] = {
-        "earliest": lambda tp: marks[tp][0],
-        "latest": lambda tp: marks[tp][1],
-        "stored": lambda tp: stored.get(tp, marks[tp][0]),
+        "earliest": lambda tp: low[tp],
+        "latest": lambda tp: high[tp],
+        "stored": lambda tp: low[tp],  # asked for where nothing is
         "offset": lambda tp: start.value,
-        "tail": lambda tp: marks[tp][1] - start.value,
+        "tail": lambda tp: high[tp] - start.value,
     }
     wanted = choices[start.kind]
-    return {tp: min(max(wanted(tp), marks[tp][0]), marks[tp][1]) for tp in partitions}
+    return {tp: min(max(wanted(tp), low[tp]), high[tp]) for tp in partitions}
 
 
 def stop_positions(
-    admin: Admin, partitions: Sequence[TopicPartition], end_ms: int | None, *, read_committed: bool
+    consumer: "Consumer", partitions: Sequence[TopicPartition], end_ms: int | None
 ) -> dict[TopicPartition, int]:
     """Where reading ends (exclusive): at the end as it is now, or at the first record from `end_ms` on."""
-    latest = admin.list_offsets(dict.fromkeys(partitions, -1), read_committed=read_committed)
+    latest = consumer.end_offsets(partitions)
     if end_ms is None:
-        return {tp: latest[tp].offset for tp in partitions}
-    found = admin.list_offsets(dict.fromkeys(partitions, end_ms))
-    return {tp: found[tp].offset if found[tp].offset >= 0 else latest[tp].offset for tp in partitions}
+        return latest
+    found = consumer.offsets_for_times(dict.fromkeys(partitions, end_ms))
+    return {tp: latest[tp] if (at := found[tp]) is None else at.offset for tp in partitions}

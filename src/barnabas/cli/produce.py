@@ -3,20 +3,35 @@
 import select
 import sys
 from collections.abc import Callable, Iterator
-from typing import Annotated, Any, BinaryIO
+from functools import partial
+from typing import Annotated, Any, BinaryIO, Final
 
+from barnabas import Admin, Producer
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.formats import unescape
 from barnabas.cli.input_records import InputRecord, LineParser, iter_delimited, parse_header, parse_json_record
-from barnabas.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Json, Timeout, connect
+from barnabas.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    DEFAULT_TIMEOUT_S,
+    Bootstrap,
+    Json,
+    Timeout,
+    client_settings,
+    connect_admin,
+)
 from barnabas.cli.output import CommandFailed, print_json
-from barnabas.client.simple_producer import BATCH_BYTES, Delivery, SimpleProducer
-from barnabas.errors import UsageError
+from barnabas.client.core.producer.batch import RecordMetadata
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 
 app = App("Write records from standard input or a file.")
 
-ACKS = {"all": -1, "-1": -1, "1": 1, "0": 0}
+ACKS = ("all", "-1", "1", "0")
+BATCH_BYTES: Final = 256 * 1024
+BUFFER_BYTES: Final = 128 * 1024 * 1024
+"""Records in memory, and with it the largest one."""
+LINGER_MS: Final = 5
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -36,7 +51,7 @@ def produce(
     partition: Annotated[int | None, Option("--partition", "-p", help="Instead of the key's murmur2 hash.")] = None,
     compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
     acks: Annotated[
-        str, Option("--acks", choices=tuple(ACKS), help="Who must have a record; all also means idempotent.")
+        str, Option("--acks", choices=ACKS, help="Who must have a record; all also means idempotent.")
     ] = "all",
     from_json: Annotated[
         bool, Option("--from-json", help="Each line is an object as `consume --json` prints it.")
@@ -66,35 +81,72 @@ def produce(
     ends = unescape(delimiter)
     if not ends:
         raise UsageError("--delimiter: must not be empty, such as \\n or \\0")
-    with _open(file) as source, connect(bootstrap, timeout) as cluster:
-        producer = SimpleProducer(
-            cluster,
-            acks=ACKS[acks],
-            compression=compression,
-            batch_bytes=batch_bytes,
-            delivery_timeout_s=timeout,
-            create_topics=create,
-            on_delivery=report.take,
-        )
-        with producer:
-            _send_all(producer, topic, partition, _records(source, ends, parser, from_json, producer), report)
+    settings = producer_settings(bootstrap, timeout, acks=acks, compression=compression, batch_bytes=batch_bytes)
+    with _open(file) as source, connect_admin(bootstrap, timeout) as admin, Producer(settings) as producer:
+        topics = _Topics(None if create else admin)
+        for record in _records(source, ends, parser, from_json, producer):
+            name = record.topic or topic
+            number = record.partition if partition is None else partition
+            topics.check(name, number)
+            size = len(record.key or b"") + len(record.value or b"")
+            producer.send(
+                name,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                timestamp=record.timestamp,
+                partition=number,
+                on_delivery=partial(report.take, size),
+            )
+            if report.failed is not None:
+                break  # what is not written cannot be made good by writing more
     report.finish(json, quiet)
 
 
-def _send_all(
-    producer: SimpleProducer, topic: str, partition: int | None, records: Iterator[InputRecord], report: "_Report"
-) -> None:
-    for record in records:
-        producer.send(
-            record.topic or topic,
-            record.value,
-            key=record.key,
-            headers=record.headers,
-            timestamp=record.timestamp,
-            partition=record.partition if partition is None else partition,
-        )
-        if report.failed is not None:
-            return  # what is not written cannot be made good by writing more
+def producer_settings(
+    bootstrap: str, timeout: float, *, acks: str, compression: str, batch_bytes: int, linger_ms: int = LINGER_MS
+) -> dict[str, object]:
+    """A producer's that waits for `timeout` seconds and takes what a line can hold."""
+    timeout_ms = int(timeout * 1000)
+    return {
+        **client_settings(bootstrap, timeout),
+        "acks": acks,
+        "compression.type": compression,
+        "batch.size": batch_bytes,
+        "linger.ms": linger_ms,
+        "max.block.ms": timeout_ms,
+        "delivery.timeout.ms": timeout_ms,
+        "request.timeout.ms": max(timeout_ms - linger_ms, 1),
+        "max.request.size": BUFFER_BYTES,
+        "buffer.memory": BUFFER_BYTES,
+    }
+
+
+class _Topics:
+    """Refuses topics and partitions that are not there, at once: a producer would wait for them to appear."""
+
+    def __init__(self, admin: Admin | None) -> None:
+        """None: anything goes, the broker makes topics."""
+        self._admin = admin
+        self._counts: dict[str, int] = {}
+
+    def check(self, topic: str, partition: int | None) -> None:
+        """Raises UsageError, UnknownTopicOrPartition."""
+        if self._admin is None:
+            return
+        count = self._counts.get(topic) or self._look_up(self._admin, topic)
+        if partition is not None and not 0 <= partition < count:
+            raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+
+    def _look_up(self, admin: Admin, topic: str) -> int:
+        try:
+            count = self._counts[topic] = len(admin.describe_topics(topic)[topic].partitions)
+        except ItemsFailed as error:
+            if not error.only(UnknownTopicOrPartition):
+                raise
+            way_out = f"create it first with `barnabas topics create {topic}`"
+            raise UsageError(f"topic {topic!r} does not exist; {way_out}") from None
+        return count
 
 
 def _open(file: str | None) -> BinaryIO:
@@ -104,7 +156,7 @@ def _open(file: str | None) -> BinaryIO:
 
 
 def _records(
-    source: BinaryIO, delimiter: bytes, parser: LineParser, from_json: bool, producer: SimpleProducer
+    source: BinaryIO, delimiter: bytes, parser: LineParser, from_json: bool, producer: Producer
 ) -> Iterator[InputRecord]:
     parse: Callable[[bytes, int], InputRecord] = parse_json_record if from_json else lambda line, _: parser.parse(line)
     for number, (line, more) in enumerate(iter_delimited(source, delimiter), 1):
@@ -124,22 +176,24 @@ class _Report:
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
-        self.failed: Exception | None = None
+        self.failed: BaseException | None = None
         self.lost = 0
         self.partitions: dict[TopicPartition, dict[str, int]] = {}
 
-    def take(self, delivery: Delivery) -> None:
-        if delivery.error is not None:
-            self.failed = self.failed or delivery.error
-            self.lost += delivery.record_count
+    def take(self, size: int, error: BaseException | None, metadata: RecordMetadata) -> None:
+        """What became of a record with so many bytes of key and value."""
+        if error is not None:
+            self.failed = self.failed or error
+            self.lost += 1
             return
-        last = delivery.base_offset + delivery.record_count - 1 if delivery.base_offset >= 0 else -1
-        entry = self.partitions.setdefault(
-            delivery.partition, {"records": 0, "bytes": 0, "first_offset": delivery.base_offset, "last_offset": last}
-        )
-        entry["records"] += delivery.record_count
-        entry["bytes"] += delivery.size_bytes
-        entry["last_offset"] = max(entry["last_offset"], last)
+        where, offset = TopicPartition(metadata.topic, metadata.partition), metadata.offset
+        entry = self.partitions.get(where)
+        if entry is None:
+            entry = {"records": 0, "bytes": 0, "first_offset": offset, "last_offset": offset}
+            self.partitions[where] = entry
+        entry["records"] += 1
+        entry["bytes"] += size
+        entry["last_offset"] = max(entry["last_offset"], offset)
 
     def finish(self, as_json: bool, quiet: bool) -> None:
         records = sum(entry["records"] for entry in self.partitions.values())

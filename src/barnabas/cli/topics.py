@@ -1,8 +1,12 @@
 """`barnabas topics`: list, create, describe, delete, grow."""
 
+import itertools
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
@@ -13,10 +17,15 @@ from barnabas.cli.options import (
     connect_admin,
     parse_settings,
 )
+from barnabas.cli.outcomes import failures, refused
 from barnabas.cli.output import CommandFailed, print_json, size_text, table, time_text
-from barnabas.client.admin import Admin, CreatedTopic, LogDirReplica, NewTopic
+from barnabas.cli.watermarks import watermarks
+from barnabas.client.core.admin.configs import ConfigResource
+from barnabas.client.core.admin.storage import LogDir, LogDirReplica
+from barnabas.client.core.admin.topics import NewTopic
 from barnabas.client.core.views import TopicView
-from barnabas.errors import KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import BarnabasError, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
@@ -63,17 +72,21 @@ def create(
     """Create topics."""
     settings = parse_settings(config or (), "--config")
     new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
+    failed: Mapping[str, BarnabasError] = {}
     with connect_admin(bootstrap, timeout) as admin:
-        results = admin.create_topics(new, validate_only=validate_only)
+        try:
+            made = admin.create_topics(new, validate_only=validate_only)
+        except ItemsFailed as error:
+            made, failed = error.succeeded, refused(error)
     done = "checked" if validate_only else "created"
-    report = []
-    for name, result in results.items():
-        if isinstance(result, CreatedTopic):
-            report.append({"topic": name, "result": done, "partitions": result.partitions, "error": None})
-        elif if_not_exists and isinstance(result, TopicAlreadyExists):
+    report: list[dict[str, Any]] = []
+    for name in dict.fromkeys(topics):
+        if name in made:
+            report.append({"topic": name, "result": done, "partitions": made[name].partitions, "error": None})
+        elif if_not_exists and isinstance(failed[name], TopicAlreadyExists):
             report.append({"topic": name, "result": "exists", "error": None})
         else:
-            report.append({"topic": name, "result": "failed", "error": _words(result, name)})
+            report.append({"topic": name, "result": "failed", "error": _words(failed[name], name)})
     _finish(report, json)
 
 
@@ -87,9 +100,10 @@ def delete(
 ) -> None:
     """Delete topics with all their records."""
     with connect_admin(bootstrap, timeout) as admin:
-        results = admin.delete_topics(topics)
+        failed = failures(lambda: admin.delete_topics(topics))
     report = []
-    for name, error in results.items():
+    for name in dict.fromkeys(topics):
+        error = failed.get(name)
         if error is None:
             report.append({"topic": name, "result": "deleted", "error": None})
         elif if_exists and isinstance(error, UnknownTopicOrPartition):
@@ -114,7 +128,11 @@ def add_partitions(
         raise UsageError("add-partitions: give either --to TOTAL or --by N, as a number above 0")
     with connect_admin(bootstrap, timeout) as admin:
         total = to or len(_existing(admin, [topic])[0].partitions) + by
-        error = admin.create_partitions({topic: total}, validate_only=validate_only)[topic]
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            error = failures(lambda: admin.create_partitions({topic: total}, validate_only=validate_only)).get(topic)
+    for warning in told:
+        print(f"barnabas: {warning.message}", file=sys.stderr)
     done = "checked" if validate_only else "grown"
     if error is None:
         _finish([{"topic": topic, "result": done, "partitions": total, "error": None}], json)
@@ -142,18 +160,14 @@ def describe(
 
 
 def _existing(admin: Admin, names: Sequence[str]) -> list[TopicView]:
-    views = []
-    for view in admin.describe_topics(names).values():
-        if isinstance(view, KafkaError):
-            raise view
-        views.append(view)
-    return views
+    found = admin.describe_topics(names)
+    return [found[name] for name in dict.fromkeys(names)]
 
 
 def _marks(admin: Admin, views: Sequence[TopicView]) -> dict[TopicPartition, tuple[int, int]]:
     """(start, end) of every partition with a leader."""
     led = [(view.name, p) for view in views for p in view.partitions.values() if p.leader >= 0]
-    return admin.watermarks([TopicPartition(name, p.partition) for name, p in led])
+    return watermarks(admin, [TopicPartition(name, p.partition) for name, p in led])
 
 
 def _description(
@@ -162,9 +176,10 @@ def _description(
     marks: Mapping[TopicPartition, tuple[int, int]],
     replicas: Mapping[TopicPartition, LogDirReplica],
 ) -> dict[str, Any]:
+    where = ConfigResource("topic", view.name)
     changed = {
         config.name: config.value
-        for config in admin.describe_configs("topic", view.name)
+        for config in admin.describe_configs([where])[where].values()
         if config.source == "DYNAMIC_TOPIC_CONFIG"
     }
     rows = []
@@ -190,12 +205,13 @@ def _description(
 
 def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
     """The largest replica of each partition; empty where the brokers do not tell."""
+    found: Mapping[int, list[LogDir]]
     try:
-        directories = admin.describe_log_dirs()
-    except KafkaError:
-        return {}
+        found = admin.describe_log_dirs()
+    except ItemsFailed as error:
+        found = error.succeeded
     replicas: dict[TopicPartition, LogDirReplica] = {}
-    for directory in directories:
+    for directory in itertools.chain.from_iterable(found.values()):
         for replica in directory.replicas:
             tp = TopicPartition(replica.topic, replica.partition)
             if tp not in replicas or replica.size_bytes > replicas[tp].size_bytes:
@@ -256,13 +272,13 @@ def _replication(topic: TopicView) -> int:
     return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
-def _words(error: KafkaError, name: str) -> str:
+def _words(error: BarnabasError, name: str) -> str:
     text = str(error)
     if isinstance(error, TopicAlreadyExists):
         return f"topic {name!r} exists already; choose another name or add --if-not-exists"
     if isinstance(error, UnknownTopicOrPartition):
         return f"topic {name!r} does not exist; `barnabas topics list` shows what does"
-    return f"topic {name!r}: {text} ({error.kafka_name})"
+    return f"topic {name!r}: {text} ({error.kafka_name})" if isinstance(error, KafkaError) else text
 
 
 def _finish(report: list[dict[str, Any]], as_json: bool) -> None:

@@ -4,12 +4,13 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
+from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
+from barnabas.cli.hanging import HangingTransaction, find_hanging_transactions
 from barnabas.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Json, Timeout, connect_admin
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
-from barnabas.client.admin import Admin
-from barnabas.client.transaction_admin import HangingTransaction, ProducerOnPartition, TransactionDescription
-from barnabas.errors import KafkaError, UsageError
+from barnabas.client.core.admin.transactions import ProducerOnPartition, TransactionDescription
+from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
 app = App("List and describe transactions; find and abort those that hang.")
@@ -64,7 +65,7 @@ def describe(
 ) -> None:
     """Show a transactional id: its state, its producer, and the partitions of its open transaction."""
     with connect_admin(bootstrap, timeout) as admin:
-        report = _report(admin.describe_transaction(transactional_id), _now_ms())
+        report = _report(admin.describe_transactions(transactional_id)[transactional_id], _now_ms())
     if json:
         print_json(report)
     else:
@@ -116,7 +117,6 @@ def describe_producers(
     """Show the producers that a partition remembers, and where their open transactions begin."""
     where = TopicPartition(topic, partition)
     with connect_admin(bootstrap, timeout) as admin:
-        _check_broker(admin, broker_id)
         producers = sorted(admin.describe_producers([where], broker_id=broker_id)[where])
     if json:
         print_json([_producer(producer) for producer in producers])
@@ -183,8 +183,12 @@ def find_hanging(
     with connect_admin(bootstrap, timeout) as admin:
         _check_broker(admin, broker_id)
         partitions = _scope(admin, topic, partition, broker_id)
-        found = admin.find_hanging(
-            partitions, now_ms=now_ms, max_timeout_ms=int(max_transaction_timeout * 60_000), broker_id=broker_id
+        found = find_hanging_transactions(
+            admin,
+            partitions,
+            now_ms=now_ms,
+            max_timeout_ms=int(max_transaction_timeout * 60_000),
+            broker_id=broker_id,
         )
     if json:
         print_json([_hanging(hanging, now_ms) for hanging in found])
@@ -205,14 +209,7 @@ def _scope(
     admin: Admin, topics: Iterable[str] | None, partition: int | None, broker_id: int | None
 ) -> list[TopicPartition]:
     """The partitions to look at: those of a broker are the ones that it has a replica of. Raises KafkaError."""
-    if topics is None:
-        views = admin.list_topics(internal=True)
-    else:
-        views = []
-        for view in admin.describe_topics(list(topics)).values():
-            if isinstance(view, KafkaError):
-                raise view
-            views.append(view)
+    views = admin.list_topics(internal=True) if topics is None else list(admin.describe_topics(topics).values())
     found = [
         TopicPartition(view.name, index)
         for view in views

@@ -11,7 +11,7 @@ from barnabas.client.core.admin.calls import AdminCalls, keys_move
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.flow import settle
-from barnabas.client.core.settings import AdminSettings
+from barnabas.client.core.settings.admin import AdminSettings
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.client.errors import KeysMove
@@ -117,10 +117,11 @@ class Admin:
     _create_partitions = _waiting(AdminCalls.create_partitions)
     _topics_with_records = _waiting(AdminCalls.topics_with_records)
 
-    @wraps(AdminCalls.create_partitions)
     def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
         for name in self._topics_with_records(counts, timeout):
             warnings.warn(keys_move(name), KeysMove, stacklevel=2)
         self._create_partitions(counts, validate_only=validate_only, timeout=timeout)
+
+    create_partitions.__doc__ = AdminCalls.create_partitions.__doc__

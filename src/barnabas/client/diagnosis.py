@@ -11,18 +11,23 @@
 import socket
 import time
 from collections.abc import Generator, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from barnabas.client.cluster import Cluster
-from barnabas.client.connection import Connection, Handshake
 from barnabas.client.core.addresses import parse_bootstrap
-from barnabas.client.deadline import Deadline
-from barnabas.client.errors import Attempt, ClientError, ConnectionLost
+from barnabas.client.core.asking import ask
+from barnabas.client.core.configure import engine_settings
+from barnabas.client.core.engine import ANY, Engine
+from barnabas.client.core.frames import choose_version
+from barnabas.client.core.settings.admin import AdminSettings
+from barnabas.client.drivers.sync import SyncDriver
+from barnabas.client.errors import Attempt, BrokerUnreachable, ClientError
 from barnabas.client.reasons import describe, hint_for
 from barnabas.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import ApiKey, message_classes
+from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from barnabas.protocol.schema import Request
 
 __all__ = ["Check", "diagnose", "tls_name"]
 
@@ -59,19 +64,74 @@ class Check(NamedTuple):
     elapsed_ms: float = 0.0
 
 
+class Probe:
+    """A client of one address alone. Closed by who made it."""
+
+    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+        self.host = host
+        self.port = port
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.ip = ""
+        """What the name resolved to, as far as it was reached."""
+        self.version_ms = 0.0
+        self._timeout_s = timeout_s
+        settings = AdminSettings(_settings(self.address, timeout_s))
+        self._engine = Engine(engine_settings(settings, allow_auto_topic_creation=False), time.monotonic())
+        self._driver = SyncDriver(self._engine, name="doctor")
+
+    def ask(self, request: Request) -> Any:
+        """The answer. Raises KafkaError, ClientError."""
+        driver, timeout_s = self._driver, self._timeout_s
+        return driver.wait_for(driver.run(lambda: ask(self._engine, request, ANY, timeout_s=timeout_s)))
+
+    def versions(self) -> ApiVersionsResponse:
+        """What is served there."""
+        from barnabas import __version__
+
+        started = time.perf_counter()
+        request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
+        answer: ApiVersionsResponse = self.ask(request)
+        self.version_ms = _ms(started)
+        return answer
+
+    def metadata(self) -> MetadataResponse:
+        """The brokers that the one there knows."""
+        answer: MetadataResponse = self.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        return answer
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def __enter__(self) -> "Probe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _settings(bootstrap: str, timeout_s: float) -> dict[str, object]:
+    """Of a client that gives up soon."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "bootstrap.timeout.ms": 0,
+        "client.id": "barnabas-doctor",
+        "socket.connection.setup.timeout.ms": int(timeout_s * 900),
+    }
+
+
 def diagnose(bootstrap: str, *, timeout_s: float = 5.0, write: bool = False) -> Iterator[Check]:
     """Every check that can be made; at most `timeout_s` for each stage."""
-    reached: list[Connection] = []
-    for host, port in parse_bootstrap(bootstrap):
-        yield from _check_address(host, port, timeout_s, reached)
+    reached: list[Probe] = []
     try:
+        for host, port in parse_bootstrap(bootstrap):
+            yield from _check_address(host, port, timeout_s, reached)
         if not reached:
             return
-        answer = yield from _check_cluster(reached[0], timeout_s)
+        answer = yield from _check_cluster(reached[0])
         if answer is None:
             return
-        for connection in reached[1:]:
-            yield from _same_cluster(connection, answer, timeout_s)
+        for probe in reached[1:]:
+            yield from _same_cluster(probe, answer)
         usable = True
         for broker in answer.brokers:
             for check in _check_advertised(broker.node_id, broker.host, broker.port, reached[0], answer, timeout_s):
@@ -80,14 +140,14 @@ def diagnose(bootstrap: str, *, timeout_s: float = 5.0, write: bool = False) -> 
         if write and usable:
             yield from _check_round_trip(bootstrap, timeout_s)
     finally:
-        for connection in reached:
-            connection.close()
+        for probe in reached:
+            probe.close()
 
 
 # --- one address ----------------------------------------------------------------------------------------------------
 
 
-def _check_address(host: str, port: int, timeout_s: float, reached: list[Connection]) -> Iterator[Check]:
+def _check_address(host: str, port: int, timeout_s: float, reached: list[Probe]) -> Iterator[Check]:
     target = f"{host}:{port}"
     started = time.perf_counter()
     try:
@@ -106,29 +166,49 @@ def _check_address(host: str, port: int, timeout_s: float, reached: list[Connect
         "name resolution is slow: every connection of every client waits for it" if slow else "",
         elapsed,
     )
-    yield from _check_protocol(host, port, addresses, timeout_s, reached)
+    ip = yield from _check_tcp(target, port, addresses, timeout_s)
+    if ip:
+        yield from _check_protocol(host, port, ip, timeout_s, reached)
 
 
-def _check_protocol(
-    host: str, port: int, addresses: list[str], timeout_s: float, reached: list[Connection]
-) -> Iterator[Check]:
-    target = f"{host}:{port}"
+def _check_tcp(target: str, port: int, addresses: list[str], timeout_s: float) -> Generator[Check, None, str]:
+    """The first IP address that takes a connection, or an empty text."""
+    refused: list[Check] = []
+    for ip in addresses:
+        started = time.perf_counter()
+        try:
+            socket.create_connection((ip, port), timeout_s).close()
+        except OSError as error:
+            where = target if ip in target else f"{target} ({ip})"
+            refused.append(Check("tcp", where, FAILED, describe(error), hint_for(error), _ms(started)))
+            continue
+        if refused:
+            others = ", ".join(addresses[: len(refused)])
+            hint = "clients that try only the first address fail: use the address itself, or listen on all"
+            yield Check("tcp", target, WARNING, f"connected to {ip}, but not to {others}", hint, _ms(started))
+        else:
+            yield Check("tcp", target, OK, f"connected to {ip}", "", _ms(started))
+        return ip
+    yield from refused
+    return ""
+
+
+def _check_protocol(host: str, port: int, ip: str, timeout_s: float, reached: list[Probe]) -> Iterator[Check]:
+    probe = Probe(host, port, timeout_s)
+    probe.ip = ip
+    check: Check
     try:
-        connection = Connection.open(host, port, client_id="barnabas-doctor", timeout_s=timeout_s)
-    except ConnectionLost as error:
-        for attempt in error.attempts:
-            yield _failure(attempt, host, port, timeout_s)
-        return
-    except (ClientError, KafkaError) as error:
-        yield Check("protocol", target, FAILED, str(error))
-        return
-    yield from _connected(target, connection.handshake, addresses)
-    versions = _check_versions(target, connection)
-    yield versions
-    if versions.status == OK:
-        reached.append(connection)
+        check = _check_versions(probe, probe.versions())
+    except ClientError as error:
+        attempt = error.attempts[-1] if error.attempts else Attempt(probe.address, "version", str(error), "")
+        check = _failure(attempt, host, port, timeout_s)
+    except KafkaError as error:
+        check = Check("protocol", probe.address, FAILED, str(error))
+    if check.status == OK:
+        reached.append(probe)
     else:
-        connection.close()
+        probe.close()
+    yield check
 
 
 def _failure(attempt: Attempt, host: str, port: int, timeout_s: float) -> Check:
@@ -144,35 +224,20 @@ def _failure(attempt: Attempt, host: str, port: int, timeout_s: float) -> Check:
     return Check("protocol", attempt.address, FAILED, f"no answer of a Kafka broker: {attempt.error}", hint)
 
 
-def _connected(target: str, handshake: Handshake, addresses: list[str]) -> Iterator[Check]:
-    refused = addresses[: addresses.index(handshake.ip)] if handshake.ip in addresses else []
-    if refused:
-        yield Check(
-            "tcp",
-            target,
-            WARNING,
-            f"connected to {handshake.ip}, but not to {', '.join(refused)}",
-            "clients that try only the first address fail: use the address itself, or listen on all",
-            handshake.tcp_ms,
-        )
-    else:
-        yield Check("tcp", target, OK, f"connected to {handshake.ip}", "", handshake.tcp_ms)
-
-
-def _check_versions(target: str, connection: Connection) -> Check:
+def _check_versions(probe: Probe, answer: ApiVersionsResponse) -> Check:
+    served = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
     missing = []
     for key in NEEDED:
         try:
-            connection.version_of(message_classes(key)[0])
+            choose_version(served, message_classes(key)[0], probe.address)
         except UnsupportedVersion as error:
-            missing.append(str(error).removeprefix(f"broker {target} "))
-    served = len(connection.versions)
-    elapsed = connection.handshake.version_ms
+            missing.append(str(error).removeprefix(f"broker {probe.address} "))
     if missing:
         hint = "the broker is too old or too new for this client, or it is a KRaft controller (use a broker's port)"
-        return Check("versions", target, FAILED, "; ".join(missing), hint, elapsed)
-    features = ", ".join(f"{f.name}={f.max_version_level}" for f in connection.api_versions.finalized_features)
-    return Check("versions", target, OK, f"{served} APIs{', ' + features if features else ''}", "", elapsed)
+        return Check("versions", probe.address, FAILED, "; ".join(missing), hint, probe.version_ms)
+    features = ", ".join(f"{f.name}={f.max_version_level}" for f in answer.finalized_features)
+    told = f"{len(served)} APIs{', ' + features if features else ''}"
+    return Check("versions", probe.address, OK, told, "", probe.version_ms)
 
 
 def tls_name(host: str, port: int, timeout_s: float) -> str:
@@ -197,63 +262,50 @@ def tls_name(host: str, port: int, timeout_s: float) -> str:
 # --- the cluster ----------------------------------------------------------------------------------------------------
 
 
-def _metadata(connection: Connection, timeout_s: float) -> MetadataResponse:
-    version = connection.version_of(MetadataRequest)
-    answer: MetadataResponse = connection.call(
-        MetadataRequest(topics=[], allow_auto_topic_creation=False), Deadline(timeout_s), version=version
-    )
-    return answer
-
-
-def _check_cluster(connection: Connection, timeout_s: float) -> Generator[Check, None, MetadataResponse | None]:
+def _check_cluster(probe: Probe) -> Generator[Check, None, MetadataResponse | None]:
     started = time.perf_counter()
     try:
-        answer = _metadata(connection, timeout_s)
+        answer = probe.metadata()
     except (ClientError, KafkaError) as error:
-        yield Check("metadata", connection.address, FAILED, str(error), "see the broker's log", _ms(started))
+        yield Check("metadata", probe.address, FAILED, str(error), "see the broker's log", _ms(started))
         return None
     brokers = ", ".join(f"{b.node_id} at {b.host}:{b.port}" for b in answer.brokers)
     if not answer.brokers:
-        yield Check(
-            "metadata", connection.address, FAILED, "the answer names no broker", "the broker is still starting"
-        )
+        yield Check("metadata", probe.address, FAILED, "the answer names no broker", "the broker is still starting")
         return None
     detail = f"cluster {answer.cluster_id}, brokers {brokers}"
-    yield Check("metadata", connection.address, OK, detail, "", _ms(started))
+    yield Check("metadata", probe.address, OK, detail, "", _ms(started))
     if answer.controller_id < 0:
         hint = "topics cannot be created and leaders not elected until there is one"
-        yield Check("controller", connection.address, FAILED, "the cluster has no controller", hint)
+        yield Check("controller", probe.address, FAILED, "the cluster has no controller", hint)
     return answer
 
 
-def _same_cluster(connection: Connection, expected: MetadataResponse, timeout_s: float) -> Iterator[Check]:
+def _same_cluster(probe: Probe, expected: MetadataResponse) -> Iterator[Check]:
     try:
-        answer = _metadata(connection, timeout_s)
+        answer = probe.metadata()
     except (ClientError, KafkaError) as error:
-        yield Check("cluster", connection.address, FAILED, str(error))
+        yield Check("cluster", probe.address, FAILED, str(error))
         return
     if answer.cluster_id != expected.cluster_id:
         detail = f"belongs to cluster {answer.cluster_id}, the first address to {expected.cluster_id}"
-        yield Check("cluster", connection.address, FAILED, detail, "give bootstrap addresses of one cluster only")
+        yield Check("cluster", probe.address, FAILED, detail, "give bootstrap addresses of one cluster only")
 
 
 def _check_advertised(
-    node_id: int, host: str, port: int, first: Connection, expected: MetadataResponse, timeout_s: float
+    node_id: int, host: str, port: int, first: Probe, expected: MetadataResponse, timeout_s: float
 ) -> Iterator[Check]:
     """Clients use the bootstrap address once; from then on they connect to what the brokers advertise."""
     target = f"broker {node_id} at {host}:{port}"
     remedy = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
     started = time.perf_counter()
-    try:
-        connection = Connection.open(host, port, client_id="barnabas-doctor", timeout_s=timeout_s)
-    except (ClientError, KafkaError) as error:
-        attempts = getattr(error, "attempts", ())
-        detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in attempts) or str(error)
-        yield Check("advertised", target, FAILED, detail, _advice(host, first, remedy), _ms(started))
-        return
-    with connection:
+    with Probe(host, port, timeout_s) as probe:
         try:
-            problem = _identity_problem(connection, node_id, expected, timeout_s)
+            problem = _identity_problem(probe, node_id, expected)
+        except BrokerUnreachable as error:
+            detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in error.attempts) or str(error)
+            yield Check("advertised", target, FAILED, detail, _advice(host, first, remedy), _ms(started))
+            return
         except (ClientError, KafkaError) as error:
             yield Check("advertised", target, FAILED, str(error), remedy, _ms(started))
             return
@@ -263,22 +315,22 @@ def _check_advertised(
         yield Check("advertised", target, OK, "reachable, and it is that broker", "", _ms(started))
 
 
-def _advice(host: str, first: Connection, remedy: str) -> str:
+def _advice(host: str, first: Probe, remedy: str) -> str:
     loopback = host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
-    if loopback and first.handshake.ip not in ("127.0.0.1", "::1"):
+    if loopback and first.ip not in ("127.0.0.1", "::1"):
         return f"the broker tells clients to connect to their own machine; {remedy}"
     return f"clients connect to what the broker advertises, not to the bootstrap address; {remedy}"
 
 
-def _identity_problem(connection: Connection, node_id: int, expected: MetadataResponse, timeout_s: float) -> str:
+def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) -> str:
     """A broker answers for its own settings only: so one can tell who it is."""
-    answer = _metadata(connection, timeout_s)
+    answer = probe.metadata()
     if answer.cluster_id != expected.cluster_id:
         return f"a broker of another cluster answers there: {answer.cluster_id}, not {expected.cluster_id}"
     resource = DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["node.id", "broker.id"]
     )
-    response = connection.call(DescribeConfigsRequest(resources=[resource]), Deadline(timeout_s))
+    response = probe.ask(DescribeConfigsRequest(resources=[resource]))
     result = response.results[0]
     if result.error_code == InvalidRequest.code:
         return "another broker of the cluster answers there"
@@ -294,13 +346,12 @@ def _identity_problem(connection: Connection, node_id: int, expected: MetadataRe
 def _check_round_trip(bootstrap: str, timeout_s: float) -> Iterator[Check]:
     from barnabas.client.round_trip import round_trip
 
-    with Cluster(bootstrap, client_id="barnabas-doctor", timeout_s=timeout_s) as cluster:
-        started = time.perf_counter()
-        try:
-            result = round_trip(cluster, timeout_s)
-        except (ClientError, KafkaError) as error:
-            yield Check("produce", "temporary topic", FAILED, str(error), "see the broker's log", _ms(started))
-            return
+    started = time.perf_counter()
+    try:
+        result = round_trip(_settings(bootstrap, timeout_s), timeout_s)
+    except (ClientError, KafkaError) as error:
+        yield Check("produce", "temporary topic", FAILED, str(error), "see the broker's log", _ms(started))
+        return
     text = f"a record was acknowledged in {result.produce_ms:.1f} ms and read back in {result.fetch_ms:.1f} ms"
     yield Check("produce", result.topic, OK, text, "", result.produce_ms + result.fetch_ms)
     skew = result.skew_ms

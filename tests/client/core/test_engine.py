@@ -5,7 +5,7 @@ import pytest
 
 from barnabas.client.core.asking import ask
 from barnabas.client.core.call import Call
-from barnabas.client.core.engine import ANY, CONTROLLER, Coordinator, Node, _Any
+from barnabas.client.core.engine import ANY, CONTROLLER, Coordinator, Node
 from barnabas.client.core.frame_room import FrameRoom
 from barnabas.client.core.peers import ConnectionSettings
 from barnabas.client.core.promise import Promise
@@ -160,16 +160,37 @@ def test_reconnects_slow_down() -> None:
     assert 10 <= len(world.connected) <= 20
 
 
-def test_impatient_requests_fail_once_every_address_has() -> None:
-    world = World()
+def test_wrong_addresses_are_tried_for_as_long_as_is_allowed() -> None:
+    world = World(bootstrap_timeout_s=0)
     world.up.clear()
-    with pytest.raises(BrokerUnreachable, match=r"boot:9092: tcp: connection refused \(is it running\?\)") as raised:
-        world.result(sent(world, ListGroupsRequest(), _Any(patient=False)))
-    assert raised.value.attempts[0].stage == "tcp"
-    assert world.now < 1001
+    for _ in range(2):  # a later request tries again
+        before = world.now
+        promises = [sent(world, ListGroupsRequest(), ANY), world.engine.topic("t", 60)]
+        for promise in promises:
+            with pytest.raises(BrokerUnreachable, match=r"boot:9092: tcp: connection refused \(is it run") as raised:
+                world.result(promise)
+            assert raised.value.attempts[0].stage == "tcp"
+        assert world.now < before + 1
+    world = World(bootstrap_timeout_s=7)
+    world.up.clear()
+    with pytest.raises(BrokerUnreachable):
+        world.result(sent(world, ListGroupsRequest(), ANY))
+    assert 1006.9 < world.now < 1009
 
 
-def test_patient_requests_wait_for_a_broker() -> None:
+def test_a_broker_that_was_met_is_waited_for() -> None:
+    world = World(bootstrap_timeout_s=0)
+    groups(world)
+    assert world.result(sent(world, ListGroupsRequest(), ANY)) == ListGroupsResponse()
+    world.stop(1)
+    promise = ask(world.engine, ListGroupsRequest(), ANY, timeout_s=60)
+    world.run(seconds=20)
+    assert not promise.done
+    world.up.add(1)
+    assert world.result(promise) == ListGroupsResponse()
+
+
+def test_requests_wait_for_a_broker() -> None:
     world = World()
     groups(world)
     world.up.clear()

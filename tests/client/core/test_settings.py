@@ -57,7 +57,9 @@ def test_every_setting_of_kafka_is_ours_too_or_listed(client: str, name: str, ki
 def test_what_we_add_to_kafka_is_little() -> None:
     of_kafka = {name for _, name, _, _ in kafka_settings()}
     ours = {name for client in CLIENTS.values() for name in client.definitions.names()}
-    assert ours - of_kafka == {"sasl.username", "sasl.password", "ssl.context", "sasl.oauthbearer.token.provider"}
+    assert ours - of_kafka == {
+        "bootstrap.timeout.ms", "sasl.username", "sasl.password", "ssl.context", "sasl.oauthbearer.token.provider"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("client", CLIENTS.values())

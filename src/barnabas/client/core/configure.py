@@ -7,7 +7,7 @@ from barnabas import __version__
 from barnabas.client.core.addresses import parse_bootstrap
 from barnabas.client.core.engine import EngineSettings
 from barnabas.client.core.peers import ConnectionSettings
-from barnabas.client.core.settings import CommonSettings
+from barnabas.client.core.settings.common import CommonSettings
 
 if TYPE_CHECKING:
     from barnabas.client.core.sasl import Mechanism
@@ -17,7 +17,7 @@ __all__ = ["engine_settings"]
 
 def engine_settings(settings: CommonSettings, *, allow_auto_topic_creation: bool = True) -> EngineSettings:
     """Kafka's settings in seconds. Raises UsageError for an address that is none."""
-    idle_ms = settings.connections_max_idle_ms
+    idle_ms, bootstrap_ms = settings.connections_max_idle_ms, settings.bootstrap_timeout_ms
     return EngineSettings(
         bootstrap=tuple(parse_bootstrap(settings.bootstrap_servers)),
         connection=ConnectionSettings(
@@ -37,6 +37,7 @@ def engine_settings(settings: CommonSettings, *, allow_auto_topic_creation: bool
         metadata_max_age_s=settings.metadata_max_age_ms / 1000,
         rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
         allow_auto_topic_creation=allow_auto_topic_creation,
+        bootstrap_timeout_s=float("inf") if bootstrap_ms < 0 else bootstrap_ms / 1000,
     )
 
 

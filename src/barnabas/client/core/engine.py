@@ -64,9 +64,7 @@ class Coordinator(NamedTuple):
 
 
 class _Any(NamedTuple):
-    """Whichever broker answers soonest. `patient`: also wait while no broker can be reached."""
-
-    patient: bool = True
+    """Whichever broker answers soonest."""
 
 
 class _Controller(NamedTuple):
@@ -89,6 +87,8 @@ class EngineSettings(NamedTuple):
     rebootstrap: bool = True
     """Try the bootstrap addresses again when no known broker can be reached (KIP-899)."""
     allow_auto_topic_creation: bool = True
+    bootstrap_timeout_s: float = float("inf")
+    """How long to try the bootstrap addresses, each of them once at least, as long as no broker was ever met."""
 
 
 class Component(Protocol):
@@ -99,13 +99,6 @@ class Component(Protocol):
 
     def next_deadline(self) -> float:
         """When it wants its turn even if nothing happens."""
-
-
-class _Unplaced(NamedTuple):
-    """A request to any node, while none is ready."""
-
-    call: Call
-    patient: bool
 
 
 def _is_free(peer: Peer) -> bool:
@@ -133,7 +126,13 @@ class Engine:
         """Calls into the application that are due; the driver makes them, in order, when the engine is at rest."""
         self._rng = rng or random.Random()
         self._peers = Peers(settings.connection, on_ready=self._ready, on_lost=self._lost, rng=self._rng)
-        self._unplaced: list[_Unplaced] = []
+        self._unplaced: list[Call] = []
+        """Requests to any node, while none is ready."""
+        self._met = False
+        """Whether a broker was ever reached."""
+        self._seeking_since = now
+        self._unreached: set[int] = set()
+        """Node ids that were tried in vain since then."""
         self._attempts: list[Attempt] = []
         """Failures to connect since the last success, of any address."""
         self._awake = False
@@ -160,12 +159,12 @@ class Engine:
         elif isinstance(to, Coordinator):
             self._send_to_coordinator(call, to)
         elif isinstance(to, _Any):
-            self._send_to_any(call, to.patient)
+            self._send_to_any(call)
         elif self.metadata.view.controller_id in self.metadata.view.brokers:
             self._send_to_node(call, Node(self.metadata.view.controller_id))
         else:
             self.metadata.mark_stale()
-            self._send_to_any(call, True)  # brokers pass on what is the controller's, or say NOT_CONTROLLER
+            self._send_to_any(call)  # brokers pass on what is the controller's, or say NOT_CONTROLLER
 
     def peer(self, node_id: int, role: int = 0) -> Peer | None:
         """The connection to a broker that metadata lists, for whoever bounds its requests in flight; None if it does
@@ -192,14 +191,16 @@ class Engine:
         else:
             self._peers.wire(peer, self.now).send(call, self.now)
 
-    def _send_to_any(self, call: Call, patient: bool) -> None:
+    def _send_to_any(self, call: Call) -> None:
         ready = [peer for peer in self._peers if _is_free(peer)]
         if ready:
             best = min(ready, key=lambda peer: (peer.node_id < 0, peer.role, peer.in_flight))
             self._peers.wire(best, self.now).send(call, self.now)
             return
         call.expires = self.now + (call.timeout_s or self.settings.connection.request_timeout_s)
-        self._unplaced.append(_Unplaced(call, patient))
+        if not self._unplaced:
+            self._seeking_since = self.now
+        self._unplaced.append(call)
         self._seek_a_node()
 
     def _seek_a_node(self) -> None:
@@ -213,22 +214,25 @@ class Engine:
         self._rng.shuffle(brokers)
         self._rng.shuffle(bootstrap)
         peers = [self._peers.peer(b.node_id, 0, b.host, b.port) for b in (*brokers, *bootstrap)]
+        if self._is_hopeless(peers):
+            self._fail_unplaced(self.unreachable())
+            return
         for peer in peers:
             if self.now >= peer.backoff_until:
                 self._peers.wire(peer, self.now)
                 return
-        if all(peer.failures for peer in peers):
-            self._give_up_impatient()
-        if self._unplaced:
-            self._peers.wire(min(peers, key=lambda peer: peer.backoff_until), self.now)
+        self._peers.wire(min(peers, key=lambda peer: peer.backoff_until), self.now)
 
-    def _give_up_impatient(self) -> None:
-        impatient = [waiting.call for waiting in self._unplaced if not waiting.patient]
-        if impatient:
-            self._unplaced = [waiting for waiting in self._unplaced if waiting.patient]
-            error = self.unreachable()
-            for call in impatient:
-                call.done(None, error)
+    def _is_hopeless(self, peers: list[Peer]) -> bool:
+        """Whether the addresses are wrong, as far as can be told: nobody was ever met there, and the time is over."""
+        until = self._seeking_since + self.settings.bootstrap_timeout_s
+        return not self._met and self.now >= until and all(peer.node_id in self._unreached for peer in peers)
+
+    def _fail_unplaced(self, error: Error) -> None:
+        waiting, self._unplaced = self._unplaced, []
+        self._unreached.clear()
+        for call in waiting:
+            call.done(None, error)
 
     def unreachable(self) -> BrokerUnreachable:
         """What was tried since a connection stood last."""
@@ -366,6 +370,8 @@ class Engine:
                 self._metadata_failures += 1
                 if isinstance(error, RebootstrapRequired):
                     self._rebootstrap(error)
+                elif not error.retriable:
+                    self._fail_topics(error)
             self._metadata_not_before = self.now + self.backoff_s(max(self._metadata_failures, 1))
             for waiter in waiters:
                 if error is None:
@@ -396,6 +402,12 @@ class Engine:
             elif not promise.done:
                 self._topic_waiters.append((name, promise))
 
+    def _fail_topics(self, error: Error) -> None:
+        """Wrong credentials or addresses: waiting does not help."""
+        waiters, self._topic_waiters = self._topic_waiters, []
+        for _, promise in waiters:
+            promise.fail(error)
+
     def _follow_brokers(self) -> None:
         """Connections to brokers that moved or are gone end."""
         brokers = self.metadata.view.brokers
@@ -425,23 +437,23 @@ class Engine:
 
     def _ready(self, peer: Peer) -> None:
         self._attempts.clear()
+        self._met = True
         self._learn_features(peer)
         if not _is_free(peer):
             return
         waiting, self._unplaced = self._unplaced, []
-        for unplaced in waiting:
-            self._peers.wire(peer, self.now).send(unplaced.call, self.now)
+        for call in waiting:
+            self._peers.wire(peer, self.now).send(call, self.now)
 
     def _lost(self, peer: Peer, error: Error) -> None:
         self._attempts += peer.attempts
         del self._attempts[:-ATTEMPTS_KEPT]
         if not self.closed:
             self.metadata.mark_stale()
+        self._unreached.add(peer.node_id)
         if isinstance(error, KafkaError) and not error.retriable:
             # wrong credentials are wrong everywhere: who waits for any broker hears it now
-            waiting, self._unplaced = self._unplaced, []
-            for unplaced in waiting:
-                unplaced.call.done(None, error)
+            self._fail_unplaced(error)
 
     def advance(self, now: float) -> None:
         """Let everything happen whose time has come. The driver calls it after what it told, and at the deadline."""
@@ -466,10 +478,10 @@ class Engine:
         return self.metadata.due_at()
 
     def _expire_unplaced(self) -> None:
-        if all(waiting.call.expires > self.now for waiting in self._unplaced):
+        if all(call.expires > self.now for call in self._unplaced):
             return
-        late = [waiting.call for waiting in self._unplaced if waiting.call.expires <= self.now]
-        self._unplaced = [waiting for waiting in self._unplaced if waiting.call.expires > self.now]
+        late = [call for call in self._unplaced if call.expires <= self.now]
+        self._unplaced = [call for call in self._unplaced if call.expires > self.now]
         unreachable = self.unreachable()
         for call in late:
             # retriable, unlike BrokerUnreachable: a broker may come up later
@@ -478,8 +490,8 @@ class Engine:
     def next_deadline(self) -> float:
         """When `advance` has something to do even if nothing happens."""
         due: float = min(self.timers.next_deadline(), self._peers.next_deadline(), self._metadata_due())
-        for unplaced in self._unplaced:
-            due = min(due, unplaced.call.expires)
+        for call in self._unplaced:
+            due = min(due, call.expires)
         for component in self.components:
             due = min(due, component.next_deadline())
         return due
@@ -534,9 +546,7 @@ class Engine:
         """Everything in flight fails with ClientClosed; `take_closes` names the connections."""
         self.closed = True
         error = ClientClosed("the client is closed")
-        waiting, self._unplaced = self._unplaced, []
-        for unplaced in waiting:
-            unplaced.call.done(None, error)
+        self._fail_unplaced(error)
         self._peers.drop_all(error)
         for _, topic in self._topic_waiters:
             topic.fail(error)

@@ -3,15 +3,17 @@
 import errno
 import os
 import socket
-import ssl
 import time
 from collections import deque
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.core.peers import Connect
 from barnabas.client.core.wire import Buffer
 from barnabas.client.errors import Attempt
 from barnabas.client.reasons import describe, hint_for
+
+if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
+    import ssl
 
 __all__ = ["Address", "Channel", "attempt_of", "prepare", "resolve"]
 
@@ -65,7 +67,7 @@ class Channel:
         "stage",
     )
 
-    def __init__(self, order: Connect, context: ssl.SSLContext | None, buffers: tuple[int, int]) -> None:
+    def __init__(self, order: Connect, context: "ssl.SSLContext | None", buffers: tuple[int, int]) -> None:
         """`buffers`: bytes of the system's buffers for sending and receiving, -1 for its own choice."""
         self.number = order.number
         self._host = order.host
@@ -143,6 +145,8 @@ class Channel:
                 self._sock, server_hostname=self._host, do_handshake_on_connect=False
             )
             self.fd = self._sock.fileno()
+        import ssl
+
         assert isinstance(self._sock, ssl.SSLSocket)
         try:
             self._sock.do_handshake()
@@ -166,16 +170,24 @@ class Channel:
         assert self._sock is not None
         try:
             return self._sock.recv(size)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except BlockingIOError:
             return None
+        except OSError as error:
+            if self._context is not None and _wants_more(error):
+                return None
+            raise
 
     def read_into(self, room: memoryview) -> int | None:
         """How many bytes were written to the front of `room`: otherwise as `read`."""
         assert self._sock is not None
         try:
             return self._sock.recv_into(room)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except BlockingIOError:
             return None
+        except OSError as error:
+            if self._context is not None and _wants_more(error):
+                return None
+            raise
 
     @property
     def reads_ahead(self) -> bool:
@@ -195,8 +207,11 @@ class Channel:
                     self._write_plain()
                 else:
                     self._write_tls()
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+        except BlockingIOError:
             pass
+        except OSError as error:
+            if self._context is None or not _wants_more(error):
+                raise
 
     def _write_plain(self) -> None:
         assert self._sock is not None
@@ -248,3 +263,10 @@ class Channel:
         sock, self._sock = self._sock, None
         if sock is not None:
             os.close(sock.detach())
+
+
+def _wants_more(error: OSError) -> bool:
+    """Whether TLS only has to wait for the socket."""
+    import ssl
+
+    return isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError)

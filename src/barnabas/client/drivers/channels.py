@@ -1,17 +1,19 @@
 """The sockets of the synchronous driver: the engine's orders carried out, and what became of them told."""
 
 import select
-import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
 from barnabas.client.drivers.channel import Address, Channel, resolve
 from barnabas.client.errors import Attempt
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["Channels"]
 
@@ -23,7 +25,11 @@ class Channels:
     """Not safe for several threads, but for the names' resolution, which happens in threads of its own."""
 
     def __init__(
-        self, engine: Engine, poller: select.epoll, ssl_context: ssl.SSLContext | None, on_resolved: Callable[[], None]
+        self,
+        engine: Engine,
+        poller: select.epoll,
+        ssl_context: "ssl.SSLContext | None",
+        on_resolved: Callable[[], None],
     ) -> None:
         self._engine = engine
         self._poller = poller

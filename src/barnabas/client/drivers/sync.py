@@ -10,16 +10,14 @@ The engine is touched only under `lock`, which is never held while a thread wait
 """
 
 import contextlib
-import logging
 import os
 import select
-import ssl
 import threading
 import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from librt.threading import Lock
 
@@ -27,6 +25,9 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers.channels import Channels
 from barnabas.client.errors import ClientClosed, ConnectionLost, OperationTimedOut
+
+if TYPE_CHECKING:
+    import ssl
 
 __all__ = ["SyncDriver"]
 
@@ -39,7 +40,6 @@ TURNS_MAX: Final = 100
 
 T = TypeVar("T")
 
-_log = logging.getLogger("barnabas.client")
 _drivers: "weakref.WeakSet[SyncDriver]" = weakref.WeakSet()
 
 
@@ -61,7 +61,7 @@ class SyncDriver:
         self,
         engine: Engine,
         *,
-        ssl_context: ssl.SSLContext | None = None,
+        ssl_context: "ssl.SSLContext | None" = None,
         on_fork: Callable[[], None] | None = None,
         name: str = "barnabas client",
     ) -> None:
@@ -203,7 +203,7 @@ class SyncDriver:
                     try:
                         completions.popleft()()
                     except Exception:
-                        _log.exception("a callback of the %s fails", self._name)
+                        _log_exception("a callback of the %s fails", self._name)
             finally:
                 self._callbacks.release()
 
@@ -305,7 +305,7 @@ class SyncDriver:
             while self._background_turn():
                 pass
         except Exception as error:
-            _log.exception("the background thread of the %s fails, and closes it", self._name)
+            _log_exception("the background thread of the %s fails, and closes it", self._name)
             with self.lock:
                 self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
 
@@ -377,6 +377,12 @@ class SyncDriver:
         self.engine.completions.clear()
         if self._on_fork is not None:
             self._on_fork()
+
+
+def _log_exception(text: str, name: str) -> None:
+    import logging  # only mistakes pay for this import
+
+    logging.getLogger("barnabas.client").exception(text, name)
 
 
 def _after_fork_in_child() -> None:

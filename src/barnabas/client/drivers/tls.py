@@ -1,19 +1,23 @@
 """TLS as the settings want it."""
 
 import os
-import ssl
-import tempfile
+from typing import TYPE_CHECKING
 
-from barnabas.client.core.settings import CommonSettings
+from barnabas.client.core.settings.common import CommonSettings
 from barnabas.errors import UsageError
+
+if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
+    import ssl
 
 __all__ = ["ssl_context"]
 
 
-def ssl_context(settings: CommonSettings) -> ssl.SSLContext | None:
+def ssl_context(settings: CommonSettings) -> "ssl.SSLContext | None":
     """The context for this client's connections; None for plain TCP. Raises UsageError for files that do not load."""
     if not settings.uses_tls:
         return None
+    import ssl
+
     if settings.ssl_context is not None:
         given: ssl.SSLContext = settings.ssl_context
         return given
@@ -41,7 +45,7 @@ def _file(name: str, path: str | None) -> str | None:
     return path
 
 
-def _load_own(context: ssl.SSLContext, settings: CommonSettings) -> None:
+def _load_own(context: "ssl.SSLContext", settings: CommonSettings) -> None:
     """This client's own certificate and key, if it has one."""
     password = settings.ssl_key_password
     location = _file("ssl.keystore.location", settings.ssl_keystore_location)
@@ -53,6 +57,8 @@ def _load_own(context: ssl.SSLContext, settings: CommonSettings) -> None:
         return
     if chain is None or key is None:
         raise UsageError("ssl.keystore.certificate.chain and ssl.keystore.key belong together; one is missing")
+    import tempfile
+
     with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:  # the ssl module reads files only; 0600
         file.write(f"{chain}\n{key}\n")
         file.flush()

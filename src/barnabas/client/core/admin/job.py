@@ -236,10 +236,13 @@ class Job:
         return engine.now < self._until
 
     async def fresh_metadata(self) -> None:
-        """Of the topics that are wanted, asked for after this call. Raises OperationTimedOut."""
-        while not await self._at_latest(self.engine.refresh_metadata()):
+        """Of the topics that are wanted, asked for after this call. Raises OperationTimedOut, and what no waiting
+        mends: wrong credentials, wrong addresses."""
+        while not await self._at_latest(promise := self.engine.refresh_metadata()):
             if self.engine.closed:
                 raise ClientClosed("the client is closed")
+            if isinstance(promise.error, ClientError | KafkaError) and not promise.error.retriable:
+                raise promise.error
             if self.engine.now >= self._until:
                 raise self._silence(self._timeout_s)
 

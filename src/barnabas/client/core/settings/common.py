@@ -13,7 +13,6 @@ from barnabas.client.core.settings.base import (
     to_lower,
     to_upper,
 )
-from barnabas.client.core.settings.jaas import parse_jaas
 from barnabas.config.definitions import ConfigType, Importance, OneOf, at_least, between
 from barnabas.errors import UsageError
 
@@ -26,6 +25,8 @@ _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _COMMON: Final[tuple[Row, ...]] = (
     ("bootstrap.servers", _LIST, ("localhost:9092",), None, _HIGH,
      "Addresses to begin with, as host:port. One that answers is enough; all others are learnt from it."),
+    ("bootstrap.timeout.ms", _LONG, -1, at_least(-1), _LOW,
+     "How long to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least; then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka."),
     ("client.id", _STRING, "", None, _MEDIUM,
      "A name for this client in the brokers' logs and quotas."),
     ("request.timeout.ms", _INT, 30_000, at_least(0), _MEDIUM,
@@ -121,6 +122,7 @@ class CommonSettings(ClientSettings):
     """What every client has."""
 
     bootstrap_servers: tuple[str, ...]
+    bootstrap_timeout_ms: int
     client_id: str
     request_timeout_ms: int
     retry_backoff_ms: int
@@ -169,6 +171,8 @@ class CommonSettings(ClientSettings):
             # a first wait above the longest one means that every wait is that long
             values[f"{bound}.ms"] = min(values[f"{bound}.ms"], values[f"{bound}.max.ms"])
         if values["sasl.jaas.config"] is not None:
+            from barnabas.client.core.settings.jaas import parse_jaas
+
             user, password = parse_jaas(values["sasl.jaas.config"])
             if not {"sasl.username", "sasl.password"} & given.keys():
                 values["sasl.username"], values["sasl.password"] = user, password

@@ -1,0 +1,67 @@
+"""Transactions that nobody will ever end: a partition waits for their end and no coordinator knows of them any more.
+
+Readers with read_committed stop in front of them for ever. Source: KIP-664.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas import Admin
+from barnabas.client.core.admin.transactions import ProducerOnPartition
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import TransactionalIdNotFound
+from barnabas.types import TopicPartition
+
+__all__ = ["HangingTransaction", "find_hanging_transactions"]
+
+PARTITIONS_AT_ONCE: Final = 500
+"""In one call of describe_producers."""
+
+
+class HangingTransaction(NamedTuple):
+    """`transactional_id` is None where no coordinator knows the producer."""
+
+    partition: TopicPartition
+    producer: ProducerOnPartition
+    transactional_id: str | None
+
+
+def find_hanging_transactions(
+    admin: Admin,
+    partitions: Sequence[TopicPartition],
+    *,
+    now_ms: int,
+    max_timeout_ms: int,
+    broker_id: int | None = None,
+) -> list[HangingTransaction]:
+    """Transactions that were written to longer ago than any may last, and that no coordinator will end."""
+    candidates: list[tuple[TopicPartition, ProducerOnPartition]] = []
+    for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
+        chunk = partitions[first : first + PARTITIONS_AT_ONCE]
+        candidates += [
+            (where, producer)
+            for where, producers in admin.describe_producers(chunk, broker_id=broker_id).items()
+            for producer in producers
+            if producer.current_transaction_start_offset >= 0 and now_ms - producer.last_timestamp > max_timeout_ms
+        ]
+    if not candidates:
+        return []
+    ids = {producer.producer_id for _, producer in candidates}
+    owners = {t.producer_id: t.transactional_id for t in admin.list_transactions(producer_ids=ids)}
+    pending = _pending(admin, owners)
+    return [
+        HangingTransaction(where, producer, owners.get(producer.producer_id))
+        for where, producer in sorted(candidates)
+        if where not in pending.get(producer.producer_id, ())
+    ]
+
+
+def _pending(admin: Admin, owners: Mapping[int, str]) -> dict[int, tuple[TopicPartition, ...]]:
+    """By producer id, the partitions that its coordinator will still write a marker to."""
+    try:
+        found = admin.describe_transactions(owners.values())
+    except ItemsFailed as error:
+        if not error.only(TransactionalIdNotFound):  # gone since it was listed: nothing of it is pending
+            raise
+        found = error.succeeded
+    return {t.producer_id: t.partitions for t in found.values() if owners.get(t.producer_id) == t.transactional_id}

@@ -1,0 +1,16 @@
+"""Where partitions begin and end."""
+
+from collections.abc import Iterable
+
+from barnabas import Admin
+from barnabas.types import TopicPartition
+
+__all__ = ["watermarks"]
+
+
+def watermarks(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+    """(earliest, end) offsets; the end is exclusive."""
+    wanted = list(partitions)
+    low = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
+    high = admin.list_offsets(dict.fromkeys(wanted, "latest"))
+    return {tp: (low[tp].offset, high[tp].offset) for tp in wanted}
