@@ -18,6 +18,7 @@ from barnabas.records.compression import (
     TrailingData,
     codec_name,
     compress,
+    compress_lz4_blocks,
     decompress,
 )
 
@@ -164,6 +165,31 @@ def test_lz4_forms() -> None:
         {"block_size": frame.BLOCKSIZE_MAX4MB},
     ):
         assert decompress(LZ4, frame.compress(data, **options)) == data
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_lz4_of_blocks_is_a_frame(sample: str) -> None:
+    from lz4 import frame
+
+    data = SAMPLES[sample]
+    packed = compress_lz4_blocks(data)
+    assert compress_lz4_blocks(memoryview(data)) == packed
+    assert frame.decompress(packed) == data
+    assert decompress(LZ4, packed, len(data)) == data
+    assert len(packed) <= len(data) + 11 + 4 * (len(data) // 65_536 + 1), "what does not shrink is stored"
+
+
+def test_lz4_of_blocks_is_not_believed() -> None:
+    packed = compress_lz4_blocks(SAMPLES["text"] * 500)
+    for end in range(len(packed)):
+        with pytest.raises(DamagedData):
+            decompress(LZ4, packed[:end])
+    stored = packed[:7] + (65_537 | 1 << 31).to_bytes(4, "little") + bytes(65_537) + bytes(4)
+    with pytest.raises(DamagedData, match="a block of 65537 bytes"):
+        decompress(LZ4, stored)
+    large = packed[:7] + (0x7FFFFFFF).to_bytes(4, "little") + packed[11:]
+    with pytest.raises(DamagedData, match="ends early"):
+        decompress(LZ4, large)
 
 
 def test_gzip_forms() -> None:

@@ -16,9 +16,16 @@ from barnabas.log.cleaner.job import Job
 from barnabas.log.cleaner.transactions import CleanedTransactions, read_aborted_transactions
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.compaction_kernel import BatchFilter, check_crc
-from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, compress
+from barnabas.records.compression import (
+    LZ4,
+    NONE,
+    DamagedData,
+    DecompressedTooLarge,
+    compress,
+    compress_lz4_blocks,
+    decompress,
+)
 from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size
-from barnabas.records.reader import records_section
 
 __all__ = ["Cleaning", "Host", "Uncleanable", "map_capacity"]
 
@@ -110,9 +117,8 @@ class Cleaning:
         transactions = CleanedTransactions(self._aborted, job.first_dirty_offset)
 
         def enter(header: BatchHeader, data: bytes, at: int) -> bool:
-            batch = memoryview(data)[at : at + header.size_bytes]
             if header.is_control:
-                transactions.is_needed(header, batch)
+                transactions.is_needed(header, memoryview(data)[at : at + header.size_bytes])
             elif not transactions.is_aborted(header) and header.last_offset >= job.first_dirty_offset:
                 check_crc(data, at)
                 return offsets.map_batch(data, at, *uncompressed(header, data, at))
@@ -293,16 +299,16 @@ class _GroupCleaning:
         else:
             check_crc(data, at)
             kept = batches.payload(data, at, records, start, end)
-            batches.append_batch(data, at, compress(header.compression_type, kept))
+            codec = header.compression_type
+            batches.append_batch(data, at, compress_lz4_blocks(kept) if codec == LZ4 else compress(codec, kept))
 
 
 def uncompressed(header: BatchHeader, data: bytes, at: int) -> tuple[bytes, int, int]:
     """Bytes that hold the uncompressed records of the batch at `at`, and the range of them."""
     if header.compression_type == NONE:
         return data, at + HEADER_SIZE, at + header.size_bytes
-    batch = memoryview(data)[at : at + header.size_bytes]
-    records, start = records_section(header, batch, DECOMPRESSED_MAX_BYTES)
-    return records, start, len(records)
+    records = decompress(header.compression_type, memoryview(data)[at + HEADER_SIZE : at + header.size_bytes])
+    return records, 0, len(records)
 
 
 def _walk_block(

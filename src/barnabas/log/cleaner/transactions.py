@@ -45,9 +45,9 @@ class CleanedTransactions:
 
     def is_aborted(self, header: BatchHeader) -> bool:
         """Whether this batch of a transaction is one of an aborted transaction."""
-        self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
+        self._begin_up_to(header.last_offset)
         self._with_data.add(header.producer_id)
         aborted = self._aborted.get(header.producer_id)
         return aborted is not None and header.base_offset < aborted.last_offset
