@@ -290,8 +290,9 @@ def test_a_frame_is_received_where_it_stays() -> None:
         room = FrameRoom(8_000_000)
         filled = 0
         while room.left:
-            count = min(300_000, len(room.left))
-            room.left[:count] = bytes([filled % 251]) * count
+            borrowed = room.left  # as a driver does
+            count = min(300_000, len(borrowed))
+            borrowed[:count] = bytes([filled % 251]) * count
             room.filled(count)
             filled += count
         frame = room.take()

@@ -49,9 +49,13 @@ def test_every_setting_of_kafka_is_ours_too_or_listed(client: str, name: str, ki
         assert ours, f"{name} of Kafka is unknown here"
         return
     assert setting.type.name == kind
-    if name not in DIFFERENT:
+    if name not in DIFFERENT and (client, name) != ("C", "receive.buffer.bytes"):
         text = setting.format(setting.default)
         assert ("null" if text is None else text) == default.strip("[]").replace(", ", ",")
+
+
+def test_a_consumer_leaves_its_receive_buffer_to_the_system() -> None:
+    assert ConsumerSettings().receive_buffer_bytes == -1
 
 
 def test_what_we_add_to_kafka_is_little() -> None:

@@ -24,10 +24,12 @@ class FrameRoom:
         return count
 
     def filled(self, count: int) -> None:
-        """So many bytes were written to `left`."""
-        self.left = self.left[count:]
+        """So many bytes were written to `left`, which is void from now on."""
+        before = self.left
+        self.left = before[count:]
+        before.release()  # whoever lent it may still hold it, and the bytes would be copied for him
 
     def take(self) -> bytes:
         """The frame, once nothing is left to come; the room is of no use any more."""
-        self.left = memoryview(b"")
+        self.left.release()
         return self._bytes.getvalue()

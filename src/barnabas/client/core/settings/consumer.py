@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final
 
 from barnabas.client.core.settings.admin import API_TIMEOUT
-from barnabas.client.core.settings.base import ClientSetting, NotEmpty, Row, objects, rows, to_lower
+from barnabas.client.core.settings.base import ClientSetting, NotEmpty, Row, objects, rows, to_lower, with_default
 from barnabas.client.core.settings.common import COMMON, SASL, TLS, CommonSettings
 from barnabas.config.definitions import ConfigDef, ConfigType, Importance, OneOf, Value, at_least
 from barnabas.errors import UsageError
@@ -130,7 +130,9 @@ CONSUMER: Final[tuple[ClientSetting, ...]] = (
 class ConsumerSettings(CommonSettings):
     """A consumer's settings."""
 
-    definitions: ClassVar[ConfigDef] = ConfigDef((*CONSUMER, *COMMON, *TLS, *SASL))
+    definitions: ClassVar[ConfigDef] = ConfigDef(
+        (*CONSUMER, *with_default(COMMON, "receive.buffer.bytes", -1), *TLS, *SASL)
+    )
     client = "consumer"
 
     group_id: str | None
