@@ -22,8 +22,8 @@ as keyword arguments (`linger_ms=5`) or from a mapping (`{"linger.ms": 5}`), as 
 name is refused with the nearest valid one.
 """
 
-_EXCEPTIONS: Final = """Two defaults depend on the client: `receive.buffer.bytes` of a producer is 32768, of a consumer -1
-(Kafka: 65536; see decision 0006); `connections.max.idle.ms` of an admin client is 300000.
+_EXCEPTIONS: Final = """Some defaults depend on the client: `receive.buffer.bytes` is 32768 for a producer and -1 for a
+consumer (Kafka: 65536; see decision 0006), `connections.max.idle.ms` is 300000 for an admin client.
 """
 
 _SECTIONS: Final[tuple[tuple[str, str, Iterable[ClientSetting]], ...]] = (
