@@ -143,6 +143,28 @@ def test_a_failed_append_changes_nothing_and_is_told(world: World) -> None:
     assert world.add(2).value == 2
 
 
+def broken(*_: object) -> Result[int, int]:
+    raise RuntimeError("a bug")
+
+
+def test_a_bug_in_an_operation_is_told_too(world: World) -> None:
+    """Who asked may be a callback that nobody would hear of otherwise."""
+    assert world.run(broken).value.message == "RuntimeError: a bug"
+    assert world.add(1).value == 1
+
+
+def test_a_bug_in_a_write_is_told_and_holds_up_no_other_answer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(world.codec, "encode", broken)
+        assert isinstance(world.add(1, done=seen.append).value, UnknownServerError)
+    assert isinstance(seen[0], UnknownServerError)
+    world.log.replicated = False
+    later = world.add(2)
+    world.runtime.on_high_watermark(0, world.log.commit(0))
+    assert later.value == 2
+
+
 def test_an_atomic_write_that_is_too_large_fails_and_others_are_split(world: World) -> None:
     world.log.max_bytes = 200
     numbers = tuple(range(100, 140))
@@ -265,9 +287,6 @@ class TestWhileLoading:
         assert isinstance(waiting.value, NotCoordinator)
 
     def test_a_bug_in_one_request_is_not_the_end_of_those_behind(self, world: World) -> None:
-        def broken(machine: Sum) -> Result[int, int]:
-            raise RuntimeError("a bug")
-
         first, second = world.run(broken), world.add(4)
         world.scheduler.advance(0)
         assert isinstance(first.value, UnknownServerError)

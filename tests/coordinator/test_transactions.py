@@ -10,6 +10,7 @@ from group_rig import Later
 from transaction_rig import ORDERS, OTHER, TransactionRig
 
 from barnabas import errors
+from barnabas.coordinator.transaction.shard import TransactionShard
 from barnabas.coordinator.transaction.state import (
     EPOCH_MAX,
     NO_TIMEOUT,
@@ -323,6 +324,21 @@ class TestWaiting:
         rig.advance(0.001)
         assert isinstance(answer.value, errors.ConcurrentTransactions)
         rig.markers.release()
+
+    def test_a_bug_in_the_second_attempt_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Nobody but a timer calls it: a Produce that asks, and all behind it in its line, would wait for ever."""
+
+        def broken(*_: object) -> None:
+            raise RuntimeError("a bug")
+
+        rig, after = prepared_rig()
+        answers: list[Any] = []
+        rig.transactions.verify_or_add("t", *after, [ORDERS], verify_only=False, reply=answers.append)
+        monkeypatch.setattr(TransactionShard, "add_partitions", broken)
+        assert answers == []
+        rig.markers.release()
+        (answer,) = answers
+        assert isinstance(answer[ORDERS], errors.UnknownServerError)
 
     def test_not_at_all_if_told_so(self) -> None:
         rig = TransactionRig(add_wait_max_ms=0)

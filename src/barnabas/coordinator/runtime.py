@@ -30,6 +30,7 @@ from barnabas.errors import (
     NotCoordinator,
     RecordListTooLarge,
     RequestTimedOut,
+    UnknownServerError,
 )
 from barnabas.records.builder import BatchBuilder, build_control_batch
 from barnabas.types import NO_PRODUCER_ID
@@ -161,9 +162,9 @@ class CoordinatorRuntime(Generic[S, R]):
 
         The records of a `transaction` share one batch and wait for its end marker. `waits`: for the load of the
         partition, within bounds.
-        Errors: what the operation raised; NotCoordinator; CoordinatorLoadInProgress; CoordinatorNotAvailable if too
-        many wait for the replicas; what the log said on append; RequestTimedOut after offsets.commit.timeout.ms without
-        a commit.
+        Errors: what the operation raised; UnknownServerError for a bug of ours; NotCoordinator;
+        CoordinatorLoadInProgress; CoordinatorNotAvailable if too many wait for the replicas; what the log said on
+        append; RequestTimedOut after offsets.commit.timeout.ms without a commit.
         """
 
         def start(shard: Shard[S], reply: Reply[T]) -> None:
@@ -251,12 +252,20 @@ class CoordinatorRuntime(Generic[S, R]):
     ) -> None:
         try:
             result = operation()
-        except KafkaError as error:
-            reply(error)
+        except Exception as error:
+            reply(self._refusal(shard, error))
             return
         self._commit(
             shard, result, (lambda shard: self._write(shard, result, transaction)) if result.records else None, reply
         )
+
+    def _refusal(self, shard: Shard[S], error: Exception) -> KafkaError:
+        """What the asker is told, of a bug of ours as well: the caller may be a timer, and whoever waits for the reply
+        would do so for ever."""
+        if isinstance(error, KafkaError):
+            return error
+        self._logger.error("An operation on %s-%d failed", self.topic, shard.partition, exc_info=error)
+        return UnknownServerError(f"{type(error).__name__}: {error}")
 
     def _check_room(self, shard: Shard[S]) -> None:
         if len(shard.parked) >= PENDING_MAX:
@@ -276,12 +285,13 @@ class CoordinatorRuntime(Generic[S, R]):
             shard.busy = True
             try:
                 write(shard)
-            except KafkaError as error:
+            except Exception as error:
                 shard.busy = False
-                self._logger.warning("Append to %s-%d failed: %s", self.topic, shard.partition, error)
+                refusal = self._refusal(shard, error)
+                self._logger.warning("Append to %s-%d failed: %s", self.topic, shard.partition, refusal)
                 if result.done is not None:
-                    result.done(error)
-                reply(error)
+                    result.done(refusal)
+                reply(refusal)
                 return
             shard.busy = False
         if shard.high_watermark >= shard.last_written_offset or self._refresh(shard):

@@ -2,6 +2,9 @@
 
 Kafka answers them with COORDINATOR_LOAD_IN_PROGRESS. Not every client tries again upon that: KafkaJS gives up its
 commit, and with it the transaction. Here only those get the error that would wait too long, or in too large a crowd.
+
+Who has hung up is served all the same, as Kafka serves what stands in its request queue: the request was sent, an
+answer can get lost at any time, and a client that tries again finds its second request behind its first.
 """
 
 import logging
