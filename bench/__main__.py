@@ -31,6 +31,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench import compaction
 
         return compaction.main(options)
+    if options.command == "clients":
+        from bench import clients
+
+        return clients.main(options)
     document = json.loads(Path(options.json).read_text())
     print(report.markdown(document))
     if options.docs:
@@ -78,7 +82,18 @@ def _parser() -> argparse.ArgumentParser:
     cleaning.add_argument("--rate-mb", type=float, default=30.0, help="MB/s for serving (default: %(default)s)")
     cleaning.add_argument("--value-bytes", type=int, default=500, help="for serving (default: %(default)s)")
     cleaning.add_argument("--seconds", type=int, default=15, help="without a cleaner, serving (default: %(default)s)")
+    _add_clients(commands)
     return parser
+
+
+def _add_clients(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    beside = commands.add_parser("clients", help="Python clients beside each other, in processes of their own")
+    beside.add_argument("--brokers", default="barnabas", help="as in run (default: %(default)s)")
+    beside.add_argument("--rows", default="", help="comma-separated: send, send_many, iterate, ...; default: all")
+    beside.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
+    beside.add_argument("--records", type=int, default=2_000_000, help="of 100 B in a round (default: %(default)s)")
+    beside.add_argument("--json", default="build/clients.json", help="where the figures go (default: %(default)s)")
+    beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,bench]'
 	@touch $@
 
-.PHONY: bench bench-quick bench-growth
+.PHONY: bench bench-quick bench-growth bench-clients
 bench: $(BENCH_INSTALLED)  ## Every row beside Apache Kafka and kfake, about 20 minutes; writes docs/benchmarks.md
 	$(BENCH_PYTHON) -m bench run --brokers $(BENCH_BROKERS) --docs docs/benchmarks.md $(BENCH_ARGS)
 
@@ -17,3 +17,6 @@ bench-quick: $(BENCH_INSTALLED)  ## The same with a tenth of the data, one round
 
 bench-growth: $(BENCH_INSTALLED)  ## Cost against partitions, log size and group members; plots into docs/
 	$(BENCH_PYTHON) -m bench growth $(BENCH_ARGS)
+
+bench-clients: $(BENCH_INSTALLED)  ## Python clients beside each other against our broker; writes docs/benchmarks.md
+	$(BENCH_PYTHON) -m bench clients --docs docs/benchmarks.md $(BENCH_ARGS)

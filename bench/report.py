@@ -78,9 +78,14 @@ def write_json(document: Mapping[str, Any], path: Path) -> None:
 
 def update_docs(table: str, page: Path) -> None:
     """Replaces the generated part of the page, or adds it at its end; what people wrote around it stays."""
+    update_block(table, page, BEGIN, END)
+
+
+def update_block(table: str, page: Path, begin: str, end: str) -> None:
+    """The same for the part between two marks."""
     text = page.read_text() if page.exists() else "# Benchmarks\n"
-    block = f"{BEGIN}\n\n{table}\n{END}"
-    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    block = f"{begin}\n\n{table}\n{end}"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
     text = pattern.sub(lambda _: block, text) if pattern.search(text) else f"{text.rstrip()}\n\n{block}\n"
     page.write_text(text)
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
 
-from bench import growth, report, wire
+from bench import client_loads, clients, growth, report, wire
 from bench.suite import INIT, LARGE, LATENCY_RATES, LOADS, LOOP, RAW_FETCH_PARTITION_BYTES, SMALL
 from bench.targets import TARGETS, Target
 
@@ -83,3 +83,34 @@ def test_the_next_fetch_starts_after_the_last_whole_batch() -> None:
     body = struct.pack(">ii", 0, 1) + wire.string("topic") + struct.pack(">i", 1)
     body += struct.pack(">ihqqi", 2, 0, 22, 22, 0) + wire.data_bytes(records)
     assert wire.fetched_ranges(memoryview(body)) == {2: (18, len(records))}
+
+
+def test_every_goal_of_a_client_belongs_to_a_row_that_is_run() -> None:
+    rows = {row.name: row.loads for row in clients.ROWS}
+    for goal in clients.GOALS:
+        assert {goal.client, *goal.peers} <= rows[goal.row].keys()
+    for row in clients.ROWS:
+        for client, load in row.loads.items():
+            name = client.removesuffix("-pure").replace("-", "_")
+            assert callable(getattr(client_loads, f"{name}_{load}"))
+
+
+def test_a_client_is_judged_beside_the_best_of_its_peers() -> None:
+    goal = clients.Goal("iterate", "barnabas", "records_per_s", 1.5, ("confluent", "aiokafka"))
+    peers = {"confluent": {"records_per_s": 300.0}, "aiokafka": {"records_per_s": 700.0}}
+    assert goal.verdict({**peers, "barnabas": {"records_per_s": 1050.0}}).endswith("1.50x pass")
+    assert goal.verdict({**peers, "barnabas": {"records_per_s": 1040.0}}).endswith("1.49x **FAIL**")
+    assert goal.verdict(peers) == ""
+    limit = clients.Goal("send", "barnabas", "memory_MB", 60.0, at_least=False)
+    assert limit.verdict({"barnabas": {"memory_MB": 60.0}}) == "memory_MB <= 60: 60 pass"
+
+
+def test_the_part_of_the_page_about_clients_leaves_the_rest_alone(tmp_path: Path) -> None:
+    page = tmp_path / "benchmarks.md"
+    page.write_text(f"# Benchmarks\n\n{report.BEGIN}\n\nbrokers\n{report.END}\n\nafter\n")
+    for text in ("first", "second"):
+        report.update_block(text, page, clients.BEGIN, clients.END)
+    assert page.read_text() == (
+        f"# Benchmarks\n\n{report.BEGIN}\n\nbrokers\n{report.END}\n\nafter\n\n"
+        f"{clients.BEGIN}\n\nsecond\n{clients.END}\n"
+    )
