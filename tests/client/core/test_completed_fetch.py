@@ -1,6 +1,8 @@
 """From the bytes of a Fetch answer to records, one by one and as Arrow batches, on both forms of the kernels."""
 
 import pickle
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -562,13 +564,36 @@ def test_without_pyarrow_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_many_records_in_one_arrow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_records, "_indices", b"")
-    monkeypatch.setattr(arrow_records, "_INDICES_MAX", 10)
+    monkeypatch.setattr(arrow_records, "_multiples", {})
+    monkeypatch.setattr(arrow_records, "_COUNT_MAX", 10)
     data = build_batch(some(50))
     assert len(arrow_all(CompletedFetch(WHERE, data, 0))) == 50
-    assert arrow_records._indices == b""
+    assert arrow_records._multiples == {}
     assert len(arrow_all(CompletedFetch(WHERE, build_batch(some(9)), 0))) == 9
-    assert len(arrow_records._indices) == 36
+    assert {step: len(kept) for step, kept in arrow_records._multiples.items()} == {2: 36, len(WHERE.topic): 40}
+    for length in range(20):
+        longer = TopicPartition("t" * length, 0)
+        batch = CompletedFetch(longer, build_batch(some(3)), 0).read_arrow()
+        assert batch is not None
+        assert batch.column("topic").to_pylist() == [longer.topic] * 3
+        assert len(arrow_records._multiples) <= arrow_records._STEPS_MAX
+
+
+def test_arrow_batches_do_without_pandas() -> None:
+    """pyarrow imports it, where it is installed, as soon as it makes an array of Python's objects."""
+    code = """
+import sys
+from barnabas.client.core.completed_fetch import CompletedFetch
+from barnabas.records.builder import build_batch
+from barnabas.records.record import Record
+from barnabas.types import TopicPartition
+data = build_batch([Record(0, 5, None, b"v", (("h", b"x"),)), Record(1, 6, None, b"w", ())])
+batch = CompletedFetch(TopicPartition("t", 0), data, 0).read_arrow(headers=True)
+assert batch.num_rows == 2
+print("pandas" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_checksum_is_that_of_the_batch_not_of_what_follows() -> None:
