@@ -5,10 +5,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barnabas.client.aio_admin import Admin
     from barnabas.client.aio_consumer import Consumer
+    from barnabas.client.aio_producer import Producer
 
-__all__ = ["Admin", "Consumer"]
+__all__ = ["Admin", "Consumer", "Producer"]
 
-_HOME = {"Admin": "barnabas.client.aio_admin", "Consumer": "barnabas.client.aio_consumer"}
+_HOME = {
+    "Admin": "barnabas.client.aio_admin",
+    "Consumer": "barnabas.client.aio_consumer",
+    "Producer": "barnabas.client.aio_producer",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,8 @@ from librt.threading import Lock
 
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
-from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, offsets_of
-from barnabas.client.core.producer.batch import Batch, RecordHandle, RecordMetadata
+from barnabas.client.core.offset_messages import GroupMetadata
+from barnabas.client.core.producer.batch import Batch, RecordHandle
 from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.delivery import Delivery
@@ -19,31 +19,29 @@ from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, 
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
-from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import (
-    BufferExhausted,
-    ClientClosed,
-    OperationTimedOut,
-    RecordsPurged,
-    TopicNotFound,
-    TransactionFailed,
+from barnabas.client.errors import ClientClosed, OperationTimedOut, TransactionFailed
+from barnabas.client.producer_base import (
+    OffsetsInTransaction,
+    OnDelivery,
+    ProducerBase,
+    all_done,
+    by_number,
+    nothing,
+    offsets_sending,
 )
 from barnabas.errors import BarnabasError, UsageError
-from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
 
 __all__ = ["Producer"]
 
-OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
 T = TypeVar("T")
 
 
-class Producer:
+class Producer(ProducerBase):
     """Sends records. `Producer(bootstrap_servers="host:9092", linger_ms=5)` or `Producer({"linger.ms": 5})`.
 
     Safe for use by several threads. Close it, or use it as a context manager: what is not sent then is lost. After a
@@ -52,8 +50,7 @@ class Producer:
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
         """Connects at the first use. Raises UsageError for a setting that does not exist or does not fit."""
-        self.settings = ProducerSettings(settings, **named)
-        self._tls = ssl_context(self.settings)
+        self._set_up(settings, named)
         self._forked = False
         self._reopening = threading.Lock()
         if self.settings.interceptor_classes:
@@ -66,6 +63,10 @@ class Producer:
         self._core = ProducerCore(engine, self.settings, self, self._driver.lock)
         self._intake = self._core.intake
         self.__dict__["send"] = self._intake.send  # one call less for each record
+
+    def _run(self, action: Callable[[], T]) -> T:
+        self._check_process()
+        return self._driver.run(action)
 
     # --- records ----------------------------------------------------------------------------------------------------
 
@@ -172,9 +173,6 @@ class Producer:
                 failure = bulk.give_up(error)
             raise failure from error
 
-    def _block_until(self) -> float:
-        return time.monotonic() + self.settings.max_block_ms / 1000
-
     def _wait_for_room(self, why: int, topic: str, partition: int | None, deadline: float) -> None:
         """Until what kept a record out may be gone. Raises when it will not be, or not in time."""
         left = deadline - time.monotonic()
@@ -186,14 +184,10 @@ class Producer:
             intake = self._intake
             self._driver.run(lambda: None)
             if not self._driver.wait(lambda: not intake.starved or intake.closed, max(left, 0.0)):
-                raise BufferExhausted(
-                    f"buffer.memory ({self.settings.buffer_memory} bytes) stayed full for max.block.ms: records come"
-                    " faster than the brokers take them"
-                )
+                raise self._exhausted()
         elif why == NO_PARTITION:
-            count = self._intake.lanes[topic].partition_count
             if left <= 0:
-                raise TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
+                raise self._no_partition(topic, partition)
             with contextlib.suppress(OperationTimedOut):
                 self._driver.wait_for(self._driver.run(self._core.engine.refresh_metadata), left)
 
@@ -208,14 +202,9 @@ class Producer:
         """
         self._finish("init_transactions", lambda it: it.init(keep_prepared=keep_prepared), timeout)
 
-    def begin_transaction(self) -> None:
-        """What is sent from now on is seen (isolation.level=read_committed) once it is committed, or never."""
-        transactions = self._transactions()
-        self._driver.run(transactions.begin)
-
     def send_offsets_to_transaction(
         self,
-        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        offsets: OffsetsInTransaction,
         group_metadata: GroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
@@ -224,10 +213,7 @@ class Producer:
         `group_metadata` is the consumer's `group_metadata()`: if the group has moved on without it, this raises
         CommitFailed. With the group's id alone nobody checks that.
         """
-        group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
-        wanted = offsets_of(offsets)
-        if wanted:
-            self._finish("send_offsets_to_transaction", lambda it: it.send_offsets(wanted, group), timeout)
+        self._finish("send_offsets_to_transaction", offsets_sending(offsets, group_metadata), timeout)
 
     def commit_transaction(self, timeout: float | None = None) -> None:
         """Send what waits, then make all of the transaction visible at once. Raises TransactionFailed if a record was
@@ -267,18 +253,11 @@ class Producer:
         with contextlib.suppress(BarnabasError):
             self.abort_transaction(None if isinstance(error, Exception) else 0)
 
-    def _transactions(self) -> Transactions:
-        self._check_process()
-        transactions = self._core.transactions
-        if transactions is None:
-            raise UsageError("this producer writes no transactions; give it a transactional_id")
-        return transactions
-
     def _finish(self, what: str, start: Callable[[Transactions], Promise[T]], timeout: float | None) -> T:
         """Begin it, or begin to wait for it again, and wait."""
-        seconds = self.settings.max_block_ms / 1000 if timeout is None else timeout
+        seconds = self._block_s(timeout)
+        promise = self._begin(start)
         transactions = self._transactions()
-        promise = self._driver.run(lambda: start(transactions))
         if not self._driver.wait(lambda: promise.done, seconds):
             raise transactions.timed_out(what, seconds)
         with self._driver.lock:
@@ -289,28 +268,13 @@ class Producer:
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
-        self._check_process()
-        accumulator = self._core.accumulator
-
-        def begin() -> list[Batch]:
-            accumulator.flushing += 1
-            return list(accumulator.all_batches())
-
-        batches = self._driver.run(begin)
+        batches = self._begin_flush()
         try:
-            if not self._driver.wait(lambda: _all_done(batches), timeout):
-                count = sum(batch.count for batch in batches if not batch.done)
-                raise OperationTimedOut(f"{count} records were not acknowledged within {timeout:g} s")
+            if not self._driver.wait(lambda: all_done(batches), timeout):
+                raise self._not_flushed(batches, timeout)
         finally:
             with self._driver.lock:
-                accumulator.flushing -= 1
-
-    def purge(self, *, in_flight: bool = True) -> int:
-        """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
-        number of records; their handles and callbacks hear RecordsPurged."""
-        self._check_process()
-        error = RecordsPurged("the record was purged before it was acknowledged")
-        return self._driver.run(lambda: self._core.sender.purge(error, in_flight=in_flight))
+                self._core.accumulator.flushing -= 1
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails
@@ -330,9 +294,8 @@ class Producer:
     def _end_transaction(self, timeout: float | None) -> None:
         transactions = self._core.transactions
         if transactions is not None:
-            seconds = self.settings.max_block_ms / 1000 if timeout is None else timeout
             ending = self._driver.run(transactions.end_for_close)
-            self._driver.wait(lambda: ending.done, seconds)
+            self._driver.wait(lambda: ending.done, self._block_s(timeout))
 
     def _end(self) -> None:
         self._core.refuse_all()
@@ -353,26 +316,16 @@ class Producer:
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
-        self._check_process()
-        left = self.settings.max_block_ms / 1000 if timeout is None else timeout
-        view = self._driver.wait_for(self._driver.run(lambda: self._core.open_topic(topic, left)))
-        return [view.partitions[index] for index in sorted(view.partitions)]
-
-    def metrics(self) -> dict[str, int]:
-        """What this producer did and has to do."""
-        with self._driver.lock:
-            return self._core.metrics()
+        left = self._block_s(timeout)
+        return by_number(self._driver.wait_for(self._run(lambda: self._core.open_topic(topic, left))))
 
     # --- what the core asks -----------------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        return time.monotonic()
 
     def opened(self) -> None:
         self._driver.nudge()
 
     def turn(self) -> None:
-        self._driver.run(_nothing)
+        self._driver.run(nothing)
 
     def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
         if not self._driver.wait(lambda: batch.done or batch.parts is not None, timeout):
@@ -384,7 +337,7 @@ class Producer:
     def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
         with self._driver.lock:
             handle.when_done(callback, self._core.engine.completions)
-        self._driver.run(_nothing)
+        self._driver.run(nothing)
 
     def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
         if not self._driver.wait(lambda: promise.done, timeout):
@@ -396,7 +349,7 @@ class Producer:
     def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
         with self._driver.lock:
             promise.on_done(lambda _: self._core.engine.completions.append(callback))
-        self._driver.run(_nothing)
+        self._driver.run(nothing)
 
     # --- fork -------------------------------------------------------------------------------------------------------
 
@@ -419,21 +372,3 @@ class Producer:
                 if self._forked:
                     self._open()
                     self._forked = False
-
-
-def _nothing() -> None:
-    """For a turn of the driver without anything else."""
-
-
-def _all_done(batches: list[Batch]) -> bool:
-    """Whether all are; forgets those that are, so that asking again and again stays cheap."""
-    while batches:
-        batch = batches[-1]
-        if batch.parts is not None:
-            batches.pop()
-            batches.extend(batch.parts)
-        elif batch.done:
-            batches.pop()
-        else:
-            return False
-    return True

@@ -217,6 +217,8 @@ class Transactions:
         if self.state is not S.IN_TRANSACTION:
             raise self.refusal("send_offsets_to_transaction")
         self._insisting.attempts.clear()
+        if not offsets:
+            return _done()
         return settle(self._send_offsets(offsets, group))
 
     def prepare(self) -> Promise[PreparedTransaction]:

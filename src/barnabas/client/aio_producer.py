@@ -1,0 +1,358 @@
+"""The asyncio producer, `barnabas.aio.Producer`."""
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from librt.threading import Lock
+
+from barnabas.client.core.configure import engine_settings
+from barnabas.client.core.engine import Engine
+from barnabas.client.core.offset_messages import GroupMetadata
+from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
+from barnabas.client.core.producer.core import Headers, ProducerCore
+from barnabas.client.core.producer.delivery import Delivery
+from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, NO_TOPIC
+from barnabas.client.core.producer.transaction_requests import PreparedTransaction
+from barnabas.client.core.producer.transactions import Transactions
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.views import PartitionView
+from barnabas.client.drivers.aio import AioDriver
+from barnabas.client.errors import ClientClosed, TransactionFailed
+from barnabas.client.producer_base import (
+    OffsetsInTransaction,
+    OnDelivery,
+    ProducerBase,
+    all_done,
+    by_number,
+    nothing,
+    offsets_sending,
+)
+from barnabas.errors import BarnabasError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Producer"]
+
+T = TypeVar("T")
+
+
+class Producer(ProducerBase):
+    """Sends records from an event loop: `async with Producer(bootstrap_servers="host:9092") as producer: ...`.
+
+    Settings and names are those of `barnabas.Producer`; what may wait is to be awaited. `await producer.send(...)` ends
+    when the record is in the buffer and gives its handle, a future of the record's place that can be awaited in turn
+    or forgotten: `metadata = await (await producer.send(...))`. A cancelled send may have taken its record all the
+    same; cancelling the wait for a handle changes nothing about the record.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+        """Belongs to the loop of its first call, and connects then. Raises UsageError for a setting that does not exist
+        or does not fit."""
+        self._set_up(settings, named)
+        self._driver: AioDriver | None = None
+        self._closed = False
+        self._pid = os.getpid()
+
+    def _opened(self) -> AioDriver:
+        driver = self._driver
+        if driver is not None and os.getpid() == self._pid:
+            return driver
+        if self._closed:
+            raise ClientClosed("the producer is closed")
+        engine = Engine(engine_settings(self.settings), time.monotonic())
+        self._pid = os.getpid()
+        self._driver = AioDriver(engine, ssl_context=self._tls, name="producer")
+        self._core = ProducerCore(engine, self.settings, self, Lock())
+        self._intake = self._core.intake
+        return self._driver
+
+    def _check_process(self) -> None:
+        self._opened()
+
+    def _run(self, action: Callable[[], T]) -> T:
+        return self._opened().run(action)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordHandle:
+        """Add a record to a batch, which leaves when it is full or `linger.ms` old.
+
+        As `send` of `barnabas.Producer`: waits, for `max.block.ms` at most, while the topic is not known or the buffer
+        is full, and raises the same errors. `on_delivery` is called on the loop.
+        """
+        driver = self._driver or self._opened()
+        intake = self._intake
+        if intake.plain:
+            handle = intake.append(topic, value, key, partition, timestamp, headers, on_delivery)
+            if handle is not None:
+                if intake.wants_turn:
+                    driver.run(nothing)
+                    await asyncio.sleep(0)  # who sends all the time must let answers come in
+                return handle
+        return await self._send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
+
+    async def _send_slowly(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
+        """`send` for whatever its fast way does not do: wait, serialize, choose by the caller's rules."""
+        driver = self._opened()
+        deadline = self._block_until()
+        if not self._intake.plain:
+            if topic not in self._intake.lanes:
+                await self._wait_for_room(NO_TOPIC, topic, partition, deadline)
+            value, key, partition = self._core.prepared(topic, value, key, partition)
+        while True:
+            handle = self._intake.append(topic, value, key, partition, timestamp, headers, on_delivery)
+            if handle is not None:
+                if self._intake.wants_turn:
+                    driver.run(nothing)
+                return handle
+            await self._wait_for_room(self._intake.why, topic, partition, deadline)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: Headers | Iterable[Headers | None] | None = None,
+        timestamps: Iterable[int] | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """As of `barnabas.Producer`: ends when all records are in the buffer, and gives a future of where all stand. A
+        cancelled call leaves out the records that were not taken yet."""
+        return await self._send_bulk(
+            topic, lambda: bulk_of_lists(self._core, topic, values, keys, headers, timestamps, partition)
+        )
+
+    async def send_table(
+        self, topic: str, table: "pyarrow.Table | pyarrow.RecordBatch", *, partition: int | None = None
+    ) -> Delivery:
+        """As of `barnabas.Producer`, and as `send_many`."""
+        return await self._send_bulk(topic, lambda: bulk_of_table(self._core, topic, table, partition))
+
+    async def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
+        driver = self._opened()
+        deadline = self._block_until()
+        if topic not in self._intake.lanes or self._intake.closed:
+            await self._wait_for_room(CLOSED if self._intake.closed else NO_TOPIC, topic, None, deadline)
+        bulk = make()
+        while not bulk.is_over:
+            before = bulk.taken
+            why = bulk.take()
+            if self._intake.wants_turn:
+                driver.run(nothing)
+                await asyncio.sleep(0)
+            if bulk.taken > before:
+                deadline = self._block_until()
+            if why:
+                await self._wait_for_bulk(bulk, why, deadline)
+        return bulk.delivery
+
+    async def _wait_for_bulk(self, bulk: BulkSend, why: int, deadline: float) -> None:
+        """Until more of it can be taken. What cannot be taken in time, or after a cancellation, has failed."""
+        try:
+            if why != AHEAD:
+                await self._wait_for_room(why, bulk.topic, bulk.highest_partition, deadline)
+            elif not await self._opened().wait(bulk.has_room, max(deadline - time.monotonic(), 0.0)):
+                raise OperationTimedOut("brokers acknowledged nothing for max.block.ms")
+        except BarnabasError as error:
+            if not bulk.taken:
+                raise
+            raise bulk.give_up(error) from error
+
+    async def _wait_for_room(self, why: int, topic: str, partition: int | None, deadline: float) -> None:
+        """Until what kept a record out may be gone. Raises when it will not be, or not in time."""
+        driver, intake = self._opened(), self._intake
+        left = max(deadline - time.monotonic(), 0.0)
+        if why == CLOSED:
+            raise self._core.why_not()
+        if why == NO_TOPIC:
+            await self._settled(driver.run(lambda: self._core.open_topic(topic, left)))
+        elif why == NO_ROOM:
+            driver.run(nothing)
+            if not await driver.wait(lambda: not intake.starved or intake.closed, left):
+                raise self._exhausted()
+        elif why == NO_PARTITION:
+            if left <= 0:
+                raise self._no_partition(topic, partition)
+            refreshed = driver.run(self._core.engine.refresh_metadata)
+            await driver.wait(lambda: refreshed.done, left)
+
+    async def _settled(self, promise: Promise[T]) -> T:
+        """Raises its error, or ClientClosed."""
+        await self._opened().wait(lambda: promise.done)
+        return promise.result()
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    async def init_transactions(self, *, keep_prepared: bool = False, timeout: float | None = None) -> None:
+        """As of `barnabas.Producer`, like all that follows. A cancelled call goes on; the same call waits for its
+        end."""
+        await self._finish("init_transactions", lambda it: it.init(keep_prepared=keep_prepared), timeout)
+
+    async def send_offsets_to_transaction(
+        self, offsets: OffsetsInTransaction, group_metadata: GroupMetadata | str, timeout: float | None = None
+    ) -> None:
+        """Commit a consumer's offsets, the next ones to read, if and only if the transaction is committed."""
+        await self._finish("send_offsets_to_transaction", offsets_sending(offsets, group_metadata), timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send what waits, then make all of the transaction visible at once. Raises TransactionFailed if a record was
+        not written: abort it then."""
+        await self._finish("commit_transaction", Transactions.commit, timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Nothing of the transaction will be seen; what was not sent yet fails with TransactionAborted."""
+        await self._finish("abort_transaction", Transactions.abort, timeout)
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Send what waits; only the outcome is open then, for `complete_transaction`."""
+        return await self._finish("prepare_transaction", Transactions.prepare, timeout)
+
+    async def complete_transaction(self, prepared: PreparedTransaction, timeout: float | None = None) -> None:
+        """Commit what is prepared if `prepared` is it, abort it otherwise; nothing where nothing is prepared."""
+        await self._finish("complete_transaction", lambda it: it.complete(prepared), timeout)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        """`async with producer.transaction(): ...`: begins one, commits it at the end and aborts it on an exception."""
+        self.begin_transaction()
+        try:
+            yield
+        except BaseException as error:
+            await self._abort_after(error)
+            raise
+        try:
+            await self.commit_transaction()
+        except TransactionFailed as error:
+            await self._abort_after(error)
+            raise
+
+    async def _abort_after(self, error: BaseException) -> None:
+        """What goes wrong here the next call tells. Who is cancelled does not wait for the broker."""
+        with contextlib.suppress(BarnabasError):
+            await self.abort_transaction(None if isinstance(error, Exception) else 0)
+
+    async def _finish(self, what: str, start: Callable[[Transactions], Promise[T]], timeout: float | None) -> T:
+        seconds = self._block_s(timeout)
+        promise = self._begin(start)
+        transactions = self._transactions()
+        if not await self._opened().wait(lambda: promise.done, seconds):
+            raise transactions.timed_out(what, seconds)
+        transactions.heard(promise)
+        return promise.result()
+
+    # --- all of it --------------------------------------------------------------------------------------------------
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
+        batches = self._begin_flush()
+        try:
+            if not await self._opened().wait(lambda: all_done(batches), timeout):
+                raise self._not_flushed(batches, timeout)
+        finally:
+            self._core.accumulator.flushing -= 1
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
+        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
+        left = self._block_s(timeout)
+        return by_number(await self._settled(self._run(lambda: self._core.open_topic(topic, left))))
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Flush for `timeout` seconds at most (None: as long as it takes), then end; with 0, or when it is cancelled,
+        at once. What is not acknowledged fails with ClientClosed. An open transaction is aborted, a prepared one stays.
+        Calling it again does nothing."""
+        driver = self._driver
+        if self._closed or driver is None or driver.closed:
+            self._closed = True
+            return
+        try:
+            if timeout is None or timeout > 0:
+                self._core.refuse_all()
+                with contextlib.suppress(BarnabasError):
+                    await self._end_transaction(timeout)
+                    await self.flush(timeout)
+        finally:
+            self._closed = True
+            self._core.close()
+            driver.close()
+
+    async def _end_transaction(self, timeout: float | None) -> None:
+        transactions = self._core.transactions
+        if transactions is not None:
+            ending = self._run(transactions.end_for_close)
+            await self._opened().wait(lambda: ending.done, self._block_s(timeout))
+
+    async def __aenter__(self) -> "Producer":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Flushes; not if an exception that is none of the application's handling (a cancellation) ends the block."""
+        if kind is not None and not issubclass(kind, Exception):
+            await self.close(0)
+        else:
+            await self.close()
+
+    # --- what the core asks -----------------------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        self._opened().nudge()
+
+    def turn(self) -> None:
+        self._run(nothing)
+
+    def send_slowly(self, *record: Any) -> RecordHandle:
+        raise AssertionError("the intake's own send is the synchronous producer's")
+
+    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
+        raise TypeError("this handle is of barnabas.aio.Producer: await it; its result() is there once it is done()")
+
+    def await_batch(self, batch: Batch) -> Generator[Any, None, None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if batch.listeners is None:
+            batch.listeners = []
+        batch.listeners.append(lambda: _ring(future))
+        yield from future
+
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
+        raise TypeError("this delivery is of barnabas.aio.Producer: await it; its result() is there once it is done()")
+
+    def await_promise(self, promise: Promise[Any]) -> Generator[Any, None, None]:
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        promise.on_done(lambda _: _ring(future))
+        yield from future
+
+    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
+        promise.on_done(lambda _: self._core.engine.completions.append(callback))
+        self._nudge()
+
+    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
+        handle.when_done(callback, self._core.engine.completions)
+        self._nudge()
+
+    def _nudge(self) -> None:
+        """For a callback that may be due already."""
+        driver = self._driver
+        if driver is not None and not driver.closed:
+            driver.nudge()
+
+
+def _ring(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,138 @@
+"""What the synchronous and the asyncio producer share: all that needs no waiting."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, offsets_of
+from barnabas.client.core.producer.batch import Batch, RecordMetadata
+from barnabas.client.core.producer.core import ProducerCore
+from barnabas.client.core.producer.intake import Intake
+from barnabas.client.core.producer.transactions import Transactions
+from barnabas.client.core.promise import Promise
+from barnabas.client.core.settings import ProducerSettings
+from barnabas.client.core.views import PartitionView, TopicView
+from barnabas.client.drivers.tls import ssl_context
+from barnabas.client.errors import BufferExhausted, OperationTimedOut, RecordsPurged, TopicNotFound
+from barnabas.errors import UsageError
+from barnabas.types import TopicPartition
+
+__all__ = ["OffsetsInTransaction", "OnDelivery", "ProducerBase", "all_done", "by_number", "nothing", "offsets_sending"]
+
+OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
+OffsetsInTransaction = Mapping[TopicPartition, int | OffsetAndMetadata]
+T = TypeVar("T")
+
+
+class ProducerBase(ABC):
+    """See the module."""
+
+    settings: ProducerSettings
+    _core: ProducerCore
+    _intake: Intake
+
+    def _set_up(self, settings: Mapping[str, object] | None, named: Mapping[str, object]) -> None:
+        self.settings = ProducerSettings(settings, **named)
+        self._tls = ssl_context(self.settings)
+
+    @abstractmethod
+    def _run(self, action: Callable[[], T]) -> T:
+        """Do something with the core, at once. Raises ClientClosed."""
+
+    @abstractmethod
+    def _check_process(self) -> None:
+        """After a fork the child begins anew. Raises ClientClosed."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def _block_s(self, timeout: float | None) -> float:
+        """How long a call may wait."""
+        return self.settings.max_block_ms / 1000 if timeout is None else timeout
+
+    def _block_until(self) -> float:
+        return time.monotonic() + self._block_s(None)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _exhausted(self) -> BufferExhausted:
+        return BufferExhausted(
+            f"buffer.memory ({self.settings.buffer_memory} bytes) stayed full for max.block.ms: records come"
+            " faster than the brokers take them"
+        )
+
+    def _no_partition(self, topic: str, partition: int | None) -> TopicNotFound:
+        count = self._intake.lanes[topic].partition_count
+        return TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
+
+    def purge(self, *, in_flight: bool = True) -> int:
+        """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
+        number of records; their handles and callbacks hear RecordsPurged."""
+        error = RecordsPurged("the record was purged before it was acknowledged")
+        return self._run(lambda: self._core.sender.purge(error, in_flight=in_flight))
+
+    def metrics(self) -> dict[str, int]:
+        """What this producer did and has to do, and who it is to the brokers."""
+        self._check_process()
+        return self._core.metrics()
+
+    def _begin_flush(self) -> list[Batch]:
+        """All that is not done; nothing lingers until `_end_flush`."""
+
+        def begin() -> list[Batch]:
+            self._core.accumulator.flushing += 1
+            return list(self._core.accumulator.all_batches())
+
+        return self._run(begin)
+
+    def _not_flushed(self, batches: list[Batch], timeout: float | None) -> OperationTimedOut:
+        count = sum(batch.count for batch in batches if not batch.done)
+        return OperationTimedOut(f"{count} records were not acknowledged within {timeout:g} s")
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def begin_transaction(self) -> None:
+        """What is sent from now on is seen (isolation.level=read_committed) once it is committed, or never."""
+        self._run(lambda: self._transactions().begin())
+
+    def _transactions(self) -> Transactions:
+        transactions = self._core.transactions
+        if transactions is None:
+            raise UsageError("this producer writes no transactions; give it a transactional_id")
+        return transactions
+
+    def _begin(self, start: Callable[[Transactions], Promise[T]]) -> Promise[T]:
+        """Begin what was asked for, or begin to wait for it again."""
+        return self._run(lambda: start(self._transactions()))
+
+
+def offsets_sending(
+    offsets: OffsetsInTransaction, group_metadata: GroupMetadata | str
+) -> Callable[[Transactions], Promise[None]]:
+    """`send_offsets_to_transaction` as the core wants it."""
+    group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
+    wanted = offsets_of(offsets)
+    return lambda transactions: transactions.send_offsets(wanted, group)
+
+
+def by_number(topic: TopicView) -> list[PartitionView]:
+    return [topic.partitions[index] for index in sorted(topic.partitions)]
+
+
+def nothing() -> None:
+    """For a turn of the driver without anything else."""
+
+
+def all_done(batches: list[Batch]) -> bool:
+    """Whether all are; forgets those that are, so that asking again and again stays cheap."""
+    while batches:
+        batch = batches[-1]
+        if batch.parts is not None:
+            batches.pop()
+            batches.extend(batch.parts)
+        elif batch.done:
+            batches.pop()
+        else:
+            return False
+    return True
