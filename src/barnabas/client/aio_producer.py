@@ -22,7 +22,7 @@ from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.errors import ClientClosed, TransactionFailed
+from barnabas.client.errors import ClientClosed, OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
     OffsetsInTransaction,
     OnDelivery,
