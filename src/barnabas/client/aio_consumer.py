@@ -11,6 +11,7 @@ from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from barnabas.client.aio_processing import Processing
 from barnabas.client.consumer_base import (
     CLOSE_TIMEOUT_S,
     OffsetAndTimestamp,
@@ -29,6 +30,7 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.errors import ClientClosed, WokenUp
+from barnabas.client.processing import Handler, OnError
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
@@ -145,6 +147,39 @@ class Consumer(ReadingBase):
                 return
             if table is not None:
                 yield table
+
+    async def process(
+        self,
+        handler: Handler,
+        workers: int = 4,
+        *,
+        ordered_by: str = "key",
+        on_error: OnError | None = None,
+        limit: int = 1000,
+        finish_timeout: float = 5.0,
+    ) -> None:
+        """Call `handler(record)` for every record, up to `workers` at a time, until the consumer is closed.
+
+        Records of one key of a partition are handled one after the other (`ordered_by`: "key", "partition" or "none");
+        records without a key in any order. What is done is committed by itself every auto.commit.interval.ms, at each
+        rebalance and at the end, never beyond a record that is not done; what was done beyond it is noted in the
+        commit, and not done again. `limit` records wait or are in work at most.
+
+        An exception ends it all: what is in work gets `finish_timeout` seconds, then the exception is raised, and the
+        next poll begins at the record that failed. With `on_error(record, error)` such a record counts as done once
+        that returns. Partitions that go to another member have their work finished within `finish_timeout`, too; what
+        takes longer is done again there. Handlers that are coroutine
+        functions run as tasks, which are cancelled when their time is over; others keep the loop for themselves.
+        """
+        await Processing(
+            self,
+            handler,
+            workers,
+            ordered_by=ordered_by,
+            on_error=on_error,
+            limit=limit,
+            finish_timeout=finish_timeout,
+        ).run()
 
     # --- what reading is made of ------------------------------------------------------------------------------------
 
@@ -340,10 +375,8 @@ class Consumer(ReadingBase):
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes. What was at hand when an exception ended the block is not committed; after a cancellation nothing is
-        waited for."""
-        stopped = kind is not None and not issubclass(kind, Exception)
-        await self._close(0.0 if stopped else CLOSE_TIMEOUT_S, kind is None)
+        """Closes. What was at hand when an exception ended the block is not committed."""
+        await self._close(CLOSE_TIMEOUT_S, kind is None)
 
 
 class _Ended(Exception):

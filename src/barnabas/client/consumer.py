@@ -28,6 +28,7 @@ from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import ClientClosed, WokenUp
+from barnabas.client.processing import Handler, OnError, Processing
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
@@ -145,6 +146,38 @@ class Consumer(ReadingBase):
                     table = self._read_table(self._wait_for_next(), headers)
                 if table is not None:
                     yield table
+
+    def process(
+        self,
+        handler: Handler,
+        workers: int = 4,
+        *,
+        ordered_by: str = "key",
+        on_error: OnError | None = None,
+        limit: int = 1000,
+        finish_timeout: float = 5.0,
+    ) -> None:
+        """Call `handler(record)` for every record, up to `workers` at a time, until the consumer is closed.
+
+        Records of one key of a partition are handled one after the other (`ordered_by`: "key", "partition" or "none");
+        records without a key in any order. What is done is committed by itself every auto.commit.interval.ms, at each
+        rebalance and at the end, never beyond a record that is not done; what was done beyond it is noted in the
+        commit, and not done again. `limit` records wait or are in work at most.
+
+        An exception ends it all: what is in work gets `finish_timeout` seconds, then the exception is raised, and the
+        next poll begins at the record that failed. With `on_error(record, error)` such a record counts as done once
+        that returns. Partitions that go to another member have their work finished within `finish_timeout`, too; what
+        takes longer is done again there. Handlers run in threads.
+        """
+        Processing(
+            self,
+            handler,
+            workers,
+            ordered_by=ordered_by,
+            on_error=on_error,
+            limit=limit,
+            finish_timeout=finish_timeout,
+        ).run()
 
     # --- what reading is made of ------------------------------------------------------------------------------------
 
@@ -366,10 +399,8 @@ class Consumer(ReadingBase):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Closes. What was at hand when an exception ended the block is not committed; after Ctrl-C nothing is waited
-        for."""
-        stopped = kind is not None and not issubclass(kind, Exception)
-        self._close(0.0 if stopped else CLOSE_TIMEOUT_S, kind is None)
+        """Closes. What was at hand when an exception ended the block is not committed."""
+        self._close(CLOSE_TIMEOUT_S, kind is None)
 
     # --- fork -------------------------------------------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT_S: Final = 0.08
+CLOSE_TIMEOUT_S: Final = 0.07
 """How long a close waits for answers, unless it is told otherwise."""
 
 _log = logging.getLogger("barnabas.consumer")
@@ -245,7 +245,7 @@ class ConsumerBase(ABC):
     def _ask_commit(self, offsets: OffsetsArgument | None, timeout_s: float | None) -> Promise[None]:
         def commit() -> Promise[None]:
             commits = self._core.group_commits()
-            wanted = self._core.handing.consumed() if offsets is None else _offsets(offsets)
+            wanted = self._core.consumed_offsets() if offsets is None else _offsets(offsets)
             return commits.commit(wanted, timeout_s=timeout_s)
 
         return self._run(commit)
@@ -257,7 +257,7 @@ class ConsumerBase(ABC):
 
     def _commit_async(self, offsets: OffsetsArgument | None, callback: Callable[[Any, Any], object] | None) -> None:
         def commit() -> None:
-            wanted = self._core.handing.consumed() if offsets is None else _offsets(offsets)
+            wanted = self._core.consumed_offsets() if offsets is None else _offsets(offsets)
 
             def done(promise: Promise[None]) -> None:
                 if callback is not None:

@@ -7,7 +7,7 @@ committed), or awaiting validation (another leader: the log may have been cut be
 from enum import Enum
 from typing import Final, NamedTuple
 
-from barnabas.client.core.offset_messages import EARLIEST, LATEST
+from barnabas.client.core.offset_messages import EARLIEST, LATEST, OffsetAndMetadata
 from barnabas.client.core.settings.consumer import BY_DURATION, duration_ms
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET
 
@@ -76,6 +76,7 @@ class PartitionState:
         "preferred_replica",
         "preferred_until",
         "reset",
+        "resumed_from",
         "retry_at",
         "state",
     )
@@ -94,6 +95,8 @@ class PartitionState:
         """The listener is being told that it goes."""
         self.pending_callback = False
         """The listener has not been told yet that it came."""
+        self.resumed_from: OffsetAndMetadata | None = None
+        """The commit that the position comes from, until the application seeks."""
         self.is_asked_for = False
         """The application waits to hear the position."""
         self.high_watermark = NO_OFFSET
@@ -125,8 +128,17 @@ class PartitionState:
         if position.offset_epoch != NO_LEADER_EPOCH and position.leader_epoch != NO_LEADER_EPOCH:
             self.state = FetchState.AWAIT_VALIDATION
 
+    def stands_at(self) -> OffsetAndMetadata | None:
+        """The position as a commit says it. At the offset of the commit that it comes from, with that one's note."""
+        position, resumed = self.position, self.resumed_from
+        if position is None:
+            return None
+        note = resumed.metadata if resumed is not None and resumed.offset == position.offset else ""
+        return OffsetAndMetadata(position.offset, note, position.offset_epoch)
+
     def await_reset(self, strategy: ResetStrategy) -> None:
         self.state, self.position, self.reset = FetchState.AWAIT_RESET, None, strategy
+        self.resumed_from = None
         self.retry_at = float("-inf")
 
     def follow_leader(self, leader: int, leader_epoch: int, *, can_validate: bool) -> None:

@@ -215,12 +215,19 @@ class SubscriptionState:
         state = self._state(where)
         leader, leader_epoch = (state.position or FetchPosition(0))[2:]
         state.seek_unvalidated(FetchPosition(offset, offset_epoch, leader, leader_epoch))
+        state.resumed_from = None
 
     def start_at(self, where: TopicPartition, committed: OffsetAndMetadata, leader: int, leader_epoch: int) -> None:
         """What the group committed; ignored if the partition has got a position otherwise meanwhile."""
         state = self._states.get(where)
         if state is not None and state.state is FetchState.INITIALIZING:
             state.seek_unvalidated(FetchPosition(committed.offset, committed.leader_epoch, leader, leader_epoch))
+            state.resumed_from = committed
+
+    def resume_at(self, where: TopicPartition, offset: OffsetAndMetadata) -> None:
+        """Back to where work stands that was begun in this assignment and not finished."""
+        self.seek(where, offset.offset)
+        self._states[where].resumed_from = offset
 
     def advance(self, where: TopicPartition, offset: int, offset_epoch: int) -> None:
         """Records up to `offset` were returned."""
@@ -231,9 +238,9 @@ class SubscriptionState:
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What can be committed: all positions that are valid."""
         return {
-            where: OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
+            where: stands
             for where, state in self._states.items()
-            if state.is_valid and state.position is not None
+            if state.is_valid and (stands := state.stands_at()) is not None
         }
 
     def fetchable(self) -> list[TopicPartition]:
@@ -336,7 +343,9 @@ class SubscriptionState:
         if diverging is None:
             self.request_reset(where)
         else:
-            self._state(where).seek(asked._replace(offset=diverging.offset, offset_epoch=diverging.leader_epoch))
+            state = self._state(where)
+            state.seek(asked._replace(offset=diverging.offset, offset_epoch=diverging.leader_epoch))
+            state.resumed_from = None
         return None
 
     # --- what answers tell ------------------------------------------------------------------------------------------

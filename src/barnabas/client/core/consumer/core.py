@@ -73,6 +73,8 @@ class ConsumerCore:
             wall_ms=wall_ms,
             on_located=self.fetching.changed,
         )
+        self._bound: Callable[[Offsets], Offsets] | None = None
+        """While records go through a pool of workers: what of the offsets that were read may be committed."""
         self._failures: dict[str, BarnabasError] = {}
         self._wanted: frozenset[str] = frozenset()
         self._missing: set[str] = set()
@@ -106,11 +108,13 @@ class ConsumerCore:
         )
         self.membership = Membership(engine, member, self.leading)
         if settings.enable_auto_commit:
-            interval_s = settings.auto_commit_interval_ms / 1000
-            self.auto_commit = AutoCommit(self.commits, interval_s, self.done_offsets)
+            self.auto_commit = self._make_auto_commit(self.commits)
         self.rebalancing = Rebalancing(
             self.membership, self.subscription, self.leading, self.auto_commit, self._assignment_changed
         )
+
+    def _make_auto_commit(self, commits: Commits) -> AutoCommit:
+        return AutoCommit(commits, self.settings.auto_commit_interval_ms / 1000, self.done_offsets)
 
     # --- the engine's component -------------------------------------------------------------------------------------
 
@@ -289,6 +293,10 @@ class ConsumerCore:
     def look(self) -> "Notice | Held | CompletedFetch | None":
         """What the application has to do or to get next: tell its listener, take what is held, decode what came. None:
         wait until `is_ready`. Raises what it has to hear."""
+        return self.attend() or self.more()
+
+    def attend(self) -> Notice | None:
+        """As `look`, without records."""
         self.handing.came_back()
         if self.membership is not None:
             self.membership.watch.touch(self.engine.now)
@@ -300,11 +308,7 @@ class ConsumerCore:
         failure = self._take_failure()
         if failure is not None:
             raise failure
-        if self.rebalancing is not None:
-            notice = self.rebalancing.step()
-            if notice is not None:
-                return notice
-        return self.more()
+        return None if self.rebalancing is None else self.rebalancing.step()
 
     def glance(self) -> Held | CompletedFetch | None:
         """As `look`, between two turns of the engine while all is quiet; None: look properly."""
@@ -335,9 +339,9 @@ class ConsumerCore:
 
     def _was_read(self, fetch: CompletedFetch, *, ended: bool) -> OffsetAndMetadata | None:
         state = self.subscription.get(fetch.partition)
-        if state is None or state.position is None:
+        before = None if state is None else state.stands_at()
+        if before is None:
             return None
-        before = OffsetAndMetadata(state.position.offset, "", state.position.offset_epoch)
         if ended:
             self.fetching.changed()
         return before if self.fetcher.store.was_read(fetch, ended=ended) else None
@@ -354,9 +358,45 @@ class ConsumerCore:
 
     # --- positions and commits --------------------------------------------------------------------------------------
 
-    def done_offsets(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def done_offsets(self) -> Offsets:
         """What may be committed by itself."""
-        return self.handing.done()
+        done = self.handing.done()
+        return done if self._bound is None else self._bound(done)
+
+    def consumed_offsets(self) -> Offsets:
+        """What the application means when it commits without saying what."""
+        return self.handing.consumed() if self._bound is None else self.done_offsets()
+
+    def begin_work(self, bound: Callable[[Offsets], Offsets]) -> None:
+        """Records go through a pool of workers from now on: what it has done is committed, whatever
+        enable.auto.commit says. `bound` takes what was read and gives what may be committed."""
+        self._bound = bound
+        if self.commits is not None and self.auto_commit is None:
+            self._switch_auto_commit(self._make_auto_commit(self.commits))
+
+    def resumed_from(self, where: TopicPartition) -> OffsetAndMetadata | None:
+        """The commit that a partition's position comes from, if nobody has sought since."""
+        state = self.subscription.get(where)
+        return None if state is None else state.resumed_from
+
+    def end_work(self) -> None:
+        """Positions go back to what is not done."""
+        stands = self.done_offsets()
+        self._bound = None
+        for where, offset in stands.items():
+            position = self.handing.position(where)
+            if position is not None and position.offset != offset.offset:
+                self.subscription.resume_at(where, offset)
+                self._sought([where])
+        if not self.settings.enable_auto_commit:
+            self._switch_auto_commit(None)
+
+    def _switch_auto_commit(self, auto_commit: AutoCommit | None) -> None:
+        self.auto_commit = auto_commit
+        if self.rebalancing is not None:
+            self.rebalancing.auto_commit = auto_commit
+        if auto_commit is not None:
+            auto_commit.start()
 
     def seek(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         self.subscription.seek(where, offset, leader_epoch)
@@ -435,12 +475,13 @@ class ConsumerCore:
         return done
 
     def can_say_goodbye(self) -> bool:
-        """Whether the coordinator can be reached, so that waiting for its answer makes sense."""
+        """Whether the coordinator is known and the last connection to it came about, so that waiting for its answer
+        makes sense."""
         if self.membership is None:
             return False
         node_id = self.engine.coordinator(self.membership.coordinator)
         peer = None if node_id is None else self.engine.peer(node_id, COORDINATOR_ROLE)
-        return peer is not None and peer.ready
+        return peer is not None and (peer.ready or not peer.failures)
 
     # --- health -----------------------------------------------------------------------------------------------------
 

@@ -54,7 +54,7 @@ class Rebalancing:
         self._membership = membership
         self._subscription = subscription
         self._leading = leading
-        self._auto_commit = auto_commit
+        self.auto_commit = auto_commit
         self._on_change = on_change
         self._steps: _Steps | None = None
         self._awaited: Promise[None] | None = None
@@ -109,9 +109,9 @@ class Rebalancing:
 
     def _commit(self) -> _Steps:
         """What was read so far, before others may read on."""
-        if self._auto_commit is not None:
+        if self.auto_commit is not None:
             timeout_s = min(COMMIT_TIMEOUT_S, self._membership.settings.max_poll_interval_s / 2)
-            yield self._auto_commit.commit(timeout_s)
+            yield self.auto_commit.commit(timeout_s)
 
     # --- getting ----------------------------------------------------------------------------------------------------
 
@@ -146,8 +146,8 @@ class Rebalancing:
             len(added),
             len(gone),
         )
-        if self._auto_commit is not None:
-            self._auto_commit.start()
+        if self.auto_commit is not None:
+            self.auto_commit.start()
         yield Notice(ASSIGNED, tuple(added))
         subscription.mark_pending_callback(added, False)
         self._on_change(())

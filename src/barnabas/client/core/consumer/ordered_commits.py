@@ -87,6 +87,11 @@ class OrderedCommits:
             return ""
         return encode_done(partition.order[0][0], partition.runs(), max_bytes)
 
+    def is_idle(self, where: TopicPartition) -> bool:
+        """Whether all that was begun is done."""
+        partition = self._partitions.get(where)
+        return partition is None or not partition.order
+
     def unfinished(self, where: TopicPartition) -> list[int]:
         """Offsets that are begun and not done."""
         partition = self._partitions.get(where)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from barnabas.client.core.ordered_commits import OrderedCommits, decode_done, encode_done
+from barnabas.client.core.consumer.ordered_commits import OrderedCommits, decode_done, encode_done
 from barnabas.types import TopicPartition
 
 WHERE = TopicPartition("t", 0)
