@@ -450,17 +450,18 @@ def mend_crc(rig: CleanerRig) -> None:
     path.write_bytes(data)
 
 
+@pytest.mark.parametrize("size", [1, 5000])
 @pytest.mark.parametrize("in_transaction", [False, True])
-def test_a_damaged_key_deletes_nothing_of_another(rig: CleanerRig, in_transaction: bool) -> None:
-    rig.put(("a", "live"))
+def test_a_damaged_key_deletes_nothing_of_another(rig: CleanerRig, in_transaction: bool, size: int) -> None:
+    rig.put(("kez", "live"))
     if in_transaction:
-        transaction(rig, 1, 0, ("b", "1"))
+        transaction(rig, 1, 0, ("key", "1" * size))
         rig.marker(1, commit=True)
     else:
-        rig.put(("b", "1"))
+        rig.put(("key", "1" * size))
     rig.roll()
     path = Path(rig.log.segments[0].path(".log"))
-    damaged = path.read_bytes().replace(b"\x02b\x021", b"\x02a\x021")
+    damaged = path.read_bytes().replace(b"\x06key", b"\x06kez")
     path.write_bytes(damaged)
     rig.clean()
     assert "offset 1 fails its checksum" in uncleanable(rig)

@@ -40,6 +40,8 @@ _RELATIVE: Final = 2**40 - 1
 _KEY_MAX: Final = 256
 """Longer keys are hashed in two steps."""
 _LANES: Final = 3
+_COPY_MAX: Final = 4096
+"""Up to so many bytes a copy is cheaper than a view."""
 _MULTIPLIERS: Final = _LANES * (2 + _KEY_MAX // 4)
 
 
@@ -290,7 +292,11 @@ def batch_size(data: bytes, position: i64) -> i64:
 def check_crc(data: bytes, position: i64) -> None:
     """Raises ValueError if the batch at `position` fails its checksum."""
     end: i64 = position + batch_size(data, position)
-    found: i64 = crc32c(memoryview(data)[position + 21 : end])
+    found: i64
+    if end - position < _COPY_MAX:
+        found = crc32c(data[position + 21 : end])
+    else:
+        found = crc32c(memoryview(data)[position + 21 : end])
     if found != read_i64_be(data, position + 17) >> 32 & _LOW:
         raise ValueError(f"the batch of offset {read_i64_be(data, position)} fails its checksum")
 
