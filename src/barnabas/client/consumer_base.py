@@ -229,7 +229,7 @@ class ConsumerBase(ABC):
         def describe() -> GroupMetadata:
             if self._core.membership is None:
                 raise UsageError("there is no group: group.id is not set")
-            generation = self._core.membership.generation
+            generation = self._core.membership.assigned_as
             member = self._core.membership.settings
             return GroupMetadata(
                 member.group_id, generation.generation_id, generation.member_id, member.group_instance_id

@@ -11,10 +11,11 @@ from barnabas.client.core.subscription import NoOffsetForPartition
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
-from .cluster import CUT, FETCH, JOIN, METADATA, Cluster
+from .cluster import CUT, FETCH, HEARTBEAT, JOIN, METADATA, Cluster
 from .front import SimulatedConsumer, virtual_time
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+UNKNOWN_MEMBER = 25
 GROUP = {"group_id": "g", "session_timeout_ms": 10_000}
 
 
@@ -254,6 +255,21 @@ def test_the_constructors_listener_counts_for_a_later_subscription(cluster: Clus
     consumer.subscribe(["u"])
     consumer.poll(1)
     assert heard == [(TopicPartition("u", 0),)]
+
+
+def test_an_expelled_member_is_known_by_what_it_had(cluster: Cluster) -> None:
+    """With nobody's name its producer would commit offsets of partitions that are with others."""
+    consumer = SimulatedConsumer(cluster, "c", "t", **GROUP)
+    assert consumer.group_metadata() == ("g", -1, "", None)
+    consumer.poll(5)
+    before = consumer.group_metadata()
+    assert before.generation_id == 1
+    assert before.member_id
+    cluster.add_fault(HEARTBEAT, UNKNOWN_MEMBER)
+    cluster.run(lambda: consumer.health().state == "unjoined", seconds=10)
+    assert consumer.group_metadata() == before
+    consumer.poll(30)
+    assert consumer.group_metadata().generation_id > 1
 
 
 # --- brokers ----------------------------------------------------------------------------------------------------------

@@ -110,6 +110,9 @@ class Membership:
         self.settings = settings
         self.state = MemberState.UNJOINED
         self.generation = Generation()
+        self.assigned_as = Generation()
+        """In which the application got the assignment that it had last: whoever lost it is known by it still, so that
+        what was read in it is fenced."""
         self.is_leader = False
         self.failure: BarnabasError | None = None
         """What the application has to hear; see `take_failure`."""
@@ -194,6 +197,7 @@ class Membership:
         share, self._share = self._share, None
         if share is not None:
             self._needs_preparation = True
+            self.assigned_as = self.generation
         return share
 
     @property
