@@ -11,6 +11,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
+from barnabas.client.core.producer.interceptors import ProducerRecord
 from barnabas.client.errors import (
     BufferExhausted,
     ClientClosed,
@@ -121,6 +122,25 @@ def test_serializers_and_a_partitioner_of_the_application(broker: Broker) -> Non
     play(broker, scene, value_serializer=lambda v: b"%d" % v, key_serializer=lambda k: b"%d" % k,
          partitioner_class=lambda topic, key, value, count: count - 1)  # fmt: skip
     assert values(broker) == [b"5"]
+
+
+def test_interceptors(broker: Broker) -> None:
+    heard: list[Any] = []
+
+    class Watching:
+        def on_send(self, record: ProducerRecord) -> ProducerRecord:
+            return record._replace(partition=2)
+
+        def on_acknowledgement(self, error: BaseException | None, metadata: Any) -> None:
+            heard.append((error, metadata.partition))
+
+    async def scene(producer: barnabas.aio.Producer) -> None:
+        assert (await (await producer.send("t", b"v"))).partition == 2
+        with pytest.raises(TypeError):
+            await producer.send("t", "text")
+
+    play(broker, scene, interceptor_classes=Watching)
+    assert {(type(error), partition) for error, partition in heard} == {(type(None), 2), (TypeError, 2)}
 
 
 def test_a_full_buffer_is_waited_for_and_not_for_ever(broker: Broker) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 import barnabas
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import BarnabasError
 from barnabas.testing import Broker
 
 
@@ -24,11 +24,6 @@ def test_what_was_sent_is_read_once_and_committed() -> None:
                     break
         assert set(read) == sent
         assert sum(broker.committed("g").values()) == 1000
-
-
-def test_interceptors_are_refused_not_ignored() -> None:
-    with pytest.raises(UsageError, match=r"interceptor\.classes"):
-        barnabas.Producer(interceptor_classes=[print])
 
 
 def test_a_deserializer_that_fails_is_told_after_the_records_before_it() -> None:

@@ -17,6 +17,7 @@ from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lis
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, NO_TOPIC
+from barnabas.client.core.producer.interceptors import ProducerRecord
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
@@ -109,7 +110,21 @@ class Producer(ProducerBase):
     async def _send_slowly(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
     ) -> RecordHandle:
-        """`send` for whatever its fast way does not do: wait, serialize, choose by the caller's rules."""
+        """`send` for whatever its fast way does not do: wait, call interceptors and serializers, choose by the caller's
+        rules."""
+        interceptors = self._core.interceptors
+        if interceptors is None:
+            return await self._send(topic, value, key, partition, timestamp, headers, on_delivery)
+        record = interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, headers))
+        try:
+            return await self._send(*record, interceptors.watching(on_delivery))
+        except Exception as error:
+            interceptors.not_taken(record, error)
+            raise
+
+    async def _send(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
         driver = self._opened()
         deadline = self._block_until()
         if not self._intake.plain:
@@ -148,6 +163,7 @@ class Producer(ProducerBase):
 
     async def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
         driver = self._opened()
+        self._check_bulk()
         deadline = self._block_until()
         if topic not in self._intake.lanes or self._intake.closed:
             await self._wait_for_room(CLOSED if self._intake.closed else NO_TOPIC, topic, None, deadline)

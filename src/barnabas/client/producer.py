@@ -16,6 +16,7 @@ from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lis
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.core.producer.intake import CLOSED, NO_PARTITION, NO_ROOM, NO_TOPIC
+from barnabas.client.core.producer.interceptors import ProducerRecord
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
@@ -31,7 +32,7 @@ from barnabas.client.producer_base import (
     nothing,
     offsets_sending,
 )
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import BarnabasError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,8 +54,6 @@ class Producer(ProducerBase):
         self._set_up(settings, named)
         self._forked = False
         self._reopening = threading.Lock()
-        if self.settings.interceptor_classes:
-            raise UsageError("interceptor.classes: this producer calls no interceptors; leave the setting out")
         self._open()
 
     def _open(self) -> None:
@@ -93,8 +92,22 @@ class Producer(ProducerBase):
     def send_slowly(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
     ) -> RecordHandle:
-        """`send` for whatever its fast way does not do: wait, serialize, choose by the caller's rules."""
+        """`send` for whatever its fast way does not do: wait, call interceptors and serializers, choose by the caller's
+        rules."""
         self._check_process()
+        interceptors = self._core.interceptors
+        if interceptors is None:
+            return self._send(topic, value, key, partition, timestamp, headers, on_delivery)
+        record = interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, headers))
+        try:
+            return self._send(*record, interceptors.watching(on_delivery))
+        except Exception as error:
+            interceptors.not_taken(record, error)
+            raise
+
+    def _send(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
         deadline = self._block_until()
         if not self._intake.plain:
             if topic not in self._intake.lanes:
@@ -142,6 +155,7 @@ class Producer(ProducerBase):
 
     def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
         self._check_process()
+        self._check_bulk()
         deadline = self._block_until()
         if topic not in self._intake.lanes or self._intake.closed:
             self._wait_for_room(CLOSED if self._intake.closed else NO_TOPIC, topic, None, deadline)

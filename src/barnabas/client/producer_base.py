@@ -66,6 +66,13 @@ class ProducerBase(ABC):
         count = self._intake.lanes[topic].partition_count
         return TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
 
+    def _check_bulk(self) -> None:
+        if self._core.interceptors is not None:
+            raise UsageError(
+                "interceptor.classes see single records, which a bulk call does not have: use send, or a producer"
+                " without interceptors"
+            )
+
     def purge(self, *, in_flight: bool = True) -> int:
         """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
         number of records; their handles and callbacks hear RecordsPurged."""

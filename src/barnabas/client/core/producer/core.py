@@ -11,6 +11,7 @@ from barnabas.client.core.producer.batch import Batch, RecordHandle
 from barnabas.client.core.producer.bulk_send import bulk_batch_size
 from barnabas.client.core.producer.identity import Identity
 from barnabas.client.core.producer.intake import Intake, Lane
+from barnabas.client.core.producer.interceptors import Interceptors
 from barnabas.client.core.producer.sender import Sender, SenderSettings
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
@@ -76,8 +77,12 @@ class ProducerCore:
             bulk_batch_size(settings),
         )
         self.intake.plain = not (
-            settings.key_serializer or settings.value_serializer or callable(settings.partitioner_class)
+            settings.key_serializer
+            or settings.value_serializer
+            or settings.interceptor_classes
+            or callable(settings.partitioner_class)
         )
+        self.interceptors = Interceptors(settings.interceptor_classes) if settings.interceptor_classes else None
         self.intake.round_robin = settings.partitioner_class == "round_robin"
         self.intake.ignore_keys = settings.partitioner_ignore_keys
         self.accumulator = Accumulator(
@@ -236,6 +241,9 @@ class ProducerCore:
 
     def refuse_timestamp(self, timestamp: int) -> NoReturn:
         raise UsageError(f"timestamp {timestamp} is negative; give milliseconds since 1970")
+
+    def refuse_partition(self, partition: int) -> NoReturn:
+        raise UsageError(f"partition {partition} is none: give a number from 0 on, or None to have one chosen")
 
     # --- for the fronts ---------------------------------------------------------------------------------------------
 

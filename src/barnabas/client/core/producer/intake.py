@@ -178,6 +178,8 @@ class Intake:
         index: i64 = -1
         if partition is not None:
             index = partition
+            if index < 0:
+                self.owner.refuse_partition(partition)
         batch = self.put(lane, value_bytes, key_bytes, index, stamp, pairs, self.batch_size)
         if batch is None:
             return None

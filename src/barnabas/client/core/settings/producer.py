@@ -99,7 +99,7 @@ _PARTITIONER: Final[Row] = (
 
 _INTERCEPTORS: Final[Row] = (
     "interceptor.classes", _LIST, (), None, _LOW,
-    "Objects that see each record before it is sent (`on_send`, which may change it) and each result (`on_acknowledgement`).",
+    "Objects, or classes of such, with `on_send(record)`, which gets each ProducerRecord before it is serialized and may return another, `on_acknowledgement(error, metadata)`, or both. What they raise is logged. Bulk calls are refused.",
 )  # fmt: skip
 
 _ROUND_ROBIN: Final = {
