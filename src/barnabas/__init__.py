@@ -8,7 +8,7 @@ The public doors are `barnabas.Admin`, `barnabas.Producer`, `barnabas.Consumer` 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.client.admin_front import Admin
+    from barnabas.client.admin import Admin
     from barnabas.client.consumer import Consumer
     from barnabas.client.producer import Producer
     from barnabas.types import TopicPartition
@@ -18,7 +18,7 @@ __all__ = ["Admin", "Consumer", "Producer", "TopicPartition", "__version__"]
 __version__ = "0.1.0"
 
 _HOME = {
-    "Admin": "barnabas.client.admin_front",
+    "Admin": "barnabas.client.admin",
     "Consumer": "barnabas.client.consumer",
     "Producer": "barnabas.client.producer",
     "TopicPartition": "barnabas.types",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from barnabas import Admin
 from barnabas.broker.addresses import problem_with
-from barnabas.client.cluster import Cluster
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest
@@ -56,8 +56,8 @@ def test_the_ready_line_and_file_name_an_address_to_connect_to(tmp_path: Path, l
             (address,) = ready.read_text().splitlines()
             assert f"is ready on {address} (" in line
             assert address.startswith(told_locally)
-            with Cluster(address) as cluster:
-                cluster.refresh()
+            with Admin(bootstrap_servers=address, bootstrap_timeout_ms=0) as admin:
+                admin.describe_cluster()
         finally:
             process.terminate()
 

@@ -13,9 +13,7 @@ from uuid import UUID
 
 import pytest
 
-from barnabas.client.admin import Admin
-from barnabas.client.cluster import Cluster
-from barnabas.client.simple_consumer import SimpleConsumer
+from barnabas import Admin, Consumer
 from barnabas.errors import CorruptMessage, UsageError
 from barnabas.log.checkpoints import write_partition_metadata
 from barnabas.log.kraft_metadata import read_kraft_metadata
@@ -95,19 +93,19 @@ def test_what_was_taken_over_lives_on(data: Path, caplog: pytest.LogCaptureFixtu
 
 
 def test_a_read_committed_consumer_does_not_see_what_kafka_aborted(data: Path) -> None:
-    with Broker(data_dir=data) as broker, Cluster(broker.bootstrap_servers) as cluster:
-        consumer = SimpleConsumer(cluster, {TopicPartition("flights", 2): 0}, read_committed=True)
-        seen: list[bytes | None] = []
+    settings = {"isolation.level": "read_committed", "auto.offset.reset": "earliest"}
+    seen: list[bytes | None] = []
+    with Broker(data_dir=data) as broker, Consumer(settings, bootstrap_servers=broker.bootstrap_servers) as consumer:
+        consumer.assign([TopicPartition("flights", 2)])
         while len(seen) < 14:
-            seen += [record.value for fetched in consumer.poll(10) for record in fetched.records()]
-        consumer.close()
+            seen += [record.value for record in consumer.poll(10)]
     assert seen == [*flights(2), b"t0-0", b"t0-1", b"t2-0", b"t2-1"]
 
 
 def test_a_transactional_id_goes_on_where_kafka_left_it(data: Path) -> None:
     with Broker(data_dir=data, settings={"transaction.state.log.num.partitions": 50}) as broker:
-        with Admin.connect(broker.bootstrap_servers) as admin:
-            before = admin.describe_transaction("tower")
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            before = admin.describe_transactions("tower")["tower"]
             assert (before.state, before.producer_id, before.producer_epoch) == ("CompleteCommit", 1000, 0)
         confluent = pytest.importorskip("confluent_kafka")
         producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": "tower"})
@@ -115,8 +113,8 @@ def test_a_transactional_id_goes_on_where_kafka_left_it(data: Path) -> None:
         producer.begin_transaction()
         producer.produce("flights", b"here", partition=2)
         producer.commit_transaction(30)
-        with Admin.connect(broker.bootstrap_servers) as admin:
-            after = admin.describe_transaction("tower")
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            after = admin.describe_transactions("tower")["tower"]
             assert (after.state, after.producer_id) == ("CompleteCommit", 1000)
             assert after.producer_epoch > before.producer_epoch, "who still held the id is fenced"
         assert values(broker, "flights", 2)[-1] == b"here"

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from barnabas.client.cluster import Cluster
 from barnabas.testing import Broker
 
 _numbers = itertools.count()
@@ -24,12 +23,6 @@ def session_broker() -> Iterator[Broker]:
 def broker(session_broker: Broker) -> Iterator[Broker]:
     yield session_broker
     session_broker.faults.clear()
-
-
-@pytest.fixture
-def cluster(broker: Broker) -> Iterator[Cluster]:
-    with Cluster(broker.bootstrap_servers, timeout_s=10) as cluster:
-        yield cluster
 
 
 @pytest.fixture

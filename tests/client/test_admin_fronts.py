@@ -12,14 +12,11 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.cluster import Cluster
 from barnabas.client.core.admin.calls import AdminCalls
 from barnabas.client.core.admin.configs import ConfigChange, ConfigResource
 from barnabas.client.core.admin.groups import MemberToRemove
 from barnabas.client.core.admin.topics import CreatedTopic, NewTopic
 from barnabas.client.errors import ClientClosed, ItemsFailed, KeysMove, OperationTimedOut, TopicNotFound
-from barnabas.client.group_member import GroupMember
-from barnabas.client.simple_producer import SimpleProducer
 from barnabas.errors import (
     GroupIdNotFound,
     InvalidConfig,
@@ -65,7 +62,7 @@ def admin(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Any]:
 
 
 def write(broker: Broker, topic: str, *values: bytes) -> None:
-    with Cluster(broker.bootstrap_servers) as cluster, SimpleProducer(cluster) as producer:
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, enable_idempotence=False) as producer:
         for value in values:
             producer.send(topic, value)
 
@@ -273,19 +270,24 @@ def test_close_ends_a_call_that_waits_between_two_tries(broker: Broker) -> None:
     asyncio.run(story())
 
 
-def test_live_members_are_removed(admin: Any, cluster: Cluster, name: str) -> None:
+def test_live_members_are_removed(admin: Any, broker: Broker, name: str) -> None:
     admin.create_topics(NewTopic(name, partitions=2))
-    member = GroupMember(cluster, name, [name])
-    member.keep()
+    with barnabas.Consumer(name, bootstrap_servers=broker.bootstrap_servers, group_id=name) as consumer:
+        while not consumer.assignment():
+            consumer.poll(0.05)
+        _check_removal(admin, name, consumer.group_metadata().member_id)
+
+
+def _check_removal(admin: Any, name: str, member_id: str) -> None:
     description = admin.describe_groups(name)[name]
-    assert [m.member_id for m in description.members] == [member.member_id]
+    assert [m.member_id for m in description.members] == [member_id]
     with pytest.raises(ItemsFailed) as caught:
         admin.delete_groups(name)
     assert caught.value.only(NonEmptyGroup)
     with pytest.raises(ItemsFailed) as caught:
         admin.alter_group_offsets(name, {(name, 0): 1})
     assert caught.value.only(UnknownMemberId)
-    assert admin.remove_members(name) == [MemberToRemove(member.member_id)]
+    assert admin.remove_members(name) == [MemberToRemove(member_id)]
     assert admin.describe_groups(name)[name].state == "Empty"
 
 

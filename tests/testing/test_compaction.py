@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.admin import Admin
+from barnabas import Admin
 from barnabas.log.log import Log
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
@@ -150,8 +150,8 @@ def test_what_our_clients_are_told(broker: Broker) -> None:
     broker.create_topic("plain")
     produce(broker, "cities", 2000, 20)
     wait_until_clean(broker, "cities")
-    with Admin.connect(broker.bootstrap_servers) as admin:
-        replicas = {replica.topic: replica for d in admin.describe_log_dirs() for replica in d.replicas}
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        replicas = {replica.topic: replica for [d] in admin.describe_log_dirs().values() for replica in d.replicas}
     told = replicas["cities"].compaction
     assert told is not None
     assert told["cleaned_offset"] == log_of(broker, "cities").cleaned_offset
@@ -161,8 +161,8 @@ def test_what_our_clients_are_told(broker: Broker) -> None:
 
 
 def test_settings_change_while_it_runs(broker: Broker) -> None:
-    with Admin.connect(broker.bootstrap_servers) as admin:
-        admin.alter_configs("broker", "", set_values={"log.cleaner.dedupe.buffer.size": "2097152"})
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.alter_configs({("broker", ""): {"log.cleaner.dedupe.buffer.size": "2097152"}})
     limits = broker._running().log_cleaning._limits
     assert on_loop(broker, limits).dedupe_buffer_size == 2097152
 
@@ -227,7 +227,7 @@ def test_coordinators_find_their_state_in_compacted_topics() -> None:
                 transact(producer, groups[name], number, commit=number % 3 != 2)
         for consumer in consumers.values():
             consumer.close()
-        with Admin.connect(broker.bootstrap_servers) as admin:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.delete_groups(["deleted-group"])
         opened = transactional_producer(broker, "open")
         opened.begin_transaction()

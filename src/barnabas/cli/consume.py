@@ -23,7 +23,6 @@ from barnabas.cli.options import (
     parse_partitions,
 )
 from barnabas.cli.positions import Start, parse_starts, start_positions, stop_positions
-from barnabas.client.core.subscription import NoOffsetForPartition
 from barnabas.client.errors import CommitFailed
 from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
@@ -269,7 +268,7 @@ class _Reader:
     def _read(self) -> None:
         try:
             records = self._consumer.poll(POLL_S)
-        except (OffsetOutOfRange, NoOffsetForPartition):  # the latter tells of the moment before the first seek
+        except OffsetOutOfRange:
             self._move_into_range()
             return
         for place, part in groupby(records, attrgetter("topic", "partition")):

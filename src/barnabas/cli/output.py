@@ -6,7 +6,7 @@ from typing import Any
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["CommandFailed", "print_json", "size_text", "table", "time_text", "write_bytes"]
+__all__ = ["CommandFailed", "print_json", "size_text", "table", "time_text"]
 
 
 class CommandFailed(BarnabasError):
@@ -56,9 +56,3 @@ def size_text(size: float) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
-
-
-def write_bytes(data: bytes) -> None:
-    """To standard output, after what print() has buffered."""
-    sys.stdout.flush()
-    sys.stdout.buffer.write(data)

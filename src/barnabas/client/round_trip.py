@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.client.admin_front import Admin
+from barnabas.client.admin import Admin
 from barnabas.client.consumer import Consumer
 from barnabas.client.core.admin.topics import NewTopic
 from barnabas.client.errors import OperationTimedOut

@@ -12,7 +12,6 @@ from barnabas.client.core.bulk import rows_of_lists, rows_of_table
 from barnabas.client.core.producer.bulk_send import BATCHES_AHEAD_MIN, bulk_of_lists
 from barnabas.client.core.producer.intake import BATCH_OVERHEAD
 from barnabas.client.errors import RecordsFailed, RecordsPurged
-from barnabas.client.partitioner import murmur2_partition
 from barnabas.errors import InvalidRecord, MessageTooLarge, TopicAuthorizationFailed, UsageError
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -206,7 +205,7 @@ def test_a_bulk_call_is_not_far_ahead_of_the_brokers() -> None:
 def test_which_rows_failed() -> None:
     producing = Producing(partitions=2, batch_size=300)
     keys = [b"%d" % number for number in range(8)]
-    where = [murmur2_partition(key, 2) for key in keys]
+    where = [(murmur2(key) & 0x7FFFFFFF) % 2 for key in keys]
     producing.brokers.next_error = [29]
     delivery = producing.send_many([bytes(50)] * 8, keys=keys)
     producing.run(delivery.done)
@@ -403,6 +402,22 @@ def test_a_partition_that_is_not_there_yet() -> None:
     bulk = bulk_of_lists(producing.core, "t", [b"a"], None, None, None, 1)
     assert (bulk.take(), bulk.taken) == (2, 0)
     assert rows_of_lists([b"a"], None, None, [3], None, 100).highest_partition == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_murmur2_is_kafkas(key: bytes, expected: int) -> None:
+    """Kafka's own vectors (its UtilsTest)."""
+    assert murmur2(key) == expected
 
 
 def test_murmur2_forms_agree() -> None:

@@ -110,7 +110,7 @@ CLIENTS = [
         ),
         {"NODE_PATH": str(BUILD / "node/node_modules"), "KAFKAJS_NO_PARTITIONER_WARNING": "1"},
     ),
-    _python("barnabas", "barnabas", "barnabas_client.py", {"roundrobin"}),
+    _python("barnabas", "barnabas", "barnabas_client.py"),
 ]
 
 KAFKA_TOOLS = _java("kafka-tools", KAFKA_LIBS, "classes-4.3.1", "KafkaTools")

@@ -1,0 +1,164 @@
+"""`barnabas.Producer` against a broker of ours, with faults: what is written, once, in order, and what is told."""
+
+import random
+from typing import Any
+
+import pytest
+
+import barnabas
+from barnabas import TopicPartition
+from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.errors import OperationTimedOut
+from barnabas.errors import (
+    InvalidRecord,
+    MessageTooLarge,
+    NotEnoughReplicas,
+    NotLeaderOrFollower,
+    TopicAuthorizationFailed,
+)
+from barnabas.records.bulk_kernel import murmur2
+from barnabas.records.record import Record
+from barnabas.testing import Broker
+
+
+@pytest.fixture
+def topic(broker: Broker, name: str) -> str:
+    broker.create_topic(name, partitions=3)
+    return name
+
+
+def producer(broker: Broker, **settings: Any) -> barnabas.Producer:
+    return barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, **{"linger_ms": 0, **settings})
+
+
+def numbers(broker: Broker, topic: str, partition: int) -> list[int]:
+    return [int(record.value or b"-1") for record in broker.records(topic, partition)]
+
+
+def test_keys_choose_partitions_as_java_does(broker: Broker, topic: str) -> None:
+    with producer(broker) as sender:
+        for number in range(300):
+            sender.send(topic, b"%d" % number, b"key-%d" % (number % 10))
+    for partition in range(3):
+        records = broker.records(topic, partition)
+        assert {(murmur2(record.key or b"") & 0x7FFFFFFF) % 3 for record in records} <= {partition}
+        for key in {record.key for record in records}:
+            of_key = [int(record.value or b"") for record in records if record.key == key]
+            assert of_key == sorted(of_key)
+            assert len(of_key) == 30
+
+
+def test_everything_of_a_record_comes_back(broker: Broker, topic: str) -> None:
+    headers = (("a", b"1"), ("b", None), ("a", b"2"))
+    with producer(broker) as sender:
+        placed = sender.send(topic, b"v", b"k", partition=2, timestamp=1234, headers=headers).result(10)
+        assert placed == (topic, 2, 0, 1234)
+        sender.send(topic, None, b"k", partition=2, timestamp=1235)
+        sender.send(topic, b"", b"", partition=2, timestamp=1236)
+    assert broker.records(topic, 2) == [
+        Record(0, 1234, b"k", b"v", headers),
+        Record(1, 1235, b"k", None),
+        Record(2, 1236, b"", b""),
+    ]
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("acks", ["all", "0", "1"])
+def test_compressions_and_acks(broker: Broker, topic: str, codec: str, acks: str) -> None:
+    with producer(broker, compression_type=codec, acks=acks, batch_size=5_000) as sender:
+        handles = [sender.send(topic, b"%d" % number, partition=1) for number in range(2_000)]
+        sender.flush(10)
+        offsets = [handle.result(10).offset for handle in handles]
+        assert offsets == (list(range(2_000)) if acks != "0" else [-1] * 2_000)
+        assert sender.metrics()["requests"] > 3
+    broker.wait_for(lambda: broker.end_offsets(topic)[1] == 2_000)
+    assert numbers(broker, topic, 1) == list(range(2_000))
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_lost_answers_neither_lose_nor_double(broker: Broker, topic: str, after: bool) -> None:
+    rules = [broker.faults.disconnect("Produce", after=after) for _ in range(3)]
+    with producer(broker, batch_size=1_000) as sender:
+        for number in range(3_000):
+            sender.send(topic, b"%d" % number, partition=number % 3)
+    assert all(rule.hits for rule in rules)
+    for partition in range(3):
+        assert numbers(broker, topic, partition) == list(range(partition, 3_000, 3))
+
+
+def test_order_survives_retriable_errors(broker: Broker, topic: str) -> None:
+    rules = [broker.faults.error("Produce", error) for error in (NotLeaderOrFollower, NotEnoughReplicas)]
+    with producer(broker, batch_size=1_000) as sender:
+        for number in range(2_000):
+            sender.send(topic, b"%d" % number, partition=0)
+    assert all(rule.hits == 1 for rule in rules)
+    assert numbers(broker, topic, 0) == list(range(2_000))
+
+
+def test_a_restart_in_the_middle_loses_nothing(name: str) -> None:
+    with Broker() as own:
+        own.create_topic(name)
+        with producer(own, batch_size=500) as sender:
+            for number in range(1_000):
+                if number == 500:
+                    own.restart()
+                sender.send(name, b"%d" % number)
+        assert numbers(own, name, 0) == list(range(1_000))
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_batches_above_the_topics_limit_are_halved_until_they_fit(broker: Broker, name: str, idempotent: bool) -> None:
+    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topics(NewTopic(name, 1, -1, {"max.message.bytes": "1000"}))
+    with producer(broker, enable_idempotence=idempotent, batch_size=20_000, linger_ms=100) as sender:
+        for number in range(2_000):
+            sender.send(name, b"%d" % number)
+    found = numbers(broker, name, 0)
+    assert found == list(range(2_000)) if idempotent else sorted(found) == list(range(2_000))
+
+
+def test_a_record_above_the_topics_limit_fails_alone(broker: Broker, name: str) -> None:
+    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topics(NewTopic(name, 1, -1, {"max.message.bytes": "1000"}))
+    source = random.Random(1)
+    with producer(broker, batch_size=200) as sender:
+        handles = [sender.send(name, b"%d" % n if n != 10 else source.randbytes(2000)) for n in range(20)]
+        errors = [handle.exception(10) for handle in handles]
+    assert [number for number, error in enumerate(errors) if error is not None] == [10]
+    assert isinstance(errors[10], MessageTooLarge)
+    assert numbers(broker, name, 0) == [number for number in range(20) if number != 10]
+
+
+def test_reasons_of_refused_records_are_told(broker: Broker, name: str) -> None:
+    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topics(NewTopic(name, 1, -1, {"cleanup.policy": "compact"}))
+    with producer(broker) as sender, pytest.raises(InvalidRecord, match=f"{name}-0: .*key"):
+        sender.send(name, b"without a key").result(10)
+
+
+def test_what_cannot_pass_fails_once(broker: Broker, topic: str) -> None:
+    broker.faults.error("Produce", TopicAuthorizationFailed)
+    with producer(broker) as sender:
+        with pytest.raises(TopicAuthorizationFailed, match=topic):
+            sender.send(topic, b"v", partition=0).result(10)
+        assert sender.send(topic, b"w", partition=0).result(10) == (topic, 0, 0, sender_time(broker, topic))
+
+
+def sender_time(broker: Broker, topic: str) -> int:
+    return broker.records(topic, 0)[0].timestamp
+
+
+def test_retries_end_with_the_delivery_timeout(broker: Broker, topic: str) -> None:
+    broker.faults.error("Produce", NotLeaderOrFollower, times=None)
+    settings = {"delivery_timeout_ms": 300, "request_timeout_ms": 300}
+    with producer(broker, **settings) as sender, pytest.raises(OperationTimedOut, match="NOT_LEADER") as caught:
+        sender.send(topic, b"v").result(10)
+    assert caught.value.attempts
+    assert all(attempt.address.startswith(topic) for attempt in caught.value.attempts)
+
+
+def test_topics_come_into_being_where_the_broker_makes_them(broker: Broker, name: str) -> None:
+    with producer(broker) as sender:
+        assert sender.send(name, b"v").result(10).offset == 0
+        assert sender.partitions_for(name)[0].leader == 1
+    assert TopicPartition(name, 0) in {TopicPartition(name, p) for p in range(len(broker.end_offsets(name)))}
