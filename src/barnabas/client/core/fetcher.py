@@ -107,7 +107,7 @@ class Fetcher:
                 continue
             elif self.store.count(where, position) >= STORED_MAX or self.store.has_failure(where):
                 left_out.add(node)
-            else:
+            elif state.fetch_until is None or self.store.next_offset(where, position) < state.fetch_until:
                 wanted.setdefault(node, {})[where] = Wanted(
                     self._metadata.topic_id(where.topic),
                     self.store.next_offset(where, position),
@@ -227,7 +227,10 @@ class Fetcher:
         if answer.preferred_read_replica >= 0:
             until = now + self.rules.replica_max_age_s
             self._subscription.prefer_replica(where, answer.preferred_read_replica, until)
-        if not answer.records or asked != self.store.next_offset(where, position):
+        if not answer.records:
+            self._subscription.note_empty(where, asked)
+            return
+        if asked != self.store.next_offset(where, position):
             return
         aborted = None
         if self.rules.read_committed:

@@ -65,6 +65,8 @@ class PartitionState:
     """One assigned partition. Times are those of the caller's clock, in seconds."""
 
     __slots__ = (
+        "empty_at",
+        "fetch_until",
         "high_watermark",
         "is_asked_for",
         "last_stable_offset",
@@ -104,6 +106,10 @@ class PartitionState:
         self.log_start_offset = NO_OFFSET
         self.preferred_replica = NO_NODE
         self.preferred_until = float("-inf")
+        self.fetch_until: int | None = None
+        """Nothing is asked for from this offset on."""
+        self.empty_at = NO_OFFSET
+        """Where the last answer without records and without an error was asked for."""
 
     @property
     def is_valid(self) -> bool:

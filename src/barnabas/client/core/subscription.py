@@ -243,6 +243,10 @@ class SubscriptionState:
             if state.is_valid and (stands := state.stands_at()) is not None
         }
 
+    def note_empty(self, where: TopicPartition, offset: int) -> None:
+        """A broker has nothing from there on that it would give."""
+        self._states[where].empty_at = offset
+
     def fetchable(self) -> list[TopicPartition]:
         """In the order in which they take turns."""
         return self._where(lambda state: state.is_fetchable)

@@ -1,0 +1,27 @@
+"""Spark over topics, without a jar: `spark.read.format("barnabas")` and `spark.readStream.format("barnabas")`.
+
+Spark finds the data source by itself (`pyspark_barnabas`), under the option names of its own Kafka connector. Needs
+pyspark: extra `spark`. Nothing else in Barnabas imports this package.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.spark.session import session, session_settings
+    from barnabas.spark.source import BarnabasDataSource
+
+__all__ = ["BarnabasDataSource", "session", "session_settings"]
+
+_HOME = {
+    "BarnabasDataSource": "source",
+    "session": "session",
+    "session_settings": "session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,183 @@
+"""What a query asks the cluster: which partitions there are, and which offsets they have."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.client.admin_front import Admin
+from barnabas.client.core.settings import AdminSettings
+from barnabas.client.errors import ItemsFailed
+from barnabas.config.definitions import nearest
+from barnabas.errors import InvalidTopic, TopicAuthorizationFailed, UnknownTopicOrPartition, UsageError
+from barnabas.spark.offsets import EARLIEST, LATEST, partitions_text
+from barnabas.spark.options import Position, SourceOptions
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.core.views import TopicView
+
+__all__ = ["Lookup", "Topics"]
+
+_NO_ID: Final = "00000000-0000-0000-0000-000000000000"
+
+
+class Topics:
+    """The partitions that a subscription means now, and the ids of their topics."""
+
+    def __init__(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> None:
+        self.partitions = sorted(partitions)
+        self.ids = {topic: each for topic, each in ids.items() if each != _NO_ID}
+        """Without those of brokers that have none."""
+
+
+class Lookup:
+    """Asks brokers, by connections that are kept. Close it."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        known = AdminSettings.definitions
+        settings = {name: value for name, value in options.client.items() if name in known}
+        self._admin = Admin({"client.id": "barnabas-spark", **settings})
+        self._options = options
+        self._isolation = options.client.get("isolation.level", "read_uncommitted")
+
+    def close(self) -> None:
+        self._admin.close()
+
+    def __enter__(self) -> "Lookup":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- partitions -------------------------------------------------------------------------------------------------
+
+    def topics(self, *, missing_ok: bool = False) -> Topics:
+        """Raises UsageError for topics and partitions that do not exist, unless they may have gone."""
+        wanted = self._options.subscription
+        if wanted.pattern is not None:
+            pattern = re.compile(wanted.pattern)
+            return _all_of([view for view in self._admin.list_topics() if pattern.fullmatch(view.name)])
+        names = wanted.topics or tuple(dict.fromkeys(where.topic for where in wanted.partitions))
+        views = self._described(names, missing_ok=missing_ok)
+        if wanted.topics:
+            return _all_of(views.values())
+        there = [where for where in wanted.partitions if where.topic in views]
+        there = [where for where in there if where.partition in views[where.topic].partitions]
+        if len(there) < len(wanted.partitions) and not missing_ok:
+            gone = partitions_text(set(wanted.partitions).difference(there))
+            raise UsageError(f"option assign: {gone} does not exist; the topic has fewer partitions")
+        return Topics(there, {name: str(view.topic_id) for name, view in views.items()})
+
+    def _described(self, names: Collection[str], *, missing_ok: bool) -> "dict[str, TopicView]":
+        try:
+            return self._admin.describe_topics(names)
+        except ItemsFailed as error:
+            missing = [name for name, each in error.failed.items() if isinstance(each, UnknownTopicOrPartition)]
+            if missing_ok and len(missing) == len(error.failed):
+                return dict(error.succeeded)
+            if missing:
+                raise self._no_topics(missing) from None
+            name, first = next(iter(error.failed.items()))
+            if isinstance(first, InvalidTopic | TopicAuthorizationFailed):
+                raise UsageError(f"option {self._option()}: topic {name!r}: {first}") from None
+            raise
+
+    def _option(self) -> str:
+        return "assign" if self._options.subscription.partitions else "subscribe"
+
+    def _no_topics(self, missing: list[str]) -> UsageError:
+        there = [view.name for view in self._admin.list_topics()]
+        close = nearest(missing[0], there)
+        hint = f"did you mean {close}?" if close else "create it first, or use subscribePattern for topics to come"
+        which = f"topic {missing[0]!r} does not" if len(missing) == 1 else f"topics {', '.join(missing)} do not"
+        return UsageError(
+            f"option {self._option()}: {which} exist at {self._options.client['bootstrap.servers']}; {hint}"
+        )
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._at(dict.fromkeys(partitions, "earliest"))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Behind the last record; with read_committed behind the last that is decided."""
+        return self._at(dict.fromkeys(partitions, "latest"))
+
+    def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """The first record at or after each time in ms, -1 for none."""
+        return self._at(times)
+
+    def _at(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
+        if not wanted:
+            return {}
+        found = self._admin.list_offsets(dict(wanted.items()), isolation=self._isolation)
+        return {where: each.offset for where, each in found.items()}
+
+    def resolve(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where each partition begins or ends. Raises UsageError."""
+        kind = position.kind
+        if kind == "earliest":
+            return self.earliest(partitions)
+        if kind == "latest":
+            return self.latest(partitions)
+        if kind == "group":
+            return self._committed(partitions)
+        if kind == "time":
+            return self._timed(position, dict.fromkeys(partitions, position.time_ms))
+        _check_same(position, partitions)
+        if kind == "times":
+            return self._timed(position, position.offsets)
+        return self._settled(position.offsets)
+
+    def _settled(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """With numbers for -1 and -2."""
+        return {
+            **offsets,
+            **self.latest(where for where, offset in offsets.items() if offset == LATEST),
+            **self.earliest(where for where, offset in offsets.items() if offset == EARLIEST),
+        }
+
+    def _timed(self, position: Position, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        found = self.at_times(times)
+        late = [where for where, offset in found.items() if offset < 0]
+        if late and position.option.startswith("starting") and not self._options.begins_at_end:
+            raise UsageError(
+                f"option {position.option}: {partitions_text(late)} has no record at or after {times[late[0]]} ms;"
+                " give an earlier time, or startingOffsetsByTimestampStrategy=latest to begin at the end"
+            )
+        return self._settled(found)
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """What the group has committed; the beginning where it has not."""
+        group_id = self._options.group_id
+        assert group_id is not None, "checked with the options"
+        committed = self._admin.list_group_offsets(group_id, partitions, require_stable=True)
+        return {
+            where: committed[where].offset if where in committed else offset
+            for where, offset in self.earliest(partitions).items()
+        }
+
+    def commit_for_lag(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """For tools that show lag."""
+        self._admin.alter_group_offsets(group_id, dict(offsets.items()), timeout=5)
+
+
+def _all_of(views: "Iterable[TopicView]") -> Topics:
+    there = list(views)
+    partitions = [TopicPartition(view.name, number) for view in there for number in view.partitions]
+    return Topics(partitions, {view.name: str(view.topic_id) for view in there})
+
+
+def _check_same(position: Position, partitions: Collection[TopicPartition]) -> None:
+    """All partitions need an offset, as with Spark's connector: one that was forgotten would begin somewhere."""
+    there, given = set(partitions), set(position.offsets)
+    if there - given:
+        raise UsageError(
+            f"option {position.option} says nothing of {partitions_text(there - given)}; all partitions need an offset"
+            " (-2: from the beginning, -1: the end)"
+        )
+    if given - there:
+        raise UsageError(
+            f"option {position.option} names {partitions_text(given - there)}, which the query does not read; leave it"
+            " out, or subscribe to it"
+        )

@@ -1,0 +1,127 @@
+# ruff: noqa: E501 -- the table of options reads as rows
+"""The names of all options of `format("barnabas")`, in Spark's spelling, and what each is for.
+
+Spark hands options over in lower case. Names that begin with `kafka.` are settings of the client and not listed.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from barnabas.config.definitions import nearest
+from barnabas.errors import UsageError
+
+__all__ = [
+    "KAFKA",
+    "SINK_OPTIONS",
+    "SOURCE_OPTIONS",
+    "Option",
+    "check_names",
+    "parse_bool",
+    "parse_count",
+    "parse_duration_ms",
+]
+
+KAFKA: Final = "kafka."
+
+
+class Option(NamedTuple):
+    """One option; `default` as the documentation shows it."""
+
+    name: str
+    default: str
+    doc: str
+
+
+SOURCE_OPTIONS: Final = (
+    Option("bootstrap.servers", "", "Where the brokers are: `host:port`, with commas between. The same as `kafka.bootstrap.servers`."),
+    Option("subscribe", "", "Topics to read, with commas between."),
+    Option("subscribePattern", "", "A regular expression that whole names of topics match; topics that come later are read, too."),
+    Option("assign", "", 'Partitions to read: `{"orders": [0, 1]}`.'),
+    Option("startingOffsets", "latest; earliest in batch reads", '`earliest`, `latest`, `group` (what the group of `groupIdForLag` or `kafka.group.id` has committed) or `{"orders": {"0": 23, "1": -2}}`, where -2 is the beginning and -1 the end. Counts when a query begins for the first time; partitions that are new later are read from their beginning.'),
+    Option("startingOffsetsByTimestamp", "", 'The first records at or after a time in ms: `{"orders": {"0": 1735689600000}}`. Goes before `startingOffsets`.'),
+    Option("startingTimestamp", "", "The same for all partitions: a time in ms. Goes before the other two."),
+    Option("startingOffsetsByTimestampStrategy", "error", "What to do where no record is so new: `error`, or `latest`, which begins at the end."),
+    Option("endingOffsets", "latest", "Batch reads: where to stop, written as `startingOffsets` without `earliest` and -2."),
+    Option("endingOffsetsByTimestamp", "", "Batch reads: stop before the first record at or after a time, written as `startingOffsetsByTimestamp`. Where no record is so new: at the end."),
+    Option("endingTimestamp", "", "The same for all partitions. Goes before the other two."),
+    Option("maxOffsetsPerTrigger", "no limit", "Most offsets of one micro-batch, spread over the partitions in proportion to what they have."),
+    Option("maxBytesPerTrigger", "no limit", "The same in bytes as stored, by the mean size that each partition's records have on disk."),
+    Option("minOffsetsPerTrigger", "1", "A micro-batch waits until there are so many offsets, `maxTriggerDelay` at most."),
+    Option("maxTriggerDelay", "15m", "How long a micro-batch waits for `minOffsetsPerTrigger`: `30s`, `15m`, `1h`."),
+    Option("minPartitions", "as many as there are partitions", "At least so many tasks: large ranges of offsets are cut."),
+    Option("maxRecordsPerPartition", "no limit", "Most offsets of one task: larger ranges are cut."),
+    Option("failOnDataLoss", "true", "`false` is the same as `onDataLoss=warn`."),
+    Option("onDataLoss", "fail", "What to do about offsets that are gone (retention, a topic that was deleted or made again): `fail`, `warn` (go on, and log the exact ranges), `skip` (go on, and log them at level INFO)."),
+    Option("includeHeaders", "false", "Whether there is a column `headers`."),
+    Option("isolationLevel", "read_uncommitted", "`read_committed` leaves out records of transactions that were aborted or are still open. The same as `kafka.isolation.level`."),
+    Option("pollTimeoutMs", "500", "How long a query without anything to do waits for new records before it looks after other things."),
+    Option("kafkaConsumer.pollTimeoutMs", "120000", "How long a task waits for records of its range before it fails."),
+    Option("groupIdForLag", "", "A group to commit the offsets of finished micro-batches for, so that Kafka's tools show the query's lag. The query itself goes by its checkpoint alone. Nothing else may use the group."),
+    Option("groupIdPrefix", "", "Taken and without effect: nothing here needs a group."),
+    Option("fetchOffset.numRetries", "", "Taken and without effect: questions for offsets are repeated until `kafka.default.api.timeout.ms` is over."),
+    Option("fetchOffset.retryIntervalMs", "", "Taken and without effect."),
+)  # fmt: skip
+
+SINK_OPTIONS: Final[tuple[Option, ...]] = ()
+
+_NAMES: Final = {option.name.lower(): option.name for option in (*SOURCE_OPTIONS, *SINK_OPTIONS)}
+
+
+def check_names(options: Mapping[str, str]) -> None:
+    """Raises UsageError for an option that does not exist. A source takes a sink's options and the other way round,
+    because a temporary view has one set for both."""
+    for given in options:
+        name = given.lower()
+        if name in _NAMES or name.startswith(KAFKA):
+            continue
+        if name == "path":
+            raise UsageError(
+                "option path is not one of barnabas: name topics by option subscribe and call load() without"
+            )
+        close = nearest(name, _NAMES) or nearest(name, [KAFKA + known for known in _CLIENT_NAMES])
+        hint = (
+            f"did you mean {_NAMES.get(close, close)}?" if close else f"there are {', '.join(sorted(_NAMES.values()))}"
+        )
+        raise UsageError(f"option {given} does not exist: {hint} (settings of the client begin with {KAFKA})")
+
+
+_CLIENT_NAMES: Final = ("bootstrap.servers", "group.id", "isolation.level", "client.id", "security.protocol")
+
+
+def parse_count(text: str, option: str, *, least: int = 1) -> int:
+    """A whole number. Raises UsageError."""
+    stripped = text.strip()
+    if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 18) or int(stripped) < least:
+        raise UsageError(f"option {option}={text!r} must be a whole number from {least} on")
+    return int(stripped)
+
+
+def parse_bool(text: str, option: str) -> bool:
+    """`true` or `false`. Raises UsageError."""
+    value = text.strip().lower()
+    if value not in ("true", "false"):
+        raise UsageError(f"option {option}={text!r} must be true or false")
+    return value == "true"
+
+
+_UNITS_MS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}  # fmt: skip
+
+
+def parse_duration_ms(text: str, option: str) -> int:
+    """A time in Spark's spelling, `15m`; a bare number is milliseconds. Raises UsageError."""
+    stripped = text.strip().lower()
+    digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = stripped[len(digits) :] or "ms"
+    digits = digits.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 12) or unit not in _UNITS_MS:
+        raise UsageError(
+            f"option {option}={text!r} must be a time such as 30s, 15m or 1h (units: {', '.join(_UNITS_MS)})"
+        )
+    return int(digits) * _UNITS_MS[unit]

@@ -1,0 +1,112 @@
+"""What a batch holds and how its tasks share it: functions of numbers, so that a replay plans the same.
+
+The rules are those of Spark's Kafka connector, weighted by bytes where these are known.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from math import ceil, floor
+from typing import NamedTuple
+
+from barnabas.spark.offsets import Plan
+from barnabas.types import TopicPartition
+
+__all__ = ["OffsetRange", "bounded", "bounded_by_bytes", "split"]
+
+
+class OffsetRange(NamedTuple):
+    """Offsets of one partition, the last one not included."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}, offsets {self.start} to {self.end - 1}"
+
+    @property
+    def size(self) -> int:
+        return max(self.end - self.start, 0)
+
+
+# --- how much ---------------------------------------------------------------------------------------------------------
+
+
+def bounded(
+    limit: int, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Ends for about `limit` offsets, in proportion to what each partition has; none that has some goes without."""
+    return _bounded(limit, start, ends, {})
+
+
+def bounded_by_bytes(
+    limit: int,
+    start: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    record_bytes: Mapping[TopicPartition, float],
+) -> dict[TopicPartition, int]:
+    """The same for about `limit` bytes, given what a record of each partition takes in the mean."""
+    return _bounded(limit, start, ends, record_bytes)
+
+
+def _bounded(
+    limit: int,
+    start: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    record_bytes: Mapping[TopicPartition, float],
+) -> dict[TopicPartition, int]:
+    weights = {where: max(record_bytes.get(where, 1.0), 1e-3) for where in ends}
+    sizes = {where: (end - start.get(where, end)) * weights[where] for where, end in ends.items()}
+    total = sum(size for size in sizes.values() if size > 0)
+    found = dict(ends)
+    if total <= limit:
+        return found
+    for where, size in sizes.items():
+        if size > 0:
+            share = limit * (size / total) / weights[where]
+            found[where] = min(ends[where], start[where] + (ceil(share) if share < 1 else floor(share)))
+    return found
+
+
+# --- by whom ----------------------------------------------------------------------------------------------------------
+
+
+def split(
+    ranges: Sequence[OffsetRange], plan: Plan, record_bytes: Mapping[TopicPartition, float] | None = None
+) -> list[OffsetRange]:
+    """At least `min_partitions` pieces, none above `max_records`; without either the ranges as they are. Empty ones are
+    left out."""
+    found = [each for each in ranges if each.size]
+    if plan.max_records:
+        found = [piece for each in found for piece in _cut(each, ceil(each.size / plan.max_records))]
+    if not found or plan.min_partitions <= len(found):
+        return found
+    weights = record_bytes or {}
+    sizes = [each.size * weights.get(each.partition, 1.0) for each in found]
+    return [
+        piece
+        for each, count in zip(found, _shares(sizes, [each.size for each in found], plan.min_partitions))
+        for piece in _cut(each, count)
+    ]
+
+
+def _shares(sizes: Sequence[float], most: Sequence[int], wanted: int) -> list[int]:
+    """How many pieces each gets: one at least, the large ones more, `wanted` together where there are so many
+    records."""
+    counts = [1] * len(sizes)
+    total = sum(sizes)
+    if total > 0:
+        counts = [min(max(1, floor(size / total * wanted)), limit) for size, limit in zip(sizes, most)]
+    left = min(wanted, sum(most)) - sum(counts)
+    while left > 0:  # less than one for each, unless some are too small to be cut
+        index = max((i for i in range(len(counts)) if counts[i] < most[i]), key=lambda i: (sizes[i] / counts[i], -i))
+        counts[index] += 1
+        left -= 1
+    return counts
+
+
+def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
+    """Equal pieces, as whole numbers have it."""
+    count = min(count, whole.size)
+    edges = [whole.start + whole.size * index // count for index in range(count + 1)]
+    return [OffsetRange(whole.partition, start, end) for start, end in pairwise(edges)]

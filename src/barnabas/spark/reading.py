@@ -1,0 +1,115 @@
+"""What a task does: it reads ranges of offsets, and hands over Arrow batches in Spark's form.
+
+A worker process serves many tasks. Connections and metadata stay with it, in this module.
+"""
+
+import gc
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import InputPartition
+
+from barnabas.client.range_reader import RangeReader
+from barnabas.errors import BarnabasError, OffsetOutOfRange
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.schema import Columns
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["DataLoss", "RangePartition", "TaskRules", "lost", "read_range"]
+
+_log = logging.getLogger("barnabas.spark")
+
+_READERS_MAX: Final = 4
+"""Clusters, or users, that one worker keeps connections for."""
+_readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
+_calls = 0
+
+
+class DataLoss(BarnabasError):
+    """Offsets that a query wanted are gone, and it is not to go on without them."""
+
+
+class RangePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: OffsetRange) -> None:
+        self.wanted = wanted
+
+
+class TaskRules:
+    """What all tasks of a query need to know; it is pickled with each of them."""
+
+    def __init__(self, client: Mapping[str, str], on_data_loss: str, fetch_timeout_ms: int, columns: Columns) -> None:
+        self.client = dict(client)
+        self.on_data_loss = on_data_loss
+        self.fetch_timeout_s = fetch_timeout_ms / 1000
+        self.columns = columns
+
+
+def read_range(rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
+    """The task's batches. Raises DataLoss, and what the client raises."""
+    _settle_memory()
+    reader = _reader(rules.client)
+    columns = rules.columns
+    while True:
+        position = wanted.start
+        batches = reader.read(
+            wanted.partition, wanted.start, wanted.end, headers=columns.with_headers, timeout=rules.fetch_timeout_s
+        )
+        try:
+            for batch in batches:
+                position = batch.column("offset")[-1].as_py() + 1
+                yield columns.convert(batch)
+            return
+        except OffsetOutOfRange:
+            wanted = _behind_the_gap(reader, rules, wanted._replace(start=position))
+
+
+def _behind_the_gap(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
+    """What is left of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
+    where = wanted.partition
+    first = reader.beginning_offsets([where])[where]
+    end = reader.end_offsets([where])[where]
+    if first > wanted.start:
+        gone = OffsetRange(where, wanted.start, min(first, wanted.end))
+        lost(rules.on_data_loss, [gone], f"the log begins at {first} now: retention or DeleteRecords took them")
+        return wanted._replace(start=gone.end)
+    gone = OffsetRange(where, max(wanted.start, end), wanted.end)
+    lost(rules.on_data_loss, [gone], f"the log ends at {end} now: the topic was made again, or its leader lost records")
+    return wanted._replace(end=min(wanted.end, end))
+
+
+def lost(on_data_loss: str, gone: list[OffsetRange], why: str) -> None:
+    """Tell of offsets that are not there. Raises DataLoss unless the query is to go on."""
+    which = "; ".join(map(str, gone))
+    count = sum(each.size for each in gone)
+    if on_data_loss == "fail":
+        raise DataLoss(
+            f"{count} offsets are lost ({which}): {why}. To go on without them set option onDataLoss=warn; to read from"
+            " elsewhere begin with a new checkpoint and startingOffsets"
+        )
+    level = logging.WARNING if on_data_loss == "warn" else logging.INFO
+    _log.log(level, "%d offsets are lost and left out (%s): %s", count, which, why)
+
+
+def _reader(client: Mapping[str, str]) -> RangeReader:
+    key = tuple(sorted(client.items()))
+    found = _readers.get(key)
+    if found is None:
+        while len(_readers) >= _READERS_MAX:
+            _readers.pop(next(iter(_readers))).close()
+        found = _readers[key] = RangeReader({"client.id": "barnabas-spark", **client})
+    return found
+
+
+def _settle_memory() -> None:
+    """Spark's workers run a full garbage collection after each task. What is there by the second call stays for good:
+    frozen, it is not looked at again, which saves most of a small task's time."""
+    global _calls
+    _calls += 1
+    if _calls <= 2:
+        gc.collect()
+        gc.freeze()

@@ -1,0 +1,32 @@
+"""`format("barnabas")`: what Spark asks for first."""
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from barnabas.spark.option_table import parse_bool
+from barnabas.spark.schema import record_schema
+from barnabas.spark.session import warn_of_missing_settings
+
+__all__ = ["BarnabasDataSource"]
+
+
+class BarnabasDataSource(DataSource):
+    """Topics as tables and streams. The modules behind it are imported by the processes that need them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "barnabas"
+
+    def schema(self) -> StructType:
+        return record_schema(headers=parse_bool(self.options.get("includeHeaders", "false"), "includeHeaders"))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from barnabas.spark.batch import batch_reader
+
+        warn_of_missing_settings()
+        return batch_reader(self._options(), schema)
+
+    def _options(self) -> dict[str, Any]:
+        return dict(self.options)
