@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.admin_front import Admin
+from barnabas.client.admin import Admin
 from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ItemsFailed
 from barnabas.config.definitions import nearest
