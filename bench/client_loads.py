@@ -202,8 +202,9 @@ def barnabas_consume(address: str, topic: str, count: int) -> None:
 
 def barnabas_batches(address: str, topic: str, count: int) -> None:
     with _barnabas_consumer(address, topic) as consumer:
-        found = 0
+        found = size = 0
         for batch in consumer.batches():
+            size += sum(map(len, batch.values()))
             found += len(batch)
             if found >= count:
                 break

@@ -3,11 +3,19 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def imported_by(statement: str) -> set[str]:
     code = f"import sys; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.split())
+
+
+SLOW = {
+    *("asyncio", "dataclasses", "email", "inspect", "json", "ssl", "subprocess", "tempfile"),
+    *("cramjam", "lz4", "msgspec", "numpy", "pandas", "pyarrow", "rich", "zstandard"),
+}
 
 
 def test_the_package_itself_imports_nothing() -> None:
@@ -16,12 +24,18 @@ def test_the_package_itself_imports_nothing() -> None:
 
 def test_an_administrator_does_without_what_is_slow() -> None:
     found = imported_by("from barnabas import Admin")
-    slow = {"asyncio", "dataclasses", "inspect", "logging", "ssl", "lz4", "zstandard", "cramjam", "rich"}
-    assert not found & slow
+    assert not found & (SLOW | {"logging"})
     assert not {name for name in found if name.startswith(("barnabas.broker", "barnabas.log", "barnabas.coordinator"))}
 
 
 def test_the_public_names_are_imported_when_they_are_asked_for() -> None:
     assert imported_by("import barnabas, barnabas.aio") <= {"barnabas", "barnabas.aio"} | imported_by("import typing")
-    found = imported_by("from barnabas import Consumer, Producer")
-    assert not found & {"asyncio", "ssl", "lz4", "zstandard", "cramjam", "rich"}
+
+
+@pytest.mark.parametrize("name", ["Consumer", "Producer"])
+def test_a_client_starts_without_what_is_slow(name: str) -> None:
+    found = imported_by(f"import barnabas; barnabas.{name}(bootstrap_servers='127.0.0.1:9').close()")
+    assert not found & SLOW
+    assert not {module for module in found if module.startswith(("barnabas.broker", "barnabas.log."))}
+    other = "producer" if name == "Consumer" else "consumer"
+    assert f"barnabas.client.core.{other}.core" not in found

@@ -127,7 +127,7 @@ class Consumer(ReadingBase):
                     pace.end()
 
     def batches(self) -> Iterator[RecordBatch]:
-        """Batches of records, each of one partition and some 256 KiB, without end: sequences whose records are made
+        """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
         when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         with contextlib.suppress(_Ended):
             while True:

@@ -21,7 +21,7 @@ __all__ = ["CompletedFetch", "RecordDeserializationFailed"]
 
 Deserializer = Callable[[bytes], Any]
 
-BATCH_BYTES: Final = 256 * 1024
+BATCH_BYTES: Final = 512 * 1024
 """Bytes of records that become one batch. Values that are taken out of twice as much make the allocator map and unmap
 memory for each batch, which halves the rate."""
 ARROW_BYTES: Final = 1024 * 1024

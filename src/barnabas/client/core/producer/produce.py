@@ -4,8 +4,6 @@ import struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from crc32c import crc32c
-
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.views import Broker
 from barnabas.client.core.wire import Buffer
@@ -19,6 +17,7 @@ from barnabas.records.batch import (
     PREFIX,
     TRANSACTIONAL_FLAG,
 )
+from barnabas.records.checksum import crc32c
 
 __all__ = [
     "FLEXIBLE_FROM",

@@ -7,8 +7,7 @@ known, and no bytes of a lost connection can arrive any more, the epoch goes up 
 so nothing is lost or doubled by numbering anew.
 """
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.engine import Engine, Node
@@ -58,8 +57,7 @@ PERHAPS_WRITTEN: Final = (
 """Answers of a broker that leave open whether the batch stands in its log."""
 
 
-@dataclass(frozen=True, slots=True)
-class SenderSettings:
+class SenderSettings(NamedTuple):
     """The producer's settings that the sender looks at."""
 
     acks: int = -1
