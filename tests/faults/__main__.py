@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import producing
 from confluent_kafka import KafkaException
 
 import compaction
@@ -24,6 +25,7 @@ from rounds import FaultTest
 TESTS: dict[str, tuple[Callable[[BrokerProcess, int], FaultTest], tuple[str, ...]]] = {
     "produce": (crash.CrashTest, crash.SETTINGS),
     "compaction": (compaction.CompactionTest, compaction.SETTINGS),
+    "producer": (producing.ProducerTest, producing.SETTINGS),
     "transactions": (transactions.TransactionTest, transactions.SETTINGS),
     "workers": (partial(transactions.TransactionTest, spare_broker=True), transactions.SETTINGS),
 }

@@ -5,12 +5,15 @@ FAULTS_ROUNDS ?= 200
 FAULTS_TRANSACTION_ROUNDS ?= 300
 FAULTS_ARGS ?=
 
-.PHONY: test-faults test-faults-compaction test-faults-transactions
+.PHONY: test-faults test-faults-compaction test-faults-producer test-faults-transactions
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
 test-faults-compaction: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL of brokers and cleaners, 200 times: the last record of each key stands
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults compaction --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own producers killed, 200 times: nothing lost or doubled
+	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults producer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
 test-faults-transactions: $(if $(VENV),$(VENV)/.installed)  ## Brokers and copiers killed 300 times: each record copied exactly once
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults transactions --rounds $(FAULTS_TRANSACTION_ROUNDS) $(FAULTS_ARGS)

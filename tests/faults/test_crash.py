@@ -29,3 +29,7 @@ def test_every_record_is_copied_exactly_once_over_five_rounds_of_kills() -> None
 
 def test_the_last_record_of_each_key_stands_over_five_kills() -> None:
     run("compaction", "--rounds", "5", "--seed", "20")
+
+
+def test_our_own_producer_loses_and_doubles_nothing_over_five_rounds_of_kills() -> None:
+    run("producer", "--rounds", "5", "--seed", "20")

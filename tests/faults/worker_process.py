@@ -17,18 +17,18 @@ ROOT = PROGRAM.parents[2]  # where `bench` lies
 class WorkerProcess:
     """One worker; its standard error goes to ``log``."""
 
-    def __init__(self, name: str, log: Path, *arguments: str) -> None:
+    def __init__(self, name: str, log: Path, *arguments: str, program: Path = PROGRAM) -> None:
         self.name = name
         self._log = log
         self._heard = b""
         self.words: list[str] = []
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), "--name", name, *arguments],
+                [sys.executable, str(program), "--name", name, *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"},
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
