@@ -6,7 +6,7 @@ either the world's fault (OSError: the log directory fails) or ours, and stays l
 Source: the protocol's error code table. Retriable is the table's column: a client may send the same request again.
 """
 
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 NONE: Final = 0
 
@@ -25,6 +25,9 @@ class KafkaError(BarnabasError):
     code: ClassVar[int] = -1
     kafka_name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
+
+    attempts: tuple[Any, ...] = ()
+    """Where a client met it, if it knows (`client.errors.Attempt`)."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or self.kafka_name)

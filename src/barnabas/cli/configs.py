@@ -8,6 +8,7 @@ from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     Timeout,
     connect_admin,
@@ -43,11 +44,12 @@ def describe(
     documentation: Annotated[bool, Option("--doc", help="With what each setting means.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Show settings that were changed, or the named ones, or --all."""
     kind = _kind(kind)
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         if kind == "topic":
             admin.describe_topics(name)  # for an unknown topic Kafka's answer says less
         where = ConfigResource(kind, _name(kind, name))
@@ -91,12 +93,13 @@ def set_values(
     validate_only: Annotated[bool, Option("--validate-only", help="Check, change nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Change settings; those not named stay as they are."""
     kind = _kind(kind)
     values = parse_settings(settings, "configs set")
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         admin.alter_configs({(kind, _name(kind, name)): values}, validate_only=validate_only)
     done = "checked" if validate_only else "set"
     if json:
@@ -113,11 +116,12 @@ def delete(
     validate_only: Annotated[bool, Option("--validate-only", help="Check, change nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Give settings back their defaults."""
     kind = _kind(kind)
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         admin.alter_configs({(kind, _name(kind, name)): dict.fromkeys(settings)}, validate_only=validate_only)
     done = "checked" if validate_only else "deleted"
     if json:

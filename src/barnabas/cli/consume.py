@@ -16,6 +16,7 @@ from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     Timeout,
     client_settings,
@@ -71,6 +72,7 @@ def consume(
     quiet: Annotated[bool, Option("--quiet", "-q", help="No notices about ends and rebalances.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Read records and print them, from the beginning on; with --group from where the group is.
@@ -87,10 +89,11 @@ def consume(
         _filters(grep, grep_key, grep_value, grep_header),
         count,
     )
-    with connect_admin(bootstrap, timeout) as admin:  # unknown topics are refused before a group is troubled
+    with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
+        # unknown topics are refused before a group is troubled
         chosen = _chosen(admin, topics, partitions)
     settings = {
-        **client_settings(bootstrap, timeout),
+        **client_settings(bootstrap, timeout, client),
         "group.id": group,
         "enable.auto.commit": False if group is not None else None,
         "auto.offset.reset": "none",  # where to go on then is said to the user

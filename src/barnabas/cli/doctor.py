@@ -4,7 +4,7 @@ import sys
 from typing import Annotated
 
 from barnabas.cli.app import App, Option
-from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Client, Json, client_settings
 from barnabas.cli.output import print_json
 from barnabas.client.diagnosis import FAILED, Check, diagnose
 
@@ -20,6 +20,7 @@ def doctor(
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Annotated[float, Option("--timeout", metavar="SECONDS", minimum=0.1, help="For each stage.")] = 5.0,
+    client: Client = None,
     json: Json = False,
 ) -> int:
     """Check name resolution, TCP, protocol, versions and advertised listeners, one by one.
@@ -27,7 +28,8 @@ def doctor(
     Exit code 1 if a check failed; each failure comes with the way out.
     """
     checks: list[Check] = []
-    for check in diagnose(bootstrap, timeout_s=timeout, write=write):
+    settings = client_settings(bootstrap, timeout, client)
+    for check in diagnose(bootstrap, settings, timeout_s=timeout, write=write):
         checks.append(check)
         if not json:
             _print(check)

@@ -10,6 +10,7 @@ from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     Timeout,
     connect_admin,
@@ -36,10 +37,11 @@ def list_groups(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """List all groups."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         groups = admin.list_groups(states=state or ())
     if json:
         print_json(
@@ -55,10 +57,11 @@ def describe(
     group: Group,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Show state, members, their partitions, committed offsets and lag."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         description = _describe(admin, group)
         rows = _offset_rows(admin, group, description)
         listing = next((g for g in admin.list_groups() if g.group_id == group), None)
@@ -204,6 +207,7 @@ def reset_offsets(
     execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show what would be done.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Move a group's committed offsets. Shows the plan; --execute carries it out (the group must have no members).
@@ -218,7 +222,7 @@ def reset_offsets(
         )
     if bool(topic) == all_topics:
         raise UsageError("reset-offsets: give either --topic or --all-topics")
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         committed = {tp: c.offset for tp, c in admin.list_group_offsets(group).items()}
         partitions = sorted(committed) if all_topics else _scope(admin, topic or ())
         if shift_by is not None or to_current:
@@ -307,10 +311,11 @@ def delete(
     groups: Annotated[list[str], Argument("GROUP")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Delete groups without members, with their offsets."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         failed = failures(lambda: admin.delete_groups(groups))
     _finish("group", dict.fromkeys(groups), failed, "deleted", json)
 
@@ -323,12 +328,13 @@ def delete_offsets(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Forget a group's committed offsets of topics that its members do not read."""
     if not topic:
         raise UsageError("delete-offsets: give at least one --topic")
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         partitions = _scope(admin, topic)
         failed = failures(lambda: admin.delete_group_offsets(group, partitions))
     _finish("partition", dict.fromkeys(partitions), failed, "forgotten", json)

@@ -1,5 +1,6 @@
 """Options that commands share, and what they turn into."""
 
+import os
 from collections.abc import Iterable
 from typing import Annotated, Final
 
@@ -10,6 +11,7 @@ from barnabas.errors import UsageError
 __all__ = [
     "CLIENT_ID",
     "Bootstrap",
+    "Client",
     "Json",
     "Timeout",
     "client_settings",
@@ -22,6 +24,7 @@ CLIENT_ID: Final = "barnabas-cli"
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
+CLIENT_CONFIG: Final = "BARNABAS_CLIENT_CONFIG"
 
 Bootstrap = Annotated[
     str,
@@ -47,19 +50,61 @@ Timeout = Annotated[
 ]
 
 
-def client_settings(bootstrap: str, timeout: float) -> dict[str, object]:
+Client = Annotated[
+    list[str] | None,
+    Option(
+        "--client-setting",
+        "-X",
+        metavar="NAME=VALUE|FILE",
+        help="A client's setting, such as security.protocol=SSL, or a file of them; repeat for more."
+        f" {CLIENT_CONFIG} in the environment names such a file, too.",
+    ),
+]
+
+
+def client_settings(bootstrap: str, timeout: float, client: Iterable[str] | None = None) -> dict[str, object]:
     """What every client of a command is told. Who typed a wrong address shall not have to wait to hear so."""
+    given = _given(client or ())
+    if bootstrap != DEFAULT_BOOTSTRAP:
+        given.pop("bootstrap.servers", None)
     return {
         "bootstrap.servers": bootstrap,
         "bootstrap.timeout.ms": 0,
         "client.id": CLIENT_ID,
         "socket.connection.setup.timeout.ms": int(min(CONNECT_TIMEOUT_S, timeout * 0.9) * 1000),
+        **given,
     }
 
 
-def connect_admin(bootstrap: str, timeout: float) -> Admin:
-    """Raises UsageError for an address that is none; connects at first use."""
-    return Admin(client_settings(bootstrap, timeout), default_api_timeout_ms=int(timeout * 1000))
+def _given(client: Iterable[str]) -> dict[str, object]:
+    """By name; what comes later wins. Raises UsageError."""
+    found: dict[str, object] = {}
+    configured = os.environ.get(CLIENT_CONFIG)
+    for text in [configured, *client] if configured else client:
+        if "=" in text:
+            found.update(parse_settings([text], "-X"))
+        else:
+            from barnabas.config.sources import parse_properties
+
+            with open(text, encoding="utf-8") as file:
+                found.update(parse_properties(file.read()))
+    return found
+
+
+def connect_admin(
+    bootstrap: str, timeout: float, client: Iterable[str] | None = None, *, beside_another: bool = False
+) -> Admin:
+    """Connects at first use. `beside_another` client, whose settings are among these, it takes what it knows.
+
+    Raises UsageError for an address or a setting that is none.
+    """
+    settings = client_settings(bootstrap, timeout, client)
+    if beside_another:
+        from barnabas.client.core.settings import AdminSettings
+
+        known = AdminSettings.definitions.names()
+        settings = {name: value for name, value in settings.items() if name in known}
+    return Admin({"default.api.timeout.ms": int(timeout * 1000), **settings})
 
 
 def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:

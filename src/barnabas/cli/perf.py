@@ -15,6 +15,7 @@ from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     Timeout,
     client_settings,
@@ -52,13 +53,16 @@ def producer(
     batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Write records as fast as they are acknowledged, or at a rate. Counted are acknowledged records."""
     tally = _ProducerTally(quiet=json)
     payloads = _payloads(size)
-    settings = producer_settings(bootstrap, timeout, acks=acks, compression=compression, batch_bytes=batch_bytes)
-    _ensure_topic(bootstrap, timeout, topic, partitions)
+    settings = producer_settings(
+        bootstrap, timeout, client, acks=acks, compression=compression, batch_bytes=batch_bytes
+    )
+    _ensure_topic(bootstrap, timeout, client, topic, partitions)
     with Producer(settings) as sender:
         sender.partitions_for(topic)
         tally.begin()
@@ -101,14 +105,15 @@ def consumer(
     << 20,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Read a topic from its beginning to its end as it is now. Counted are records, and bytes of keys and values."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
         partitions = [TopicPartition(topic, number) for number in admin.describe_topics(topic)[topic].partitions]
         ends = {tp: end for tp, (start, end) in watermarks(admin, partitions).items() if end > start}
     meter = _Meter(quiet=json)
-    with Consumer(_consumer_settings(bootstrap, timeout), max_partition_fetch_bytes=fetch_bytes) as reader:
+    with Consumer(_consumer_settings(bootstrap, timeout, client), max_partition_fetch_bytes=fetch_bytes) as reader:
         meter.begin()
         reader.assign(ends)
         left = set(ends)
@@ -121,8 +126,8 @@ def consumer(
     _report(meter.report() | {"topic": topic}, json)
 
 
-def _consumer_settings(bootstrap: str, timeout: float) -> dict[str, object]:
-    settings = client_settings(bootstrap, timeout)
+def _consumer_settings(bootstrap: str, timeout: float, client: list[str] | None) -> dict[str, object]:
+    settings = client_settings(bootstrap, timeout, client)
     return {**settings, "auto.offset.reset": "earliest", "default.api.timeout.ms": int(timeout * 1000)}
 
 
@@ -134,6 +139,7 @@ def latency(
     acks: Acks = "all",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Write one record, wait until a waiting consumer has it, and so on: until acknowledged, and until read."""
@@ -141,12 +147,12 @@ def latency(
     acknowledged: list[float] = []
     read: list[float] = []
     progress = _Meter(quiet=json)
-    _ensure_topic(bootstrap, timeout, topic, 1)
+    _ensure_topic(bootstrap, timeout, client, topic, 1)
     where = TopicPartition(topic, 0)
     settings = producer_settings(
-        bootstrap, timeout, acks=acks, compression="none", batch_bytes=BATCH_BYTES, linger_ms=0
+        bootstrap, timeout, client, acks=acks, compression="none", batch_bytes=BATCH_BYTES, linger_ms=0
     )
-    with Producer(settings) as sender, Consumer(_consumer_settings(bootstrap, timeout)) as reader:
+    with Producer(settings) as sender, Consumer(_consumer_settings(bootstrap, timeout, client)) as reader:
         sender.partitions_for(topic)
         reader.assign([where])
         reader.seek_to_end()
@@ -178,8 +184,8 @@ def _payloads(size: int) -> list[bytes]:
     return [bytes(source.choices(alphabet, k=size)) for _ in range(PAYLOADS)]
 
 
-def _ensure_topic(bootstrap: str, timeout: float, topic: str, partitions: int) -> None:
-    with connect_admin(bootstrap, timeout) as admin:
+def _ensure_topic(bootstrap: str, timeout: float, client: list[str] | None, topic: str, partitions: int) -> None:
+    with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
         try:
             admin.describe_topics(topic)
         except ItemsFailed as error:

@@ -14,6 +14,7 @@ from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     Timeout,
     client_settings,
@@ -65,6 +66,7 @@ def produce(
     quiet: Annotated[bool, Option("--quiet", "-q", help="No summary.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Write records, one a line, and wait until they are acknowledged.
@@ -81,8 +83,14 @@ def produce(
     ends = unescape(delimiter)
     if not ends:
         raise UsageError("--delimiter: must not be empty, such as \\n or \\0")
-    settings = producer_settings(bootstrap, timeout, acks=acks, compression=compression, batch_bytes=batch_bytes)
-    with _open(file) as source, connect_admin(bootstrap, timeout) as admin, Producer(settings) as producer:
+    settings = producer_settings(
+        bootstrap, timeout, client, acks=acks, compression=compression, batch_bytes=batch_bytes
+    )
+    with (
+        _open(file) as source,
+        connect_admin(bootstrap, timeout, client, beside_another=True) as admin,
+        Producer(settings) as producer,
+    ):
         topics = _Topics(None if create else admin)
         for record in _records(source, ends, parser, from_json, producer):
             name = record.topic or topic
@@ -104,12 +112,19 @@ def produce(
 
 
 def producer_settings(
-    bootstrap: str, timeout: float, *, acks: str, compression: str, batch_bytes: int, linger_ms: int = LINGER_MS
+    bootstrap: str,
+    timeout: float,
+    client: list[str] | None,
+    *,
+    acks: str,
+    compression: str,
+    batch_bytes: int,
+    linger_ms: int = LINGER_MS,
 ) -> dict[str, object]:
     """A producer's that waits for `timeout` seconds and takes what a line can hold."""
     timeout_ms = int(timeout * 1000)
     return {
-        **client_settings(bootstrap, timeout),
+        **client_settings(bootstrap, timeout, client),
         "acks": acks,
         "compression.type": compression,
         "batch.size": batch_bytes,

@@ -12,6 +12,7 @@ from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
     Bootstrap,
+    Client,
     Json,
     Timeout,
     connect_admin,
@@ -39,10 +40,11 @@ def list_topics(
     quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """List all topics."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         topics = admin.list_topics(internal=internal)
     if json:
         print_json([_summary(topic) for topic in topics])
@@ -67,13 +69,14 @@ def create(
     validate_only: Annotated[bool, Option("--validate-only", help="Check the request, make nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Create topics."""
     settings = parse_settings(config or (), "--config")
     new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
     failed: Mapping[str, BarnabasError] = {}
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         try:
             made = admin.create_topics(new, validate_only=validate_only)
         except ItemsFailed as error:
@@ -96,10 +99,11 @@ def delete(
     if_exists: Annotated[bool, Option("--if-exists", help="No error for topics that do not exist.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Delete topics with all their records."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         failed = failures(lambda: admin.delete_topics(topics))
     report = []
     for name in dict.fromkeys(topics):
@@ -121,12 +125,13 @@ def add_partitions(
     validate_only: Annotated[bool, Option("--validate-only", help="Check the request, add nothing.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Give a topic more partitions. Keys will map to other partitions from then on."""
     if (to > 0) == (by > 0):
         raise UsageError("add-partitions: give either --to TOTAL or --by N, as a number above 0")
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         total = to or len(_existing(admin, [topic])[0].partitions) + by
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
@@ -145,10 +150,11 @@ def describe(
     topics: Annotated[list[str] | None, Argument("TOPIC")] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Show partitions, leaders, offsets, sizes and changed settings (of all topics if none is named)."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         views = _existing(admin, topics) if topics else admin.list_topics()
         marks, replicas = _marks(admin, views), _replicas(admin)
         described = [_description(admin, view, marks, replicas) for view in views]

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.hanging import HangingTransaction, find_hanging_transactions
-from barnabas.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Json, Timeout, connect_admin
+from barnabas.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Client, Json, Timeout, connect_admin
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.client.core.admin.transactions import ProducerOnPartition, TransactionDescription
 from barnabas.errors import UsageError
@@ -39,10 +39,11 @@ def list_transactions(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """List the transactional ids that the coordinators know, with their states."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         found = admin.list_transactions(
             states=state or (),
             producer_ids=producer_id or (),
@@ -61,10 +62,11 @@ def describe(
     transactional_id: Annotated[str, Argument("TRANSACTIONAL-ID")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Show a transactional id: its state, its producer, and the partitions of its open transaction."""
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         report = _report(admin.describe_transactions(transactional_id)[transactional_id], _now_ms())
     if json:
         print_json(report)
@@ -112,11 +114,12 @@ def describe_producers(
     broker_id: BrokerId = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Show the producers that a partition remembers, and where their open transactions begin."""
     where = TopicPartition(topic, partition)
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         producers = sorted(admin.describe_producers([where], broker_id=broker_id)[where])
     if json:
         print_json([_producer(producer) for producer in producers])
@@ -171,6 +174,7 @@ def find_hanging(
     ] = 15,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Find transactions that no coordinator will ever end. Readers with read_committed stop in front of them.
@@ -180,7 +184,7 @@ def find_hanging(
     if partition is not None and len(topic or ()) != 1:
         raise UsageError("find-hanging: --partition needs the one --topic that it belongs to")
     now_ms = _now_ms()
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         _check_broker(admin, broker_id)
         partitions = _scope(admin, topic, partition, broker_id)
         found = find_hanging_transactions(
@@ -255,6 +259,7 @@ def abort(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
+    client: Client = None,
     json: Json = False,
 ) -> None:
     """Abort a transaction that hangs in a partition, by its offset (`find-hanging` shows it) or by its producer.
@@ -268,7 +273,7 @@ def abort(
             "abort: give either --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch"
         )
     where = TopicPartition(topic, partition)
-    with connect_admin(bootstrap, timeout) as admin:
+    with connect_admin(bootstrap, timeout, client) as admin:
         if start_offset is not None:
             producer = _producer_at(admin, where, start_offset)
             spec = {name: getattr(producer, name) for name in given}

@@ -10,7 +10,7 @@
 
 import socket
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.client.core.addresses import parse_bootstrap
@@ -20,6 +20,7 @@ from barnabas.client.core.engine import ANY, Engine
 from barnabas.client.core.frames import choose_version
 from barnabas.client.core.settings.admin import AdminSettings
 from barnabas.client.drivers.sync import SyncDriver
+from barnabas.client.drivers.tls import ssl_context
 from barnabas.client.errors import Attempt, BrokerUnreachable, ClientError
 from barnabas.client.reasons import describe, hint_for
 from barnabas.errors import InvalidRequest, KafkaError, UnsupportedVersion
@@ -67,7 +68,7 @@ class Check(NamedTuple):
 class Probe:
     """A client of one address alone. Closed by who made it."""
 
-    def __init__(self, host: str, port: int, timeout_s: float) -> None:
+    def __init__(self, host: str, port: int, given: Mapping[str, object], timeout_s: float) -> None:
         self.host = host
         self.port = port
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -75,9 +76,9 @@ class Probe:
         """What the name resolved to, as far as it was reached."""
         self.version_ms = 0.0
         self._timeout_s = timeout_s
-        settings = AdminSettings(_settings(self.address, timeout_s))
+        settings = AdminSettings(_settings(self.address, given, timeout_s))
         self._engine = Engine(engine_settings(settings, allow_auto_topic_creation=False), time.monotonic())
-        self._driver = SyncDriver(self._engine, name="doctor")
+        self._driver = SyncDriver(self._engine, ssl_context=ssl_context(settings), name="doctor")
 
     def ask(self, request: Request) -> Any:
         """The answer. Raises KafkaError, ClientError."""
@@ -109,9 +110,10 @@ class Probe:
         self.close()
 
 
-def _settings(bootstrap: str, timeout_s: float) -> dict[str, object]:
+def _settings(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> dict[str, object]:
     """Of a client that gives up soon."""
     return {
+        **given,
         "bootstrap.servers": bootstrap,
         "bootstrap.timeout.ms": 0,
         "client.id": "barnabas-doctor",
@@ -119,12 +121,15 @@ def _settings(bootstrap: str, timeout_s: float) -> dict[str, object]:
     }
 
 
-def diagnose(bootstrap: str, *, timeout_s: float = 5.0, write: bool = False) -> Iterator[Check]:
-    """Every check that can be made; at most `timeout_s` for each stage."""
+def diagnose(
+    bootstrap: str, given: Mapping[str, object] | None = None, *, timeout_s: float = 5.0, write: bool = False
+) -> Iterator[Check]:
+    """Every check that can be made; at most `timeout_s` for each stage. `given`: settings of TLS and SASL."""
+    given = given or {}
     reached: list[Probe] = []
     try:
         for host, port in parse_bootstrap(bootstrap):
-            yield from _check_address(host, port, timeout_s, reached)
+            yield from _check_address(host, port, given, timeout_s, reached)
         if not reached:
             return
         answer = yield from _check_cluster(reached[0])
@@ -134,11 +139,13 @@ def diagnose(bootstrap: str, *, timeout_s: float = 5.0, write: bool = False) -> 
             yield from _same_cluster(probe, answer)
         usable = True
         for broker in answer.brokers:
-            for check in _check_advertised(broker.node_id, broker.host, broker.port, reached[0], answer, timeout_s):
+            for check in _check_advertised(
+                broker.node_id, broker.host, broker.port, reached[0], answer, given, timeout_s
+            ):
                 usable = usable and check.status != FAILED
                 yield check
         if write and usable:
-            yield from _check_round_trip(bootstrap, timeout_s)
+            yield from _check_round_trip(bootstrap, given, timeout_s)
     finally:
         for probe in reached:
             probe.close()
@@ -147,7 +154,9 @@ def diagnose(bootstrap: str, *, timeout_s: float = 5.0, write: bool = False) -> 
 # --- one address ----------------------------------------------------------------------------------------------------
 
 
-def _check_address(host: str, port: int, timeout_s: float, reached: list[Probe]) -> Iterator[Check]:
+def _check_address(
+    host: str, port: int, given: Mapping[str, object], timeout_s: float, reached: list[Probe]
+) -> Iterator[Check]:
     target = f"{host}:{port}"
     started = time.perf_counter()
     try:
@@ -168,7 +177,7 @@ def _check_address(host: str, port: int, timeout_s: float, reached: list[Probe])
     )
     ip = yield from _check_tcp(target, port, addresses, timeout_s)
     if ip:
-        yield from _check_protocol(host, port, ip, timeout_s, reached)
+        yield from _check_protocol(host, port, ip, given, timeout_s, reached)
 
 
 def _check_tcp(target: str, port: int, addresses: list[str], timeout_s: float) -> Generator[Check, None, str]:
@@ -193,8 +202,10 @@ def _check_tcp(target: str, port: int, addresses: list[str], timeout_s: float) -
     return ""
 
 
-def _check_protocol(host: str, port: int, ip: str, timeout_s: float, reached: list[Probe]) -> Iterator[Check]:
-    probe = Probe(host, port, timeout_s)
+def _check_protocol(
+    host: str, port: int, ip: str, given: Mapping[str, object], timeout_s: float, reached: list[Probe]
+) -> Iterator[Check]:
+    probe = Probe(host, port, given, timeout_s)
     probe.ip = ip
     check: Check
     try:
@@ -216,7 +227,7 @@ def _failure(attempt: Attempt, host: str, port: int, timeout_s: float) -> Check:
         return Check(attempt.stage, attempt.address, FAILED, attempt.error, attempt.hint, attempt.elapsed_ms)
     tls = tls_name(host, port, timeout_s)
     if tls:
-        hint = "use the port of a PLAINTEXT listener: this client speaks plaintext, the listener is SSL or SASL_SSL"
+        hint = "set security.protocol to SSL or SASL_SSL, or use the port of a PLAINTEXT listener"
         return Check("protocol", attempt.address, FAILED, f"the port speaks {tls}, not plaintext Kafka", hint)
     hint = attempt.hint or "the port is open, but what listens there is not a Kafka broker"
     if "closed" in attempt.error or "reset" in attempt.error:
@@ -293,13 +304,19 @@ def _same_cluster(probe: Probe, expected: MetadataResponse) -> Iterator[Check]:
 
 
 def _check_advertised(
-    node_id: int, host: str, port: int, first: Probe, expected: MetadataResponse, timeout_s: float
+    node_id: int,
+    host: str,
+    port: int,
+    first: Probe,
+    expected: MetadataResponse,
+    given: Mapping[str, object],
+    timeout_s: float,
 ) -> Iterator[Check]:
     """Clients use the bootstrap address once; from then on they connect to what the brokers advertise."""
     target = f"broker {node_id} at {host}:{port}"
     remedy = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
     started = time.perf_counter()
-    with Probe(host, port, timeout_s) as probe:
+    with Probe(host, port, given, timeout_s) as probe:
         try:
             problem = _identity_problem(probe, node_id, expected)
         except BrokerUnreachable as error:
@@ -343,12 +360,12 @@ def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) ->
 # --- a record there and back ----------------------------------------------------------------------------------------
 
 
-def _check_round_trip(bootstrap: str, timeout_s: float) -> Iterator[Check]:
+def _check_round_trip(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> Iterator[Check]:
     from barnabas.client.round_trip import round_trip
 
     started = time.perf_counter()
     try:
-        result = round_trip(_settings(bootstrap, timeout_s), timeout_s)
+        result = round_trip(_settings(bootstrap, given, timeout_s), timeout_s)
     except (ClientError, KafkaError) as error:
         yield Check("produce", "temporary topic", FAILED, str(error), "see the broker's log", _ms(started))
         return

@@ -35,7 +35,7 @@ def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
 def foreign_protocol(data: bytes) -> str:
     """What the first bytes of an answer that is not Kafka's look like, or an empty string."""
     if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
-        return "the port speaks TLS, this client sent plaintext"
+        return "the port speaks TLS, this client sent plaintext: set security.protocol=SSL (or SASL_SSL)"
     if data[:5] == b"HTTP/" or data[:1] == b"<":
         return "the port answers HTTP"
     if data[:4] == b"SSH-":

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.client.core.call import Error
 from barnabas.client.core.wire import Answered, Buffer, Wire
 from barnabas.client.errors import Attempt, ConnectionLost
-from barnabas.errors import KafkaError
 
 if TYPE_CHECKING:
     from barnabas.client.core.sasl import Mechanism
@@ -264,10 +263,7 @@ class Peers:
                 self._connects = still_to_open
             elif not closed:
                 self._closes.append(peer.number)
-        if isinstance(error, KafkaError):
-            peer.attempts = (Attempt(peer.address, "sasl", str(error), ""),)
-        else:
-            peer.attempts = error.attempts
+        peer.attempts = error.attempts
         wire, peer.wire, peer.number, peer.connected = peer.wire, None, 0, False
         peer.setup_until = float("inf")
         if wire is not None:

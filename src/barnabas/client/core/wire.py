@@ -14,7 +14,13 @@ from barnabas.client.core.call import Call, Error
 from barnabas.client.core.frame_room import FrameRoom
 from barnabas.client.core.frames import API_VERSIONS, Versions, body_of, choose_version, client_id_field, request_frame
 from barnabas.client.errors import Attempt, ConnectionLost
-from barnabas.errors import BarnabasError, SaslAuthenticationFailed, UnsupportedSaslMechanism, UnsupportedVersion
+from barnabas.errors import (
+    BarnabasError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+)
 from barnabas.protocol.apis import message_classes
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -297,16 +303,14 @@ class Wire:
         assert self._mechanism is not None
         if response.error_code:
             offered = ", ".join(response.mechanisms) or "none"
-            self.broken = UnsupportedSaslMechanism(
-                f"{self.address}: sasl: the broker does not take {self._mechanism.name}; it offers: {offered}"
-            )
+            text = f"the broker does not take {self._mechanism.name}; it offers: {offered}"
+            self._refused(UnsupportedSaslMechanism, text, "set sasl.mechanism to one that it offers")
             return
         self._step(None)
 
     def _take_challenge(self, response: Any) -> None:
         if response.error_code:
-            text = response.error_message or "the broker refuses the credentials"
-            self.broken = SaslAuthenticationFailed(f"{self.address}: sasl: {text}")
+            self._refused(SaslAuthenticationFailed, response.error_message or "the broker refuses the credentials")
             return
         self._step(response.auth_bytes)
         if response.session_lifetime_ms > 0:
@@ -321,7 +325,7 @@ class Wire:
         try:
             answer = self._mechanism.next(challenge)
         except (BarnabasError, ValueError) as error:
-            self.broken = SaslAuthenticationFailed(f"{self.address}: sasl: {error}")
+            self._refused(SaslAuthenticationFailed, str(error))
             return
         if answer is None:
             self._become_ready()
@@ -331,6 +335,12 @@ class Wire:
             return
         low, high = self.versions.get(SaslAuthenticateRequest.API_KEY, (0, 0))
         self._own(SaslAuthenticateRequest(auth_bytes=answer), max(low, min(high, SaslAuthenticateRequest.LAST_VERSION)))
+
+    def _refused(self, kind: type[KafkaError], text: str, hint: str = "check sasl.username and sasl.password") -> None:
+        """Not a matter of trying again."""
+        attempt = Attempt(self.address, "sasl", text, hint)
+        self.broken = kind(f"{attempt} ({hint})")
+        self.broken.attempts = (attempt,)
 
     # --- time and the end -------------------------------------------------------------------------------------------
 

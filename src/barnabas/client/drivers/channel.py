@@ -33,7 +33,7 @@ def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
 def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
     """A failure as the client's errors tell it."""
     where = address if not ip or ip in address else f"{address} ({ip})"
-    return Attempt(where, stage, describe(error), hint_for(error), (time.monotonic() - started) * 1e3)
+    return Attempt(where, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
 
 
 def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:
