@@ -189,11 +189,14 @@ class ProducerCore:
     def choose_sticky(self, lane: Lane) -> int:
         """The next partition for records without a key: of two chosen at random the one with less to send, which
         spreads by the speed of the brokers (KIP-794) without looking at every partition."""
-        first = self._rng.randrange(lane.partition_count)
+        draw, count = self._rng.random, lane.partition_count
+        first = int(draw() * count)
         if not self.settings.partitioner_adaptive_partitioning_enable:
             return first
-        second = self._rng.randrange(lane.partition_count)
-        return min(first, second, key=lambda partition: self._load(lane.topic, partition))
+        second = int(draw() * count)
+        if first == second or self._load(lane.topic, first) <= self._load(lane.topic, second):
+            return first
+        return second
 
     def _load(self, topic: str, partition: int) -> float:
         where = TopicPartition(topic, partition)

@@ -26,9 +26,9 @@ NO_ROOM: Final = 3
 CLOSED: Final = 4
 
 BATCH_OVERHEAD: Final = 61
-TURN_BYTES: Final = 64 * 1024
-BULK_BYTES: Final = 256 * 1024
-"""As much is made full of a bulk call's rows before the sender has its turn."""
+TURN_BYTES: Final = 256 * 1024
+"""As much is made full before the sender has its turn: fewer, fuller requests. No batch waits for that longer than it
+may linger."""
 SPARE_BYTES: Final = 512 * 1024
 NO_RECORDS: Final = BytesWriter()
 NEVER_MS: Final = 1 << 62
@@ -169,7 +169,7 @@ class Intake:
         pairs: tuple[tuple[str, bytes | None], ...] = ()
         if headers is not None:
             pairs = self.owner.header_pairs(headers)
-        now_ms: i64 = int(wall_clock() * 1000.0)
+        now_ms: i64 = i64(wall_clock() * 1000.0)
         stamp: i64 = now_ms
         if timestamp is not None:
             stamp = timestamp
@@ -316,13 +316,13 @@ class Intake:
         lane.touched = True
         scatters: bool = lane.partition_count > 1 and (rows.keyed or rows.placed or self.round_robin)
         latest: list[Span | None] = [None for _ in range(lane.partition_count)]
-        now_ms: i64 = int(wall_clock() * 1000.0)
+        now_ms: i64 = i64(wall_clock() * 1000.0)
         stamp: i64 = now_ms
         partition: i64 = rows.to
         key: bytes | None = None
         pairs = rows.heads
         index: i64 = start
-        while index < rows.count and self.full_bytes < BULK_BYTES:
+        while index < rows.count and self.full_bytes < TURN_BYTES:
             if rows.keyed:
                 key = rows.key(index)
             if rows.placed:
