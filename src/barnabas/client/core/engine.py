@@ -460,8 +460,9 @@ class Engine:
         self.now = max(now, self.now)
         self.timers.run(self.now)
         self._peers.tick(self.now)
-        self._expire_unplaced()
-        self._seek_a_node()
+        if self._unplaced:
+            self._expire_unplaced()
+            self._seek_a_node()
         if self._metadata_due() <= self.now:
             self._ask_metadata()
         for component in self.components:
@@ -471,11 +472,13 @@ class Engine:
         """When to ask next: at once for new topics, after a pause for what is stale, at an age for the rest."""
         if not self._awake or self._metadata_asked or self.closed:
             return float("inf")
-        if self.metadata.has_new and not self._metadata_failures:
+        metadata = self.metadata
+        has_new = metadata.has_new
+        if has_new and not self._metadata_failures:
             return self.now
-        if self.metadata.is_stale or self.metadata.has_new:
+        if has_new or metadata.is_stale:
             return self._metadata_not_before
-        return self.metadata.due_at()
+        return metadata.due_at()
 
     def _expire_unplaced(self) -> None:
         if all(call.expires > self.now for call in self._unplaced):

@@ -313,6 +313,6 @@ class Peers:
                 hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if peer.connected else ""
                 attempt = Attempt(peer.address, stage, "timed out", hint)
                 self.lost(peer, ConnectionLost(str(attempt), (attempt,)), now)
-            elif peer.connected and not wire.in_flight and now >= wire.last_used + self._settings.idle_max_s:
+            elif now >= wire.last_used + self._settings.idle_max_s and peer.connected and not wire.in_flight:
                 attempt = Attempt(peer.address, "request", "idle for connections.max.idle.ms", "")
                 self._drop(peer, ConnectionLost(str(attempt), (attempt,)))

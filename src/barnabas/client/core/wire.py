@@ -346,12 +346,12 @@ class Wire:
 
     def next_deadline(self) -> float:
         """When `tick` has something to do."""
-        due = min((call.expires for call in self._in_flight), default=float("inf"))
-        for call in self._waiting:
-            due = min(due, call.expires)
-        if self._muted_until > self._now:
-            due = min(due, self._muted_until)
-        return min(due, self._reauthenticate_at)
+        due = self._reauthenticate_at
+        for calls in (self._in_flight, self._waiting):
+            for call in calls:
+                if call.expires < due:
+                    due = call.expires
+        return self._muted_until if self._now < self._muted_until < due else due
 
     def tick(self, now: float) -> None:
         """Breaks the connection when an answer is overdue: it may still come, and would be taken for another's."""

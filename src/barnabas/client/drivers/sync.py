@@ -108,10 +108,13 @@ class SyncDriver:
     def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Turn the engine until `done()`, which is asked under the lock; False when the time is over before."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        has_led = False
         try:
             while True:
                 follower = None
                 with self.lock:
+                    if has_led and done():
+                        return True
                     if not self.closed and self._may_lead():
                         self._active_turn()
                     if done():
@@ -122,6 +125,7 @@ class SyncDriver:
                         return False
                     if self._may_lead():
                         self._lead(left)
+                        has_led = True
                     else:
                         follower = _Follower(done)
                         self._followers.append(follower)

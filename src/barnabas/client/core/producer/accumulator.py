@@ -48,10 +48,11 @@ class Accumulator:
 
     # --- from open to closed ----------------------------------------------------------------------------------------
 
-    def batch_opened(self, batch: Batch, now: float) -> None:
-        """The intake begins a batch."""
+    def batch_opened(self, batch: Batch, now: float) -> bool:
+        """The intake begins a batch; whether its linger is the first to be kept."""
         batch.opened_at = now
         self._opened.append(batch)
+        return len(self._opened) == 1
 
     def collect(self, now: float) -> None:
         """Close what has lingered, and take in what is closed."""
@@ -68,9 +69,9 @@ class Accumulator:
         body = self.intake.take_records(batch)
         if self._codec != NONE:
             body = compress(self._codec, body, self._level)
+            self._resize(batch, BATCH_OVERHEAD + len(body))
         batch.body = body
         batch.compression = self._codec
-        self._resize(batch, BATCH_OVERHEAD + len(body))
         batch.deadline = batch.opened_at + self._delivery_timeout_s
         where = TopicPartition(batch.topic, batch.partition)
         state = self.partitions.get(where)

@@ -183,13 +183,13 @@ class ProducerCore:
     # --- what the intake asks ---------------------------------------------------------------------------------------
 
     def batch_opened(self, batch: Batch) -> None:
-        self.accumulator.batch_opened(batch, self.front.now())
-        self.front.opened()
+        if self.accumulator.batch_opened(batch, self.front.now()):
+            self.front.opened()
 
     def choose_sticky(self, lane: Lane) -> int:
         """The next partition for records without a key: of two chosen at random the one with less to send, which
         spreads by the speed of the brokers (KIP-794) without looking at every partition."""
-        draw, count = self._rng.random, lane.partition_count
+        draw, count = self._rng.random, int(lane.partition_count)
         first = int(draw() * count)
         if not self.settings.partitioner_adaptive_partitioning_enable:
             return first

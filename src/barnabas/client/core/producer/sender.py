@@ -8,6 +8,7 @@ so nothing is lost or doubled by numbering anew.
 """
 
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.engine import Engine, Node
@@ -123,8 +124,9 @@ class Sender:
             for batch in list(self._accumulator.incomplete):
                 self._give_up(batch, identity.error)
             return False
-        if not identity.is_known:
-            identity.seek()
+        if identity.is_known:
+            return True
+        identity.seek()
         return identity.is_known
 
     def _by_leader(self, now: float) -> dict[int, list[PartitionState]]:
@@ -158,8 +160,9 @@ class Sender:
             return False
         if batch.base_sequence >= 0:
             return state.in_flight[0].number > batch.number  # a repeat goes alone, or in front of what flies
-        if any(flying.attempts > 1 for flying in state.in_flight):
-            return False  # brokers know a repeat by their last five batches: no others may come between
+        for flying in state.in_flight:
+            if flying.attempts > 1:
+                return False  # brokers know a repeat by their last five batches: no others may come between
         return self._numbers_agree(state, batch)
 
     def _numbers_agree(self, state: PartitionState, batch: Batch) -> bool:
@@ -255,12 +258,17 @@ class Sender:
             for batch in batches:
                 self._settle(batch, error, None)
             return
-        answers = {(answer.topic, answer.partition): answer for answer in response.answers}
+        answers: dict[tuple[str | None, int], Answer] = {}
         metadata = self._engine.metadata
+        topic: str | UUID | None = None
+        name: str | None = None
+        for found in response.answers:
+            if found.topic is not topic:  # those of one topic share it
+                topic = found.topic
+                name = topic if isinstance(topic, str) else metadata.topic_name(topic)
+            answers[name, found.partition] = found
         for batch in batches:
             answer = answers.get((batch.topic, batch.partition))
-            if answer is None:
-                answer = answers.get((metadata.topic_id(batch.topic), batch.partition))
             if answer is None:
                 attempt = Attempt(f"{batch.topic}-{batch.partition}", "request", "the answer leaves it out", "")
                 self._settle(batch, ConnectionLost(str(attempt), (attempt,)), None)
