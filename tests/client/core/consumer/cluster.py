@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID, uuid5
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "coordinator"))
@@ -25,47 +25,34 @@ from barnabas.protocol.messages import (
     list_offsets,
     offset_commit,
     offset_fetch,
+    offset_for_leader_epoch,
     sync_group,
 )
-from barnabas.records.builder import build_batch
-from barnabas.records.record import Record
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup
 from barnabas.types import TopicPartition
+from client.core.consumer.log import Log
 from client.core.world import Asked, Link, World, frame_response
 
 FETCH, LIST_OFFSETS, METADATA, COMMIT, COMMITTED, FIND = 1, 2, 3, 8, 9, 10
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
+EPOCH_ENDS = 23
 NOT_COORDINATOR = 16
 OFFSET_OUT_OF_RANGE, NOT_LEADER = 1, 6
+FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH = 74, 75
 EARLIEST = -2
 
 CUT = "cut"
 """A fault: the connection breaks before the request is handled."""
 LOSE = "lose"
 """A fault: the request is handled, and the connection breaks before the answer is out."""
+TWICE = "twice"
+"""A fault: the answer comes twice."""
 
 
-class Log:
-    """A partition's batches, each of some records."""
+class Late(NamedTuple):
+    """A fault: the request is handled, and the answer takes its time."""
 
-    def __init__(self) -> None:
-        self.batches: list[tuple[int, int, bytes]] = []
-        """(base offset, last offset, bytes)."""
-        self.start = 0
-        self.end = 0
-
-    def append(self, *values: bytes) -> None:
-        batch = build_batch([Record(0, 0, None, value) for value in values], base_offset=self.end)
-        self.batches.append((self.end, self.end + len(values) - 1, batch))
-        self.end += len(values)
-
-    def read(self, offset: int, max_bytes: int) -> bytes:
-        out = b""
-        for _, last, batch in self.batches:
-            if last >= offset:
-                if out and len(out) + len(batch) > max_bytes:
-                    break
-                out += batch
-        return out
+    seconds: float
 
 
 class Client(World):
@@ -77,10 +64,11 @@ class Client(World):
         self.name = name
         self.now = self.engine.now = cluster.now
         self.topics = cluster.topics
+        self.epochs = cluster.epochs
         self.up = cluster.up
         self.arrivals: deque[tuple[int, Asked, Any]] = deque()
         """Answers under way: connection, request, response."""
-        for api_key in (FETCH, LIST_OFFSETS, COMMIT, COMMITTED, FIND, JOIN, HEARTBEAT, LEAVE, SYNC):
+        for api_key in (FETCH, LIST_OFFSETS, EPOCH_ENDS, COMMIT, COMMITTED, FIND, JOIN, HEARTBEAT, LEAVE, SYNC):
             self.handlers[api_key] = cluster.serve
 
     def serve_one(self) -> bool:
@@ -106,6 +94,7 @@ class Client(World):
         asked = link.pending.popleft()
         asked.link = link  # type: ignore[attr-defined]
         asked.client = self  # type: ignore[attr-defined]
+        asked.fault = fault  # type: ignore[attr-defined]
         self.asked.append(asked)
         link.stalled = True
         if isinstance(fault, int):
@@ -118,7 +107,14 @@ class Client(World):
             self.cut(link)
 
     def reply(self, asked: Asked, response: Any) -> None:
-        self.arrivals.append((asked.link.number, asked, response))  # type: ignore[attr-defined]
+        arrival = (asked.link.number, asked, response)  # type: ignore[attr-defined]
+        fault = asked.fault  # type: ignore[attr-defined]
+        if isinstance(fault, Late):
+            self.cluster.rig.scheduler.call_later(fault.seconds, lambda: self.arrivals.append(arrival))
+        else:
+            self.arrivals.append(arrival)
+            if fault == TWICE:
+                self.arrivals.append(arrival)
 
     def crash(self) -> None:
         """The process is gone; its connections break."""
@@ -136,6 +132,8 @@ class Cluster:
         self.coordinator = 1
         self.topics = {name: {i: 1 + i % nodes for i in range(count)} for name, count in topics.items()}
         self.logs: dict[TopicPartition, Log] = {}
+        self.epochs: dict[tuple[str, int], int] = {}
+        """Of the partitions' leaders, as metadata tells them."""
         self.clients: list[Client] = []
         self.faults: dict[int, deque[Any]] = {}
         """By API: what becomes of its next requests, whoever sends them."""
@@ -166,6 +164,24 @@ class Cluster:
         """Another broker coordinates from now on; it reads the log."""
         self.coordinator = node_id
         self.rig.restart()
+
+    def move_leader(self, where: TopicPartition, node_id: int) -> None:
+        self.topics[where.topic][where.partition] = node_id
+        self.log(*where).epoch += 1
+        self.epochs[where] = self.log(*where).epoch
+
+    def committed(self, group_id: str) -> dict[TopicPartition, int]:
+        """What the coordinator has."""
+        found: list[Any] = []
+        group = OffsetFetchRequestGroup(group_id=group_id)
+        group.topics = None  # type: ignore[assignment]
+        self.rig.groups.fetch_offsets([group], require_stable=False, reply=found.extend)
+        return {
+            TopicPartition(topic.name, p.partition_index): p.committed_offset
+            for answer in found
+            for topic in answer.topics
+            for p in topic.partitions
+        }
 
     def stop(self, node_id: int) -> None:
         self.up.discard(node_id)
@@ -215,6 +231,8 @@ class Cluster:
             return self._fetch(asked)
         if asked.api_key == LIST_OFFSETS:
             return self._list_offsets(asked)
+        if asked.api_key == EPOCH_ENDS:
+            return self._epoch_ends(asked)
         if asked.node_id != self.coordinator:
             return refusal(asked, NOT_COORDINATOR)
         groups, request = self.rig.groups, asked.request
@@ -248,15 +266,42 @@ class Cluster:
             partitions = []
             for p in topic.partitions:
                 log = self.log(topic.name, p.partition_index)
-                offset = log.start if p.timestamp == EARLIEST else log.end
-                code = 0 if self.topics[topic.name].get(p.partition_index) == asked.node_id else NOT_LEADER
+                end = log.last_stable_offset if asked.request.isolation_level else log.end
+                offset = log.start if p.timestamp == EARLIEST else end
+                where = TopicPartition(topic.name, p.partition_index)
+                code = self._fenced(asked.node_id, where, p.current_leader_epoch)
                 partitions.append(
                     list_offsets.ListOffsetsPartitionResponse(
-                        partition_index=p.partition_index, offset=offset, error_code=code, leader_epoch=0
+                        partition_index=p.partition_index, offset=offset, error_code=code, leader_epoch=log.epoch
                     )
                 )
             topics.append(list_offsets.ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
         return list_offsets.ListOffsetsResponse(topics=topics)
+
+    def _epoch_ends(self, asked: Asked) -> Any:
+        topics = []
+        for topic in asked.request.topics:
+            found = []
+            for p in topic.partitions:
+                where = TopicPartition(topic.topic, p.partition)
+                code = self._fenced(asked.node_id, where, p.current_leader_epoch)
+                epoch, end = (-1, -1) if code else self.log(*where).end_of_epoch(p.leader_epoch)
+                found.append(
+                    offset_for_leader_epoch.EpochEndOffset(
+                        partition=p.partition, error_code=code, leader_epoch=epoch, end_offset=end
+                    )
+                )
+            topics.append(offset_for_leader_epoch.OffsetForLeaderTopicResult(topic=topic.topic, partitions=found))
+        return offset_for_leader_epoch.OffsetForLeaderEpochResponse(topics=topics)
+
+    def _fenced(self, node_id: int, where: TopicPartition, epoch: int) -> int:
+        """The error of a request to that broker with that leader epoch."""
+        if self.topics[where.topic].get(where.partition) != node_id:
+            return NOT_LEADER
+        known = self.log(*where).epoch
+        if epoch in (-1, known):
+            return 0
+        return FENCED_LEADER_EPOCH if epoch < known else UNKNOWN_LEADER_EPOCH
 
     # --- fetches ----------------------------------------------------------------------------------------------------
 
@@ -291,27 +336,35 @@ class Cluster:
             name = topic.topic or next(name for name in self.topics if topic_id(name) == topic.topic_id)
             partitions = []
             for p in topic.partitions:
-                answer = self._read_partition(asked.node_id, TopicPartition(name, p.partition), p)
+                committed = bool(asked.request.isolation_level)
+                answer = self._read_partition(asked.node_id, TopicPartition(name, p.partition), p, committed)
                 found = found or bool(answer.records or answer.error_code)
                 partitions.append(answer)
             topics.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=partitions))
         return fetch.FetchResponse(responses=topics) if found else None
 
-    def _read_partition(self, node_id: int, where: TopicPartition, asked: Any) -> Any:
+    def _read_partition(self, node_id: int, where: TopicPartition, asked: Any, read_committed: bool) -> Any:
         log = self.log(*where)
         answer = fetch.PartitionData(
             partition_index=where.partition,
             high_watermark=log.end,
-            last_stable_offset=log.end,
+            last_stable_offset=log.last_stable_offset,
             log_start_offset=log.start,
             records=b"",
         )
-        if self.topics[where.topic].get(where.partition) != node_id:
-            answer.error_code = NOT_LEADER
-        elif not log.start <= asked.fetch_offset <= log.end:
+        answer.error_code = self._fenced(node_id, where, asked.current_leader_epoch)
+        if answer.error_code:
+            return answer
+        if not log.start <= asked.fetch_offset <= log.end:
             answer.error_code = OFFSET_OUT_OF_RANGE
-        else:
-            answer.records = log.read(asked.fetch_offset, asked.partition_max_bytes)
+            return answer
+        offset = asked.fetch_offset
+        answer.records = log.read(offset, asked.partition_max_bytes, read_committed=read_committed)
+        if read_committed:
+            answer.aborted_transactions = [
+                fetch.AbortedTransaction(producer_id=producer_id, first_offset=first)
+                for producer_id, first in log.aborted_from(offset)
+            ]
         return answer
 
 
@@ -343,11 +396,50 @@ def refusal(asked: Asked, code: int) -> Any:
     if asked.api_key == FIND:
         found = [find_coordinator.Coordinator(key=key, error_code=code) for key in request.coordinator_keys]
         return find_coordinator.FindCoordinatorResponse(coordinators=found)
+    if asked.api_key == FETCH:
+        return fetch.FetchResponse(
+            responses=[
+                fetch.FetchableTopicResponse(
+                    topic=topic.topic,
+                    topic_id=topic.topic_id,
+                    partitions=[
+                        fetch.PartitionData(partition_index=p.partition, error_code=code, records=b"")
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    if asked.api_key == LIST_OFFSETS:
+        return list_offsets.ListOffsetsResponse(
+            topics=[
+                list_offsets.ListOffsetsTopicResponse(
+                    name=topic.name,
+                    partitions=[
+                        list_offsets.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=code)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+    if asked.api_key == EPOCH_ENDS:
+        return offset_for_leader_epoch.OffsetForLeaderEpochResponse(
+            topics=[
+                offset_for_leader_epoch.OffsetForLeaderTopicResult(
+                    topic=topic.topic,
+                    partitions=[
+                        offset_for_leader_epoch.EpochEndOffset(partition=p.partition, error_code=code)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
     kinds = {
         JOIN: join_group.JoinGroupResponse,
         SYNC: sync_group.SyncGroupResponse,
         HEARTBEAT: heartbeat.HeartbeatResponse,
         LEAVE: leave_group.LeaveGroupResponse,
-        FETCH: fetch.FetchResponse,
     }
     return kinds[asked.api_key](error_code=code)

@@ -1,0 +1,315 @@
+"""Whole consumers against simulated brokers that delay, reorder, drop and double answers and give every error that
+passes; members come, go and die, leaders and coordinators move, transactions end this way or that.
+
+Whatever happens: while a member has a partition it gets each visible record of it once and in order; nothing is
+committed that no application has got; of transactions nothing is seen but what was committed. Once the trouble is over
+every visible record has been given to somebody and positions stand at the end.
+"""
+
+import random
+import sys
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from barnabas.client.errors import ClientError, CommitFailed
+from barnabas.errors import RebalanceInProgress, error_for
+from barnabas.types import TopicPartition
+from client.core.consumer.cluster import (
+    COMMIT,
+    COMMITTED,
+    CUT,
+    EPOCH_ENDS,
+    FETCH,
+    FIND,
+    HEARTBEAT,
+    JOIN,
+    LIST_OFFSETS,
+    LOSE,
+    METADATA,
+    SYNC,
+    TWICE,
+    Cluster,
+    Late,
+)
+from client.core.consumer.front import SimulatedConsumer, virtual_time
+
+TOPIC = "orders"
+PARTITIONS = 3
+ALL = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+NAMES = ("a", "b", "c")
+SESSION_S, INTERVAL_S = 10, 40
+COORDINATOR_ERRORS = [7, 14, 15, 16]
+LEADER_ERRORS = [3, 5, 6, 7, 9, 56, 74, 75, 78]
+"""Those that pass; what else a broker might say is the application's."""
+ERRORS = {
+    FETCH: [-1, 3, 6, 9, 56, 74, 75, 78, 100],
+    LIST_OFFSETS: LEADER_ERRORS,
+    EPOCH_ENDS: LEADER_ERRORS,
+    COMMIT: [*COORDINATOR_ERRORS, 27],
+    COMMITTED: [7, 14, 15, 16, 88],
+    FIND: [7, 14, 15],
+    JOIN: [*COORDINATOR_ERRORS, 25],
+    SYNC: [*COORDINATOR_ERRORS, 22, 27],
+    HEARTBEAT: [*COORDINATOR_ERRORS, 27],
+    METADATA: [],
+}
+PASSING = tuple(type(error_for(code)) for code in COORDINATOR_ERRORS)
+NETWORK = [CUT, LOSE, TWICE, Late(0.3), Late(4.0)]
+
+
+class Application:
+    """Reads, checks what it gets, and commits as it is told to."""
+
+    def __init__(self, machine: "ConsumerMachine", name: str, assignor: str) -> None:
+        self.machine = machine
+        self.last: dict[TopicPartition, int | None] = {}
+        """Of each partition that it has: the last offset that it got since the partition came or it sought."""
+        self.consumer = SimulatedConsumer(
+            machine.cluster,
+            name,
+            TOPIC,
+            group_id="g",
+            isolation_level=machine.isolation_level,
+            partition_assignment_strategy=[assignor],
+            session_timeout_ms=SESSION_S * 1000,
+            max_poll_interval_ms=INTERVAL_S * 1000,
+            max_poll_records=7,
+            enable_auto_commit=machine.auto_commit,
+            auto_commit_interval_ms=2000,
+            group_instance_id="static-c" if name == "c" else None,
+            on_assigned=self._assigned,
+            on_revoked=self._gone,
+        )
+
+    def _assigned(self, _: Any, partitions: Any) -> None:
+        self.last |= dict.fromkeys(partitions)
+
+    def _gone(self, _: Any, partitions: Any) -> None:
+        for where in partitions:
+            del self.last[where]
+
+    def poll(self, timeout: float) -> None:
+        """At once, or record by record as far as there are some without waiting."""
+        for record in self.consumer.poll(timeout):
+            self._take(record)
+        for record in self._few():
+            self._take(record)
+
+    def _few(self) -> Iterator[Any]:
+        left = self.machine.rng.choice([0, 0, 1, 5, 12])
+        if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
+            return
+        for record in self.consumer:
+            yield record
+            left -= 1
+            if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
+                return
+
+    def _take(self, record: Any) -> None:
+        where = TopicPartition(record.topic, record.partition)
+        self._check(where, record.offset)
+        assert record.value == b"%d" % record.offset
+        self.machine.given[where].add(record.offset)
+
+    def _check(self, where: TopicPartition, offset: int) -> None:
+        visible = self.machine.visible(where)
+        at = bisect_left(visible, offset)
+        assert at < len(visible), f"{where}: offset {offset} is not to be seen"
+        assert visible[at] == offset, f"{where}: offset {offset} is not to be seen"
+        last = self.last[where]
+        if last is not None:
+            assert at, f"{where}: {offset} after {last}"
+            assert visible[at - 1] == last, f"{where}: {offset} after {last}, not after {visible[at - 1]}"
+        self.last[where] = offset
+
+    def commit(self) -> None:
+        with suppress(RebalanceInProgress, CommitFailed, ClientError, *PASSING):
+            self.consumer.commit(timeout=5)
+
+
+class ConsumerMachine(RuleBasedStateMachine):
+    @initialize(
+        assignor=st.sampled_from(["range", "cooperative-sticky"]),
+        isolation_level=st.sampled_from(["read_committed", "read_uncommitted"]),
+        auto_commit=st.booleans(),
+        seed=st.integers(0, 1000),
+    )
+    def begin(self, assignor: str, isolation_level: str, auto_commit: bool, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.assignor, self.isolation_level, self.auto_commit = assignor, isolation_level, auto_commit
+        self.cluster = Cluster({TOPIC: PARTITIONS}, initial_rebalance_delay_ms=0)
+        self.stack = ExitStack()
+        self.stack.enter_context(virtual_time(self.cluster))
+        self.applications: dict[str, Application] = {}
+        self.given: dict[TopicPartition, set[int]] = {where: set() for where in ALL}
+        self.start("a")
+
+    def visible(self, where: TopicPartition) -> list[int]:
+        return self.cluster.log(*where).visible(read_committed=self.isolation_level == "read_committed")
+
+    # --- producers --------------------------------------------------------------------------------------------------
+
+    def _write(self, where: TopicPartition, count: int, append: Callable[..., None]) -> None:
+        log = self.cluster.log(*where)
+        append(*(b"%d" % offset for offset in range(log.end, log.end + count)))
+        self.cluster.written()
+
+    @rule(where=st.sampled_from(ALL), count=st.integers(1, 30))
+    def append(self, where: TopicPartition, count: int) -> None:
+        self._write(where, count, self.cluster.log(*where).append)
+
+    @rule(where=st.sampled_from(ALL), count=st.integers(1, 5), producer_id=st.integers(1, 3))
+    def write_in_a_transaction(self, where: TopicPartition, count: int, producer_id: int) -> None:
+        self._write(where, count, partial(self.cluster.log(*where).write, producer_id))
+
+    @rule(where=st.sampled_from(ALL), committed=st.booleans())
+    def end_a_transaction(self, where: TopicPartition, committed: bool) -> None:
+        log = self.cluster.log(*where)
+        if log.open:
+            log.close(self.rng.choice(sorted(log.open)), committed=committed)
+            self.cluster.written()
+
+    # --- applications -----------------------------------------------------------------------------------------------
+
+    @rule(name=st.sampled_from(NAMES))
+    def start(self, name: str) -> None:
+        if name not in self.applications:
+            self.applications[name] = Application(self, name, self.assignor)
+
+    @rule(name=st.sampled_from(NAMES))
+    def crash(self, name: str) -> None:
+        application = self.applications.pop(name, None)
+        if application is not None:
+            application.consumer.crash()
+
+    @rule(name=st.sampled_from(NAMES))
+    def close(self, name: str) -> None:
+        application = self.applications.pop(name, None)
+        if application is not None:
+            application.consumer.close()
+            self.cluster.clients.remove(application.consumer.client)
+
+    @rule(timeout=st.sampled_from([0.0, 0.1, 2.0]), times=st.integers(1, 6))
+    def poll(self, timeout: float, times: int) -> None:
+        for _ in range(times):
+            for name in self.rng.sample(sorted(self.applications), len(self.applications)):
+                self.applications[name].poll(timeout)
+
+    @rule(name=st.sampled_from(NAMES))
+    def commit(self, name: str) -> None:
+        if name in self.applications:
+            self.applications[name].commit()
+
+    @rule(name=st.sampled_from(NAMES), back=st.integers(0, 5))
+    def seek(self, name: str, back: int) -> None:
+        """To a record that it has got."""
+        application = self.applications.get(name)
+        for where, last in list(application.last.items()) if application is not None else ():
+            assert application is not None
+            if last is not None and where in application.consumer.assignment():
+                visible = self.visible(where)
+                application.consumer.seek(where, visible[max(bisect_left(visible, last) - back, 0)])
+                application.last[where] = None
+
+    @rule(name=st.sampled_from(NAMES), where=st.sampled_from(ALL))
+    def pause_or_resume(self, name: str, where: TopicPartition) -> None:
+        application = self.applications.get(name)
+        if application is not None and where in application.consumer.assignment():
+            paused = where in application.consumer.paused()
+            (application.consumer.resume if paused else application.consumer.pause)([where])
+
+    @rule(seconds=st.sampled_from([0.2, 3.0, 12.0, 50.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.cluster.run(seconds=seconds)
+
+    # --- trouble ----------------------------------------------------------------------------------------------------
+
+    @rule(api_key=st.sampled_from(sorted(ERRORS)), count=st.integers(1, 3), number=st.integers(0, 1000))
+    def fault(self, api_key: int, count: int, number: int) -> None:
+        kinds = [*NETWORK, *ERRORS[api_key]]
+        self.cluster.add_fault(api_key, *[kinds[number % len(kinds)]] * count)
+
+    @rule(where=st.sampled_from(ALL), node_id=st.sampled_from([1, 2]))
+    def move_leader(self, where: TopicPartition, node_id: int) -> None:
+        self.cluster.move_leader(where, node_id)
+
+    @rule(node_id=st.sampled_from([1, 2]))
+    def move_coordinator(self, node_id: int) -> None:
+        self.cluster.move_coordinator(node_id)
+
+    @precondition(lambda self: len(self.cluster.up) == 2)
+    @rule(node_id=st.sampled_from([1, 2]), seconds=st.sampled_from([0.5, 5.0]))
+    def outage(self, node_id: int, seconds: float) -> None:
+        self.cluster.stop(node_id)
+        self.cluster.run(seconds=seconds)
+        self.poll(0.1, 1)
+        self.cluster.up.add(node_id)
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_is_committed_that_nobody_has_got(self) -> None:
+        if not hasattr(self, "cluster"):
+            return
+        for where, offset in self.cluster.committed("g").items():
+            missed = {each for each in self.visible(where) if each < offset} - self.given[where]
+            assert not missed, f"{where} is committed at {offset}, and nobody has got {sorted(missed)}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "cluster"):
+            return
+        with self.stack:
+            self._end()
+
+    def _end(self) -> None:
+        self.cluster.faults.clear()
+        for where in ALL:
+            log = self.cluster.log(*where)
+            for producer_id in sorted(log.open):
+                log.close(producer_id, committed=bool(producer_id % 2))
+        self.cluster.written()
+        self.start("a")
+        for application in self.applications.values():
+            application.consumer.resume(application.consumer.paused())
+        deadline = self.cluster.now + 3 * INTERVAL_S
+        while not self._is_over():
+            assert self.cluster.now < deadline, {
+                name: each.consumer.health() for name, each in self.applications.items()
+            }
+            for application in self.applications.values():
+                application.poll(0.2)
+        for application in self.applications.values():
+            application.commit()
+        assert self.cluster.committed("g") == {where: self.cluster.log(*where).end for where in ALL} or not any(
+            self.visible(where) for where in ALL
+        )
+
+    def _is_over(self) -> bool:
+        """Each partition is with somebody who has come to its end."""
+        standing = {
+            where: application.consumer._core.handing.position(where)
+            for application in self.applications.values()
+            for where in application.last
+            if where in application.consumer.assignment()
+        }
+        if standing.keys() != set(ALL) or sum(len(each.last) for each in self.applications.values()) != len(ALL):
+            return False
+        ends = {where: self.cluster.log(*where).end for where in ALL}
+        if any(found is None or found.offset != ends[where] for where, found in standing.items()):
+            return False
+        assert self.given == {where: set(self.visible(where)) | self.given[where] for where in ALL}
+        return True
+
+
+TestConsumers = ConsumerMachine.TestCase
+TestConsumers.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
