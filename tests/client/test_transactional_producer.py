@@ -205,3 +205,45 @@ def test_a_prepared_transaction_outlives_its_producer() -> None:
                 with second.transaction():
                     second.send("t", b"after")
         assert read(broker) == [b"1", b"after", b"after"]
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+def test_released_transactions_are_ended_by_who_was_told(two_phase: bool) -> None:
+    """One producer writes a transaction under each of several ids, one after the other, and ends none of them."""
+    with Broker(settings={"transaction.two.phase.commit.enable": "true"}) as broker:
+        broker.create_topic("t", partitions=2)
+        released = {}
+        with producer_of(broker, transaction_two_phase_commit_enable=two_phase) as producer:
+            for name in ("a", "b", "c"):
+                producer.init_transactions(transactional_id=name)
+                producer.begin_transaction()
+                producer.send_many("t", [f"{name}{number}".encode() for number in range(2)], partition=0)
+                released[name] = producer.release_transaction()
+                with pytest.raises(UsageError, match=r"init_transactions\(\)"):
+                    producer.send("t", b"too late")
+            producer.init_transactions(transactional_id="d")
+            producer.begin_transaction()
+            assert producer.release_transaction() is None
+        with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            ids = [listing.transactional_id for listing in admin.list_transactions(states=["Ongoing"])]
+            assert ids == ["a", "b", "c"]
+            for name, transaction in released.items():
+                assert transaction is not None
+                for _ in range(2):
+                    admin.end_transaction(name, **transaction._asdict(), committed=name != "b")
+        assert read(broker) == [b"a0", b"a1", b"c0", b"c1"]
+
+
+def test_a_released_transaction_is_aborted_by_the_next_producer_of_its_id(broker: Broker) -> None:
+    with producer_of(broker, "one") as producer:
+        for value in (b"lost", b"kept"):
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.send("t", value)
+            released = producer.release_transaction()
+        with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            assert released is not None
+            admin.end_transaction("one", **released._asdict(), committed=True)
+        with pytest.raises(UsageError, match="transactional_id is empty"):
+            producer.init_transactions(transactional_id="")
+    assert read(broker) == [b"kept"]

@@ -217,10 +217,16 @@ class Producer(ProducerBase):
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    async def init_transactions(self, *, keep_prepared: bool = False, timeout: float | None = None) -> None:
+    async def init_transactions(
+        self, *, transactional_id: str | None = None, keep_prepared: bool = False, timeout: float | None = None
+    ) -> None:
         """As of `barnabas.Producer`, like all that follows. A cancelled call goes on; the same call waits for its
         end."""
-        await self._finish("init_transactions", lambda it: it.init(keep_prepared=keep_prepared), timeout)
+        await self._finish(
+            "init_transactions",
+            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared),
+            timeout,
+        )
 
     async def send_offsets_to_transaction(
         self, offsets: OffsetsInTransaction, group_metadata: GroupMetadata | str, timeout: float | None = None
@@ -240,6 +246,10 @@ class Producer(ProducerBase):
     async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
         """Send what waits; only the outcome is open then, for `complete_transaction`."""
         return await self._finish("prepare_transaction", Transactions.prepare, timeout)
+
+    async def release_transaction(self, timeout: float | None = None) -> PreparedTransaction | None:
+        """Send what waits, then let go of the transaction: who is told the result ends it. See `barnabas.Producer`."""
+        return await self._finish("release_transaction", Transactions.release, timeout)
 
     async def complete_transaction(self, prepared: PreparedTransaction, timeout: float | None = None) -> None:
         """Commit what is prepared if `prepared` is it, abort it otherwise; nothing where nothing is prepared."""

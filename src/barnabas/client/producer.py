@@ -207,14 +207,21 @@ class Producer(ProducerBase):
 
     # --- transactions -----------------------------------------------------------------------------------------------
 
-    def init_transactions(self, *, keep_prepared: bool = False, timeout: float | None = None) -> None:
+    def init_transactions(
+        self, *, transactional_id: str | None = None, keep_prepared: bool = False, timeout: float | None = None
+    ) -> None:
         """Take over the transactional id, before the first transaction: whoever had it is fenced, and the transaction
-        it left open is aborted, or with `keep_prepared` kept for `complete_transaction`.
+        it left open is aborted, or with `keep_prepared` kept for `complete_transaction`. `transactional_id` replaces
+        that of the settings.
 
         This and the other calls about transactions wait for `timeout` seconds (max.block.ms by default); after
         OperationTimedOut the same call goes on waiting. They raise ProducerFenced when another producer has the id.
         """
-        self._finish("init_transactions", lambda it: it.init(keep_prepared=keep_prepared), timeout)
+        self._finish(
+            "init_transactions",
+            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared),
+            timeout,
+        )
 
     def send_offsets_to_transaction(
         self,
@@ -242,6 +249,13 @@ class Producer(ProducerBase):
         """Send what waits; only the outcome is open then, and the broker does not decide it by a timeout. Keep the
         result in the other system, for `complete_transaction`. Needs transaction.two.phase.commit.enable."""
         return self._finish("prepare_transaction", Transactions.prepare, timeout)
+
+    def release_transaction(self, timeout: float | None = None) -> PreparedTransaction | None:
+        """Send what waits, then let go of the transaction: whoever is told the result ends it, by
+        `Admin.end_transaction`. None where nothing was written, and nothing is open then. The producer begins again
+        with `init_transactions`, under another transactional id: the same one would abort what was released.
+        """
+        return self._finish("release_transaction", Transactions.release, timeout)
 
     def complete_transaction(self, prepared: PreparedTransaction, timeout: float | None = None) -> None:
         """Commit what is prepared if `prepared` is it, abort it otherwise; nothing where nothing is prepared."""

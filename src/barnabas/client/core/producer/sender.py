@@ -86,7 +86,6 @@ class Sender:
         self._settings = settings
         self._identity = identity
         self._transactions = transactions
-        self._transactional_id = None if transactions is None else transactions.transactional_id
         self._in_flight: dict[int, int] = {}
         """Requests by node."""
         self._due = float("inf")
@@ -217,7 +216,7 @@ class Sender:
                 placed,
                 acks=settings.acks,
                 timeout_ms=settings.request_timeout_ms,
-                transactional_id=self._transactional_id,
+                transactional_id=None if self._transactions is None else self._transactions.transactional_id,
             ),
             decode=read_answers,
             at_most=self._newest_version(with_ids),

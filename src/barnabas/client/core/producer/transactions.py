@@ -76,7 +76,7 @@ class TransactionState(Enum):
 S = TransactionState
 
 _BEFORE: Final = {
-    S.UNINITIALIZED: {S.INITIALIZING},
+    S.UNINITIALIZED: {S.INITIALIZING, S.PREPARING},
     S.INITIALIZING: {S.UNINITIALIZED},
     S.READY: {S.INITIALIZING, S.COMMITTING, S.ABORTING},
     S.IN_TRANSACTION: {S.READY},
@@ -199,11 +199,15 @@ class Transactions:
 
     # --- for the application ----------------------------------------------------------------------------------------
 
-    def init(self, *, keep_prepared: bool = False) -> Promise[None]:
+    def init(self, *, transactional_id: str | None = None, keep_prepared: bool = False) -> Promise[None]:
         """Take the transactional id over; its last holder is fenced, and what that left open is aborted or kept."""
         if keep_prepared and not self._two_phase:
             raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
-        return self._operate("init_transactions", S.INITIALIZING, lambda: self._initialise(keep_prepared))
+        if transactional_id == "":
+            raise UsageError("transactional_id is empty; leave it out to use that of the settings")
+        return self._operate(
+            "init_transactions", S.INITIALIZING, lambda: self._initialise(transactional_id, keep_prepared)
+        )
 
     def begin(self) -> None:
         """Raises UsageError in a transaction, TransactionFailed, or what ended the producer."""
@@ -226,6 +230,10 @@ class Transactions:
         if not self._two_phase:
             raise UsageError("prepare_transaction needs transaction.two.phase.commit.enable=true")
         return self._operate("prepare_transaction", S.PREPARING, self._prepare)
+
+    def release(self) -> Promise[PreparedTransaction | None]:
+        """Everything is written, and somebody else ends it: this producer has nothing to do with it any more."""
+        return self._operate("release_transaction", S.PREPARING, self._release)
 
     def commit(self) -> Promise[None]:
         """Write what waits, and let it be seen."""
@@ -344,7 +352,10 @@ class Transactions:
 
     # --- beginning --------------------------------------------------------------------------------------------------
 
-    async def _initialise(self, keep_prepared: bool) -> None:
+    async def _initialise(self, transactional_id: str | None, keep_prepared: bool) -> None:
+        if transactional_id is not None and transactional_id != self.transactional_id:
+            self.transactional_id = transactional_id
+            self._coordinator = Coordinator(transactional_id, TRANSACTION)
         try:
             response = await self._init_producer_id(first=True, keep_prepared=keep_prepared)
         except (KafkaError, ClientError):
@@ -473,6 +484,13 @@ class Transactions:
         self._set(S.PREPARED)
         return self._prepared()
 
+    async def _release(self) -> PreparedTransaction | None:
+        await self._written(S.PREPARING)
+        released = self._prepared() if self._started else None
+        self._forget()
+        self._set(S.UNINITIALIZED)
+        return released
+
     def _prepared(self) -> PreparedTransaction:
         return PreparedTransaction(self._identity.producer_id, self._identity.producer_epoch)
 
@@ -544,11 +562,14 @@ class Transactions:
             state = self._accumulator.partitions.get(where)
             if state is not None and (state.producer_id, state.producer_epoch) != current:
                 state.adopt(*current)
+        self._forget()
+        self._set(S.READY)
+
+    def _forget(self) -> None:
         self._partitions.clear()
         self._started = self._surely_started = False
         self._kept = None
         self.error = None
-        self._set(S.READY)
 
 
 def _done() -> Promise[None]:
