@@ -8,10 +8,11 @@ from pyspark.sql.types import StructType
 
 from barnabas.errors import UsageError
 from barnabas.spark.lookup import Lookup
+from barnabas.spark.loss import lost
 from barnabas.spark.offsets import Plan
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.planning import OffsetRange, split
-from barnabas.spark.reading import RangePartition, TaskRules, lost, read_range
+from barnabas.spark.reading import RangePartition, TaskRules, read_range
 from barnabas.spark.schema import Columns
 from barnabas.types import TopicPartition
 
@@ -34,18 +35,23 @@ class BatchReader(DataSourceReader):
         )
 
     def partitions(self) -> list[RangePartition]:
-        limits = self._options.limits
-        pieces = split(self._ranges(), Plan(limits.min_partitions, limits.max_records))
+        with Lookup(self._options) as lookup:
+            pieces = self._pieces(lookup)
         return [RangePartition(piece) for piece in pieces or [_NOTHING]]
 
-    def _ranges(self) -> list[OffsetRange]:
+    def _pieces(self, lookup: Lookup) -> list[OffsetRange]:
+        limits = self._options.limits
+        ranges = self._ranges(lookup)
+        sizes = lookup.record_bytes([each.partition for each in ranges]) if limits.min_partitions else {}
+        return split(ranges, Plan(limits.min_partitions, limits.max_records), sizes)
+
+    def _ranges(self, lookup: Lookup) -> list[OffsetRange]:
         options = self._options
-        with Lookup(options) as lookup:
-            partitions = lookup.topics().partitions
-            start = lookup.resolve(options.starting, partitions)
-            end = lookup.resolve(options.ending, partitions)
-            if options.ending.kind == "offsets":
-                end = self._reachable(end, lookup.latest(partitions))
+        partitions = lookup.topics().partitions
+        start = lookup.resolve(options.starting, partitions)
+        end = lookup.resolve(options.ending, partitions)
+        if options.ending.kind == "offsets":
+            end = self._reachable(end, lookup.latest(partitions))
         self._check_order(start, end)
         return [OffsetRange(where, start[where], end[where]) for where in partitions]
 

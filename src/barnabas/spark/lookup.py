@@ -1,6 +1,8 @@
 """What a query asks the cluster: which partitions there are, and which offsets they have."""
 
+import logging
 import re
+import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -8,7 +10,7 @@ from barnabas.client.admin import Admin
 from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ItemsFailed
 from barnabas.config.definitions import nearest
-from barnabas.errors import InvalidTopic, TopicAuthorizationFailed, UnknownTopicOrPartition, UsageError
+from barnabas.errors import InvalidTopic, KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition, UsageError
 from barnabas.spark.offsets import EARLIEST, LATEST, partitions_text
 from barnabas.spark.options import Position, SourceOptions
 from barnabas.types import TopicPartition
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Lookup", "Topics"]
 
+_log = logging.getLogger("barnabas.spark")
+
+_SIZES_S: Final = 60.0
+_RECORD_BYTES: Final = 1000
 _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
@@ -38,6 +44,8 @@ class Lookup:
         settings = {name: value for name, value in options.client.items() if name in known}
         self._admin = Admin({"client.id": "barnabas-spark", **settings})
         self._options = options
+        self._sizes: dict[TopicPartition, float] = {}
+        self._sizes_until = float("-inf")
         self._isolation = options.client.get("isolation.level", "read_uncommitted")
 
     def close(self) -> None:
@@ -156,6 +164,30 @@ class Lookup:
             where: committed[where].offset if where in committed else offset
             for where, offset in self.earliest(partitions).items()
         }
+
+    def record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        """What a record of each partition takes on disk in the mean, as of a minute ago at most; a guess where brokers
+        do not say."""
+        now = time.monotonic()
+        if now > self._sizes_until or not self._sizes.keys() >= set(partitions):
+            self._sizes, self._sizes_until = self._mean_sizes(partitions), now + _SIZES_S
+        return self._sizes
+
+    def _mean_sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
+        earliest, latest = self.earliest(partitions), self.latest(partitions)
+        stored = dict.fromkeys(partitions, 0)
+        try:
+            for directories in self._admin.describe_log_dirs(partitions=partitions).values():
+                for replica in (each for directory in directories for each in directory.replicas):
+                    where = TopicPartition(replica.topic, replica.partition)
+                    stored[where] = max(stored.get(where, 0), replica.size_bytes)
+        except KafkaError as error:
+            _log.warning("the size of records is taken for %d bytes: %s", _RECORD_BYTES, error)
+        found = {}
+        for where in partitions:
+            count = latest[where] - earliest[where]
+            found[where] = stored[where] / count if stored[where] and count > 0 else float(_RECORD_BYTES)
+        return found
 
     def commit_for_lag(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """For tools that show lag."""

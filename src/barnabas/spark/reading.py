@@ -4,32 +4,26 @@ A worker process serves many tasks. Connections and metadata stay with it, in th
 """
 
 import gc
-import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
 from barnabas.client.range_reader import RangeReader
-from barnabas.errors import BarnabasError, OffsetOutOfRange
+from barnabas.errors import OffsetOutOfRange
+from barnabas.spark.loss import lost
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.schema import Columns
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["DataLoss", "RangePartition", "TaskRules", "lost", "read_range"]
-
-_log = logging.getLogger("barnabas.spark")
+__all__ = ["RangePartition", "TaskRules", "read_range"]
 
 _READERS_MAX: Final = 4
 """Clusters, or users, that one worker keeps connections for."""
 _readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
 _calls = 0
-
-
-class DataLoss(BarnabasError):
-    """Offsets that a query wanted are gone, and it is not to go on without them."""
 
 
 class RangePartition(InputPartition):
@@ -80,19 +74,6 @@ def _behind_the_gap(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) 
     gone = OffsetRange(where, max(wanted.start, end), wanted.end)
     lost(rules.on_data_loss, [gone], f"the log ends at {end} now: the topic was made again, or its leader lost records")
     return wanted._replace(end=min(wanted.end, end))
-
-
-def lost(on_data_loss: str, gone: list[OffsetRange], why: str) -> None:
-    """Tell of offsets that are not there. Raises DataLoss unless the query is to go on."""
-    which = "; ".join(map(str, gone))
-    count = sum(each.size for each in gone)
-    if on_data_loss == "fail":
-        raise DataLoss(
-            f"{count} offsets are lost ({which}): {why}. To go on without them set option onDataLoss=warn; to read from"
-            " elsewhere begin with a new checkpoint and startingOffsets"
-        )
-    level = logging.WARNING if on_data_loss == "warn" else logging.INFO
-    _log.log(level, "%d offsets are lost and left out (%s): %s", count, which, why)
 
 
 def _reader(client: Mapping[str, str]) -> RangeReader:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from barnabas.spark.option_table import parse_bool
@@ -27,6 +27,12 @@ class BarnabasDataSource(DataSource):
 
         warn_of_missing_settings()
         return batch_reader(self._options(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from barnabas.spark.stream import StreamReader
+
+        warn_of_missing_settings()
+        return StreamReader(self._options(), schema)
 
     def _options(self) -> dict[str, Any]:
         return dict(self.options)

@@ -1,0 +1,92 @@
+"""Streaming reads: what Spark's engine asks, handed to the feed; and the tasks."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from barnabas.spark.feed import Feed, ranges_of
+from barnabas.spark.lookup import Lookup
+from barnabas.spark.offsets import nested, parse_stream_offset
+from barnabas.spark.options import SourceOptions
+from barnabas.spark.planning import split
+from barnabas.spark.reading import RangePartition, TaskRules, read_range
+from barnabas.spark.schema import Columns
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["StreamReader"]
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One lives on the driver for as long as the query runs; copies of it plan and read elsewhere."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._options = SourceOptions.parse(options, streaming=True)
+        self._rules = TaskRules(
+            self._options.client, self._options.on_data_loss, self._options.fetch_timeout_ms, Columns(schema)
+        )
+        self._lookup: Lookup | None = None
+        self._feed: Feed | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_feed": None, "_lookup": None}
+
+    def _fed(self) -> Feed:
+        if self._feed is None:
+            self._lookup = Lookup(self._options)
+            self._feed = Feed(self._options, self._lookup)
+        return self._feed
+
+    # --- on the driver ----------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._fed().initial().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """The feed goes by the options itself: Spark has no limit of several parts for Python. This one tells Spark
+        that there are limits, which `trigger(once=True)` lifts."""
+        limits = self._options.limits
+        if limits.max_offsets:
+            return ReadMaxRows(limits.max_offsets)
+        if limits.max_bytes:
+            return ReadMaxBytes(limits.max_bytes)
+        if limits.min_offsets:
+            return ReadMinRows(limits.min_offsets, limits.max_delay_ms)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        before = parse_stream_offset(start)
+        after = self._fed().after(before, everything=isinstance(limit, ReadAllAvailable))
+        return start if after is before else after.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        latest = self._fed().latest()
+        return None if latest is None else nested(latest)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._fed().freeze()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
+        until = parse_stream_offset(end)
+        return [RangePartition(piece) for piece in split(ranges_of(parse_stream_offset(start), until), until.plan)]
+
+    def stop(self) -> None:
+        if self._lookup is not None:
+            self._lookup.close()
+            self._lookup = self._feed = None
+
+    # --- in tasks ---------------------------------------------------------------------------------------------------
+
+    def read(self, partition: RangePartition) -> "Iterator[pyarrow.RecordBatch]":
+        return read_range(self._rules, partition.wanted)
