@@ -24,6 +24,9 @@ def is_compiled() -> bool:
     return not __file__.endswith(".py")
 
 
+_COMPILED: Final = is_compiled()
+
+
 class RecordOrigin:
     """What the records of a batch share."""
 
@@ -185,23 +188,30 @@ class RecordCursor:
         self._last_offset = last_offset
 
     def read(self, out: list[ConsumerRecord], limit: i64) -> None:
-        """Append at most `limit` records. ValueError or IndexError at the first that is broken: those before it are
-        in `out`, and the next call finds the same."""
+        """Read at most `limit` records and append those that are wanted. ValueError or IndexError at the first that is
+        broken: those before it are in `out`, and the next call finds the same."""
         # Varints of one and two bytes are read in place: nearly all are, and it doubles the speed of the plain form.
         data = self._data
         position: i64 = self._position
         last: i64 = self._end
-        left: i64 = self.left
+        count: i64 = self.left
+        left: i64 = count
         minimum: i64 = self._minimum
         last_offset: i64 = self._last_offset
         base_offset: i64 = self._base_offset
         base_timestamp: i64 = self._base_timestamp
         log_append = self._log_append
         origin = self._origin
+        compiled = _COMPILED
+        if limit < 0:
+            limit = 0
+        stop: i64 = count - limit if count > limit else 0
         second: i64
         begin: i64 = position
+        if minimum < base_offset:
+            minimum = base_offset
         try:
-            while left > 0 and limit > 0:
+            for left in range(count, stop, -1):
                 begin = position
                 length: i64 = data[position]
                 position += 1
@@ -213,17 +223,17 @@ class RecordCursor:
                     else:
                         length, position = _long_varint(data, position, length)
                 end: i64 = position + (length >> 1)
-                if length & 1 or end > last:
-                    raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
-                if left == 1 and end != last:
-                    raise ValueError(f"{last - end} bytes follow the last record")
-                position += 1  # attributes: no bit has a meaning yet
-                delta: i64 = data[position]
+                if end >= last or left == 1 or length & 1:
+                    if length & 1 or end > last:
+                        raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
+                    if left == 1 and end != last:
+                        raise ValueError(f"{last - end} bytes follow the last record")
+                delta: i64 = data[position + 1]  # behind the attributes: no bit has a meaning yet
                 if delta > 127:
-                    delta, position = _varlong(data, position)
+                    delta, position = _varlong(data, position + 1)
                 else:
                     delta = delta >> 1 ^ -(delta & 1)
-                    position += 1
+                    position += 2
                 offset: i64 = data[position]
                 position += 1
                 if offset > 127:
@@ -234,11 +244,10 @@ class RecordCursor:
                     else:
                         offset, position = _long_varint(data, position, offset)
                 offset = base_offset + (offset >> 1 ^ -(offset & 1))
-                if not base_offset <= offset <= last_offset:
-                    raise ValueError(f"a record has offset {offset}, beyond its batch")
-                if offset < minimum:
+                if not minimum <= offset <= last_offset:
+                    if not base_offset <= offset <= last_offset:
+                        raise ValueError(f"a record has offset {offset}, beyond its batch")
                     position = end
-                    left -= 1
                     continue
                 key: bytes | None = None
                 size: i64 = data[position]
@@ -273,20 +282,30 @@ class RecordCursor:
                         raise ValueError(f"the record of offset {offset} has a value of length {_signed(size)}")
                     value = data[start:position]
                 headers: object = _NO_HEADERS
-                if data[position] == 0:
-                    position += 1
-                else:
-                    start = position
-                    position = _end_of_headers(data, position, end)
-                    headers = data[start:position]
-                if position != end:
-                    raise ValueError(f"the record of offset {offset} has a length that its fields do not fill")
-                left -= 1
+                if position + 1 != end or data[position]:
+                    if data[position]:
+                        start = position
+                        position = _end_of_headers(data, position, end)
+                        headers = data[start:position]
+                    else:
+                        position += 1
+                    if position != end:
+                        raise ValueError(f"the record of offset {offset} has a length that its fields do not fill")
+                position = end
                 minimum = offset + 1
                 timestamp: i64 = self._append_timestamp if log_append else base_timestamp + delta
-                out.append(ConsumerRecord(origin, offset, timestamp, key, value, headers))
-                limit -= 1
-            begin = position
+                if compiled:
+                    out.append(ConsumerRecord(origin, offset, timestamp, key, value, headers))
+                else:  # in half the time of a call of the class
+                    record = ConsumerRecord.__new__(ConsumerRecord)
+                    record._origin = origin
+                    record._headers = headers
+                    record.offset = offset
+                    record.timestamp = timestamp
+                    record.key = key
+                    record.value = value
+                    out.append(record)
+            begin, left = position, stop
         finally:
             self._position = begin
             self._minimum = minimum
