@@ -21,9 +21,11 @@ def test_kafkajs_commits_while_the_transactions_are_being_loaded(tmp_path: Path,
         driver = Drivers(broker.bootstrap_servers, tmp_path).fresh(KAFKAJS)
         try:
             name = unique("transaction")
-            driver.call("begin", transactional_id=name, topic="orders", records=numbered(3, prefix="in"))
+            driver.call("producer", id="p", transactional_id=name)
+            driver.call("begin", id="p")
+            driver.call("send", id="p", topic="orders", records=numbered(3, prefix="in"))
             held = Held(broker, lambda running: running.transactions, name)
-            driver.send("end", commit=True)
+            driver.send("end", id="p", commit=True)
             broker.wait_for(held.someone_waits, what="the commit at the broker")
             held.go_on()
             driver.answer("end")

@@ -28,6 +28,8 @@ SETTINGS = {
     "offsets.topic.num.partitions": "8",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
+    "transaction.state.log.num.partitions": "8",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "100",
 }
 
 

@@ -116,6 +116,17 @@ CLIENTS = [
 KAFKA_TOOLS = _java("kafka-tools", KAFKA_LIBS, "classes-4.3.1", "KafkaTools")
 
 
+NO_TRANSACTIONS = {"kcat": "kcat has no command for transactions"}
+LEAVES_OPEN = {
+    "confluent-kafka": "librdkafka's close leaves an open transaction to its timeout",
+    "kafka-python": "kafka-python's close leaves an open transaction to its timeout",
+    "aiokafka": "aiokafka's stop leaves an open transaction to its timeout",
+    "franz-go": "kgo's Close leaves an open transaction to its timeout",
+    "kafkajs": "KafkaJS' disconnect leaves an open transaction to its timeout",
+}
+"""What closing a producer in the middle of a transaction means for it; the others abort it."""
+
+
 def clients_without(*lacks: str) -> list[Client]:
     """The clients that can do all of these."""
     return [client for client in CLIENTS if not client.lacks & set(lacks)]

@@ -18,10 +18,12 @@ STOP_TIMEOUT_S = 5.0
 
 
 class ClientError(Exception):
-    """The client library reported an error; `code` is Kafka's error code where the library tells it."""
+    """The client library reported an error; `name` is what the library calls it, `code` Kafka's code where it
+    tells that."""
 
     def __init__(self, client: str, op: str, answer: dict[str, Any]) -> None:
         super().__init__(f"{client}: {op}: {answer['error']}: {answer.get('message')}")
+        self.name: str = answer["error"]
         self.code: int | None = answer.get("code")
 
 

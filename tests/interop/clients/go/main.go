@@ -64,6 +64,12 @@ type command struct {
 	Idempotent  bool     `json:"idempotent"`
 	MaxRequest  int32    `json:"max_request_bytes"`
 
+	TransactionalID string `json:"transactional_id"`
+	Commit          bool   `json:"commit"`
+	Source          string `json:"source"`
+	Target          string `json:"target"`
+	Isolation       string `json:"isolation"`
+
 	Assign           []place  `json:"assign"`
 	Topics           []string `json:"topics"`
 	Reset            string   `json:"reset"`
@@ -162,6 +168,26 @@ func (p *program) run(ctx context.Context, c *command) (answer, error) {
 	switch c.Op {
 	case "produce":
 		return p.produce(ctx, c)
+	case "producer":
+		client, err := p.client(p.transactional(c)...)
+		if err != nil {
+			return nil, err
+		}
+		p.producers[c.ID] = client
+		_, _, err = client.ProducerID(ctx)
+		return answer{}, err
+	case "begin":
+		return answer{}, p.producers[c.ID].BeginTransaction()
+	case "send":
+		return p.send(ctx, p.producers[c.ID], c)
+	case "end":
+		return answer{}, p.producers[c.ID].EndTransaction(ctx, kgo.TransactionEndTry(c.Commit))
+	case "close_producer":
+		p.producers[c.ID].Close()
+		delete(p.producers, c.ID)
+		return answer{}, nil
+	case "process":
+		return p.process(ctx, c)
 	case "open":
 		return p.open(ctx, c)
 	case "take":
@@ -225,6 +251,10 @@ func (p *program) produce(ctx context.Context, c *command) (answer, error) {
 	if err != nil {
 		return nil, err
 	}
+	return p.send(ctx, client, c)
+}
+
+func (p *program) send(ctx context.Context, client *kgo.Client, c *command) (answer, error) {
 	records := make([]*kgo.Record, len(c.Records))
 	for i, each := range c.Records {
 		r := &kgo.Record{Topic: c.Topic, Key: each.Key, Value: each.Value, Partition: -1}
@@ -254,15 +284,12 @@ func (p *program) producer(c *command) (*kgo.Client, error) {
 	if known := p.producers[name]; known != nil {
 		return known, nil
 	}
-	byKey := kgo.StickyKeyPartitioner(nil).ForTopic("")
 	options := []kgo.Opt{
 		kgo.ProducerBatchCompression(codecs[c.Compression]),
 		kgo.RequiredAcks(acks[c.Acks]),
 		kgo.AllowAutoTopicCreation(),
 		kgo.ProducerLinger(5 * time.Millisecond),
-		kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
-			return chosen{byKey}.Partition
-		})),
+		partitioner(),
 	}
 	if c.MaxRequest > 0 {
 		options = append(options, kgo.ProducerBatchMaxBytes(c.MaxRequest))
@@ -275,11 +302,69 @@ func (p *program) producer(c *command) (*kgo.Client, error) {
 	return client, err
 }
 
+func partitioner() kgo.Opt {
+	byKey := kgo.StickyKeyPartitioner(nil).ForTopic("")
+	return kgo.RecordPartitioner(kgo.BasicConsistentPartitioner(func(string) func(*kgo.Record, int) int {
+		return chosen{byKey}.Partition
+	}))
+}
+
+// Transactions
+
+func (p *program) transactional(c *command) []kgo.Opt {
+	options := []kgo.Opt{kgo.TransactionalID(c.TransactionalID), partitioner()}
+	if c.TimeoutMs > 0 {
+		options = append(options, kgo.TransactionTimeout(time.Duration(c.TimeoutMs)*time.Millisecond))
+	}
+	return options
+}
+
+// process is what GroupTransactSession is for: it sends the offsets of all that was polled.
+func (p *program) process(ctx context.Context, c *command) (answer, error) {
+	session, err := kgo.NewGroupTransactSession(append(p.transactional(c),
+		kgo.SeedBrokers(p.bootstrap),
+		kgo.ConsumerGroup(c.Group),
+		kgo.ConsumeTopics(c.Source),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.RequireStableFetchOffsets(),
+	)...)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	if err := session.Begin(); err != nil {
+		return nil, err
+	}
+	taken := 0
+	for taken < c.Count {
+		fetches := session.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			return nil, err
+		}
+		for _, r := range fetches.Records() {
+			copied := &kgo.Record{Topic: c.Target, Partition: r.Partition, Key: r.Key, Value: r.Value}
+			if err := session.ProduceSync(ctx, copied).FirstErr(); err != nil {
+				return nil, err
+			}
+			taken++
+		}
+	}
+	ended, err := session.End(ctx, kgo.TransactionEndTry(c.Commit))
+	if err == nil && ended != c.Commit {
+		err = errors.New("the session aborted what was to be committed")
+	}
+	return answer{"records": taken}, err
+}
+
 // Consuming
 
 func (p *program) open(ctx context.Context, c *command) (answer, error) {
 	o := &open{news: make(chan struct{}, 1), assigned: map[string]map[int32]bool{}, done: make(chan struct{})}
-	options := []kgo.Opt{}
+	options := []kgo.Opt{kgo.FetchIsolationLevel(kgo.ReadCommitted())}
+	if c.Isolation == "read_uncommitted" {
+		options[0] = kgo.FetchIsolationLevel(kgo.ReadUncommitted())
+	}
 	if c.MaxPartition > 0 {
 		options = append(options, kgo.FetchMaxPartitionBytes(c.MaxPartition))
 	}

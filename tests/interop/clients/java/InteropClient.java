@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -41,6 +42,7 @@ public class InteropClient {
 
     final String bootstrap;
     final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
+    final Map<String, KafkaProducer<byte[], byte[]>> transactional = new HashMap<>();
     final Map<String, Pump> pumps = new HashMap<>();
     AdminClient admin;
 
@@ -68,7 +70,8 @@ public class InteropClient {
     }
 
     static String failure(Throwable error) {
-        while (error instanceof ExecutionException && error.getCause() != null) error = error.getCause();
+        while ((error instanceof ExecutionException || error instanceof InvocationTargetException)
+            && error.getCause() != null) error = error.getCause();
         ObjectNode answer = JSON.createObjectNode();
         answer.put("error", error.getClass().getSimpleName());
         answer.put("message", String.valueOf(error.getMessage()));
@@ -79,6 +82,14 @@ public class InteropClient {
     JsonNode run(JsonNode command) throws Exception {
         switch (command.get("op").asText()) {
             case "produce": return produce(command);
+            case "producer": return openProducer(command);
+            case "begin": transactional(command).beginTransaction(); return JSON.createObjectNode();
+            case "send": return send(transactional(command), command);
+            case "end": return end(transactional(command), command);
+            case "process": return process(command);
+            case "close_producer":
+                transactional.remove(command.get("id").asText()).close(Duration.ofSeconds(WAIT_S));
+                return JSON.createObjectNode();
             case "open": return open(command);
             case "take": return take(command);
             case "assignment": return assignment(command);
@@ -112,7 +123,10 @@ public class InteropClient {
     // Producing
 
     JsonNode produce(JsonNode command) throws Exception {
-        KafkaProducer<byte[], byte[]> producer = producer(command);
+        return send(producer(command), command);
+    }
+
+    static JsonNode send(KafkaProducer<byte[], byte[]> producer, JsonNode command) throws Exception {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         for (JsonNode record : command.get("records")) {
             ProducerRecord<byte[], byte[]> made = new ProducerRecord<>(
@@ -143,8 +157,11 @@ public class InteropClient {
         settings.put("max.request.size", command.path("max_request_bytes").asInt(1048576));
         settings.put("delivery.timeout.ms", WAIT_S * 1000);
         settings.put("request.timeout.ms", WAIT_S * 500);
-        return producers.computeIfAbsent(settings.toString(),
-            name -> new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer()));
+        return producers.computeIfAbsent(settings.toString(), name -> producer(settings));
+    }
+
+    static KafkaProducer<byte[], byte[]> producer(Map<String, Object> settings) {
+        return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }
 
     Map<String, Object> base() {
@@ -152,6 +169,72 @@ public class InteropClient {
         settings.put("bootstrap.servers", bootstrap);
         settings.put("reconnect.backoff.max.ms", 500);
         return settings;
+    }
+
+    // Transactions
+
+    JsonNode openProducer(JsonNode command) {
+        Map<String, Object> settings = base();
+        settings.put("transactional.id", command.get("transactional_id").asText());
+        settings.put("transaction.timeout.ms", command.path("timeout_ms").asInt(60000));
+        settings.put("max.block.ms", WAIT_S * 1000);
+        KafkaProducer<byte[], byte[]> producer = producer(settings);
+        producer.initTransactions();
+        transactional.put(command.get("id").asText(), producer);
+        return JSON.createObjectNode();
+    }
+
+    KafkaProducer<byte[], byte[]> transactional(JsonNode command) {
+        return transactional.get(command.get("id").asText());
+    }
+
+    static JsonNode end(KafkaProducer<byte[], byte[]> producer, JsonNode command) {
+        if (command.get("commit").asBoolean()) producer.commitTransaction();
+        else producer.abortTransaction();
+        return JSON.createObjectNode();
+    }
+
+    JsonNode process(JsonNode command) throws Exception {
+        openProducer(command);
+        KafkaProducer<byte[], byte[]> producer = transactional(command);
+        Map<String, Object> settings = base();
+        settings.put("group.id", command.get("group").asText());
+        settings.put("auto.offset.reset", "earliest");
+        settings.put("enable.auto.commit", false);
+        settings.put("isolation.level", "read_committed");
+        int taken = 0;
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(settings)) {
+            consumer.subscribe(Collections.singletonList(command.get("source").asText()));
+            producer.beginTransaction();
+            long deadline = System.nanoTime() + WAIT_S * 1_000_000_000L;
+            while (taken < command.get("count").asInt() && System.nanoTime() < deadline) {
+                for (ConsumerRecord<byte[], byte[]> each : consumer.poll(Duration.ofMillis(200))) {
+                    producer.send(new ProducerRecord<>(
+                        command.get("target").asText(), each.partition(), each.key(), each.value()));
+                    taken++;
+                }
+            }
+            Map<TopicPartition, OffsetAndMetadata> positions = new HashMap<>();
+            for (TopicPartition each : consumer.assignment())
+                positions.put(each, new OffsetAndMetadata(consumer.position(each)));
+            sendOffsets(producer, positions, consumer, command.get("group").asText());
+            producer.flush();
+            end(producer, command);
+        }
+        return JSON.createObjectNode().put("records", taken);
+    }
+
+    /** 2.4.1 knows the group's name alone; 4.3.1 takes what the consumer knows of its membership. */
+    static void sendOffsets(
+            KafkaProducer<byte[], byte[]> producer, Map<TopicPartition, OffsetAndMetadata> positions,
+            KafkaConsumer<byte[], byte[]> consumer, String group) throws Exception {
+        try {
+            KafkaProducer.class.getMethod("sendOffsetsToTransaction", Map.class, ConsumerGroupMetadata.class)
+                .invoke(producer, positions, KafkaConsumer.class.getMethod("groupMetadata").invoke(consumer));
+        } catch (NoSuchMethodException old) {
+            KafkaProducer.class.getMethod("sendOffsetsToTransaction", Map.class, String.class)
+                .invoke(producer, positions, group);
+        }
     }
 
     // Consuming
@@ -168,6 +251,7 @@ public class InteropClient {
             + (assignor.equals("range") ? "RangeAssignor" : "RoundRobinAssignor"));
         settings.put("session.timeout.ms", sessionTimeoutMs);
         settings.put("heartbeat.interval.ms", Math.min(250, sessionTimeoutMs / 4));
+        settings.put("isolation.level", command.path("isolation").asText("read_committed"));
         settings.put("fetch.max.wait.ms", command.path("fetch_wait_ms").asInt(500));
         settings.put("fetch.min.bytes", command.path("fetch_min_bytes").asInt(1));
         settings.put("max.partition.fetch.bytes", command.path("max_partition_bytes").asInt(10_000_000));

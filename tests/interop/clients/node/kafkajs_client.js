@@ -157,6 +157,7 @@ class Client {
     const retry = { initialRetryTime: 100, maxRetryTime: 1000, retries: 12 }
     this.kafka = new Kafka({ clientId: 'kafkajs', brokers: [bootstrap], logLevel: logLevel.NOTHING, retry })
     this.producers = new Map()
+    this.transactional = new Map()
     this.consumers = new Map()
     this.lazyAdmin = null
   }
@@ -172,7 +173,10 @@ class Client {
   // Producing
 
   async produce({ topic, records, compression = 'none', acks = 'all', idempotent = false }) {
-    const producer = await this.producer(idempotent)
+    return this.sendWith(await this.plainProducer(idempotent), { topic, records, compression, acks })
+  }
+
+  async sendWith(sender, { topic, records, compression = 'none', acks = 'all' }) {
     const messages = records.map(each => ({
       key: unpack(each.k),
       value: unpack(each.v),
@@ -180,7 +184,7 @@ class Client {
       ...('p' in each && { partition: each.p }),
       ...('t' in each && { timestamp: String(each.t) }),
     }))
-    const sent = await producer.send({
+    const sent = await sender.send({
       topic,
       messages,
       compression: TYPES[compression],
@@ -197,7 +201,7 @@ class Client {
     return { offsets }
   }
 
-  async producer(idempotent) {
+  async plainProducer(idempotent) {
     if (!this.producers.has(idempotent)) {
       const producer = this.kafka.producer({ idempotent })
       await producer.connect()
@@ -206,19 +210,53 @@ class Client {
     return this.producers.get(idempotent)
   }
 
-  // Transactions
+  // Transactions: KafkaJS makes a new object for each, `producer.transaction()`.
 
-  async begin({ transactional_id: transactionalId, topic, records }) {
-    const producer = this.kafka.producer({ transactionalId, idempotent: true, maxInFlightRequests: 1 })
+  async producer({ id, transactional_id: transactionalId, timeout_ms: transactionTimeout = 60000 }) {
+    const producer = this.kafka.producer({ transactionalId, transactionTimeout, idempotent: true, maxInFlightRequests: 1 })
     await producer.connect()
-    this.transaction = await producer.transaction()
-    await this.transaction.send({ topic, messages: records.map(each => ({ value: unpack(each.v) })) })
+    this.transactional.set(id, { producer, transaction: null })
     return {}
   }
 
-  async end({ commit }) {
-    await (commit ? this.transaction.commit() : this.transaction.abort())
+  async begin({ id }) {
+    const held = this.transactional.get(id)
+    held.transaction = await held.producer.transaction()
     return {}
+  }
+
+  async send({ id, topic, records }) {
+    return this.sendWith(this.transactional.get(id).transaction, { topic, records })
+  }
+
+  async end({ id, commit }) {
+    const { transaction } = this.transactional.get(id)
+    await (commit ? transaction.commit() : transaction.abort())
+    return {}
+  }
+
+  async close_producer({ id }) {
+    await this.transactional.get(id).producer.disconnect()
+    this.transactional.delete(id)
+    return {}
+  }
+
+  async process({ id, transactional_id, group, source, target, count, commit }) {
+    await this.producer({ id, transactional_id })
+    await this.open({ id, topics: [source], group })
+    try {
+      const records = await this.take({ id, count, timeout_ms: WAIT_MS }).then(taken => taken.records)
+      await this.begin({ id })
+      await this.send({ id, topic: target, records: records.map(({ p, k, v }) => ({ p, k, v })) })
+      const next = new Map(records.map(each => [each.p, each.o + 1]))
+      const partitions = [...next].map(([partition, offset]) => ({ partition, offset: String(offset) }))
+      const offsets = { consumerGroupId: group, topics: [{ topic: source, partitions }] }
+      await this.transactional.get(id).transaction.sendOffsets(offsets)
+      await this.end({ id, commit })
+      return { records: records.length }
+    } finally {
+      await this.close({ id })
+    }
   }
 
   // Consuming
@@ -235,6 +273,7 @@ class Client {
       maxWaitTimeInMs: command.fetch_wait_ms ?? 500,
       minBytes: command.fetch_min_bytes ?? 1,
       maxBytesPerPartition: command.max_partition_bytes ?? 10000000,
+      readUncommitted: command.isolation === 'read_uncommitted',
     })
     const opened = new Open(consumer, starts)
     await consumer.connect()

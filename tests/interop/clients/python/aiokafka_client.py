@@ -16,6 +16,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.errors import for_code
 from common import Json, failure, record_json, say, unpack, unpack_headers
 
+WAIT_S = 20
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
@@ -66,6 +67,7 @@ class Client:
         self._bootstrap = bootstrap
         self._the_admin: AIOKafkaAdminClient | None = None
         self._producers: dict[str, AIOKafkaProducer] = {}
+        self._transactional: dict[str, AIOKafkaProducer] = {}
         self._consumers: dict[str, Open] = {}
 
     async def _admin(self) -> AIOKafkaAdminClient:
@@ -77,7 +79,10 @@ class Client:
     # Producing
 
     async def produce(self, topic: str, records: list[Json], **settings: Any) -> Json:
-        producer = await self._producer(settings)
+        return await self._send(await self._producer(settings), topic, records)
+
+    @staticmethod
+    async def _send(producer: AIOKafkaProducer, topic: str, records: list[Json]) -> Json:
         futures = [
             await producer.send(
                 topic,
@@ -89,7 +94,7 @@ class Client:
             )
             for record in records
         ]
-        done = await asyncio.wait_for(asyncio.gather(*futures), 20)
+        done = await asyncio.wait_for(asyncio.gather(*futures), WAIT_S)
         return {"offsets": [(each.partition, each.offset) if each else (-1, -1) for each in done]}
 
     async def _producer(self, settings: Json) -> AIOKafkaProducer:
@@ -108,6 +113,49 @@ class Client:
             await self._producers[name].start()
         return self._producers[name]
 
+    # Transactions
+
+    async def producer(self, id: str, transactional_id: str, timeout_ms: int = 60_000) -> Json:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms
+        )
+        await producer.start()
+        self._transactional[id] = producer
+        return {}
+
+    async def begin(self, id: str) -> Json:
+        await self._transactional[id].begin_transaction()
+        return {}
+
+    async def send(self, id: str, topic: str, records: list[Json]) -> Json:
+        return await self._send(self._transactional[id], topic, records)
+
+    async def end(self, id: str, commit: bool) -> Json:
+        producer = self._transactional[id]
+        await asyncio.wait_for(producer.commit_transaction() if commit else producer.abort_transaction(), WAIT_S)
+        return {}
+
+    async def close_producer(self, id: str) -> Json:
+        await self._transactional.pop(id).stop()
+        return {}
+
+    async def process(
+        self, id: str, transactional_id: str, group: str, source: str, target: str, count: int, commit: bool
+    ) -> Json:
+        await self.producer(id, transactional_id)
+        await self.open(id, topics=[source], group=group, isolation="read_committed")
+        try:
+            taken = await self._consumers[id].take(count, WAIT_S * 1000)
+            await self.begin(id)
+            await self.send(id, target, [{key: each[key] for key in "pkvh"} for each in taken])
+            consumer = self._consumers[id].consumer
+            positions = {place: await consumer.position(place) for place in consumer.assignment()}
+            await self._transactional[id].send_offsets_to_transaction(positions, group)
+            await self.end(id, commit)
+        finally:
+            await self.close(id)
+        return {"records": len(taken)}
+
     # Consuming
 
     async def open(
@@ -123,6 +171,7 @@ class Client:
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,
+        isolation: str = "read_committed",
     ) -> Json:
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
@@ -136,6 +185,7 @@ class Client:
             fetch_max_wait_ms=fetch_wait_ms,
             fetch_min_bytes=fetch_min_bytes,
             max_partition_fetch_bytes=max_partition_bytes,
+            isolation_level=isolation,
         )
         if assign is not None:
             await consumer.start()
@@ -145,7 +195,7 @@ class Client:
         else:
             consumer.subscribe(topics)
             # With a group, start() waits for the first assignment, which may need other members to rejoin.
-            await asyncio.wait_for(consumer.start(), 20)
+            await asyncio.wait_for(consumer.start(), WAIT_S)
         self._consumers[id] = Open(consumer)
         return {}
 

@@ -25,6 +25,7 @@ class Client:
         self._base = {"bootstrap.servers": bootstrap, "reconnect.backoff.max.ms": 500}
         self._admin = barnabas.Admin(self._base, default_api_timeout_ms=WAIT_MS)
         self._producers: dict[str, barnabas.Producer] = {}
+        self._transactional: dict[str, barnabas.Producer] = {}
         self._consumers: dict[str, tuple[barnabas.Consumer, Pump]] = {}
 
     # Producing
@@ -42,7 +43,6 @@ class Client:
             acks=settings.get("acks", "all"),
             compression_type=settings.get("compression", "none"),
             enable_idempotence=settings.get("idempotent", False),
-            transactional_id=settings.get("transactional_id"),
             max_request_size=largest,
             batch_size=min(largest, 100_000),
             delivery_timeout_ms=WAIT_MS,
@@ -50,23 +50,56 @@ class Client:
             max_block_ms=WAIT_MS,
         )
 
-    def begin(self, transactional_id: str, topic: str, records: list[Json]) -> Json:
-        producer = self._producers.get(transactional_id)
-        if producer is None:
-            settings = {"transactional_id": transactional_id, "idempotent": True}
-            producer = self._producers[transactional_id] = self._producer(settings)
-            producer.init_transactions()
-        producer.begin_transaction()
-        _sent(producer, topic, records)
+    # Transactions
+
+    def producer(self, id: str, transactional_id: str, timeout_ms: int = 60_000) -> Json:
+        producer = barnabas.Producer(
+            self._base, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_block_ms=WAIT_MS
+        )
+        producer.init_transactions()
+        self._transactional[id] = producer
         return {}
 
-    def end(self, transactional_id: str, commit: bool) -> Json:
-        producer = self._producers[transactional_id]
+    def begin(self, id: str) -> Json:
+        self._transactional[id].begin_transaction()
+        return {}
+
+    def send(self, id: str, topic: str, records: list[Json]) -> Json:
+        return {"offsets": _sent(self._transactional[id], topic, records)}
+
+    def end(self, id: str, commit: bool) -> Json:
+        producer = self._transactional[id]
         if commit:
             producer.commit_transaction()
         else:
             producer.abort_transaction()
         return {}
+
+    def close_producer(self, id: str) -> Json:
+        self._transactional.pop(id).close(WAIT_S)
+        return {}
+
+    def process(
+        self, id: str, transactional_id: str, group: str, source: str, target: str, count: int, commit: bool
+    ) -> Json:
+        self.producer(id, transactional_id)
+        self.open(id, topics=[source], group=group)
+        consumer, pump = self._consumers[id]
+        try:
+            taken = pump.take(count, WAIT_MS)
+            self.begin(id)
+            self.send(id, target, [{key: each[key] for key in "pkvh"} for each in taken])
+            positions, metadata = pump.call(
+                lambda: (
+                    {place: consumer.position(place) for place in consumer.assignment()},
+                    consumer.group_metadata(),
+                )
+            )
+            self._transactional[id].send_offsets_to_transaction(positions, metadata)
+            self.end(id, commit)
+        finally:
+            self.close(id)
+        return {"records": len(taken)}
 
     # Consuming
 
@@ -83,7 +116,7 @@ class Client:
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,
-        isolation: str = "read_uncommitted",
+        isolation: str = "read_committed",
     ) -> Json:
         consumer = barnabas.Consumer(
             self._base,

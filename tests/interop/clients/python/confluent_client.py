@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from typing import Any
 
 import confluent_kafka
@@ -34,12 +35,16 @@ class Client:
         }
         self._admin = AdminClient(dict(self._base))
         self._producers: dict[str, Producer] = {}
+        self._transactional: dict[str, Producer] = {}
         self._consumers: dict[str, tuple[Consumer, Pump]] = {}
 
     # Producing
 
     def produce(self, topic: str, records: list[Json], **settings: Any) -> Json:
-        producer = self._producer(settings)
+        return self._send(self._producer(settings), topic, records)
+
+    @staticmethod
+    def _send(producer: Producer, topic: str, records: list[Json]) -> Json:
         places: list[tuple[int, int]] = [(-1, -1)] * len(records)
         failures: list[KafkaException] = []
         for index, record in enumerate(records):
@@ -59,7 +64,11 @@ class Client:
                 on_delivery=delivered,
                 **place,
             )
-        if producer.flush(WAIT_S):
+        try:
+            left = producer.flush(WAIT_S)
+        except SystemError as error:  # 2.16.1 raises the fatal error in the middle of its own callbacks
+            raise error.__cause__ or error from None
+        if left:
             raise TimeoutError("flush left records behind")
         if failures:
             raise failures[0]
@@ -82,6 +91,70 @@ class Client:
             )
         return self._producers[name]
 
+    # Transactions
+
+    def producer(self, id: str, transactional_id: str, timeout_ms: int = 60_000) -> Json:
+        producer = Producer(
+            {
+                **self._base,
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": timeout_ms,
+                "message.timeout.ms": min(timeout_ms, WAIT_S * 1000),
+                "linger.ms": 5,
+            }
+        )
+        producer.init_transactions(WAIT_S)
+        self._transactional[id] = producer
+        return {}
+
+    def begin(self, id: str) -> Json:
+        self._transactional[id].begin_transaction()
+        return {}
+
+    def send(self, id: str, topic: str, records: list[Json]) -> Json:
+        return self._send(self._transactional[id], topic, records)
+
+    def end(self, id: str, commit: bool) -> Json:
+        producer = self._transactional[id]
+        if commit:
+            producer.commit_transaction(WAIT_S)
+        else:
+            producer.abort_transaction(WAIT_S)
+        return {}
+
+    def close_producer(self, id: str) -> Json:
+        self._transactional.pop(id).close(WAIT_S)
+        return {}
+
+    def process(
+        self, id: str, transactional_id: str, group: str, source: str, target: str, count: int, commit: bool
+    ) -> Json:
+        self.producer(id, transactional_id)
+        producer = self._transactional[id]
+        consumer = Consumer(
+            {
+                **self._base,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+            }
+        )
+        try:
+            consumer.subscribe([source])
+            taken: list[Json] = []
+            deadline = time.monotonic() + WAIT_S
+            while len(taken) < count and time.monotonic() < deadline:
+                taken += self._poll(consumer)
+            producer.begin_transaction()
+            self._send(producer, target, [{key: each[key] for key in "pkvh"} for each in taken])
+            positions = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), WAIT_S)
+            self.end(id, commit)
+        finally:
+            consumer.close()
+        return {"records": len(taken)}
+
     # Consuming
 
     def open(
@@ -97,6 +170,7 @@ class Client:
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,
+        isolation: str = "read_committed",
     ) -> Json:
         consumer = Consumer(
             {
@@ -111,6 +185,7 @@ class Client:
                 "fetch.min.bytes": fetch_min_bytes,
                 "fetch.message.max.bytes": max_partition_bytes,
                 "fetch.queue.backoff.ms": 50,
+                "isolation.level": isolation,
                 **({"group.instance.id": instance} if instance else {}),
             }
         )

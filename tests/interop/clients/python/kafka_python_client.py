@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import time
 from typing import Any
 
 import kafka
@@ -26,6 +27,7 @@ class Client:
         self._base = {"bootstrap_servers": bootstrap, "reconnect_backoff_max_ms": 500, "metrics_enabled": False}
         self._the_admin: KafkaAdminClient | None = None
         self._producers: dict[str, KafkaProducer] = {}
+        self._transactional: dict[str, KafkaProducer] = {}
         self._consumers: dict[str, tuple[KafkaConsumer, Pump]] = {}
 
     @property
@@ -37,7 +39,10 @@ class Client:
     # Producing
 
     def produce(self, topic: str, records: list[Json], **settings: Any) -> Json:
-        producer = self._producer(settings)
+        return self._send(self._producer(settings), topic, records)
+
+    @staticmethod
+    def _send(producer: KafkaProducer, topic: str, records: list[Json]) -> Json:
         futures = [
             producer.send(
                 topic,
@@ -69,6 +74,62 @@ class Client:
             )
         return self._producers[name]
 
+    # Transactions
+
+    def producer(self, id: str, transactional_id: str, timeout_ms: int = 60_000) -> Json:
+        producer = KafkaProducer(
+            **self._base, transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, linger_ms=5
+        )
+        producer.init_transactions()
+        self._transactional[id] = producer
+        return {}
+
+    def begin(self, id: str) -> Json:
+        self._transactional[id].begin_transaction()
+        return {}
+
+    def send(self, id: str, topic: str, records: list[Json]) -> Json:
+        return self._send(self._transactional[id], topic, records)
+
+    def end(self, id: str, commit: bool) -> Json:
+        producer = self._transactional[id]
+        if commit:
+            producer.commit_transaction()
+        else:
+            producer.abort_transaction()
+        return {}
+
+    def close_producer(self, id: str) -> Json:
+        self._transactional.pop(id).close(timeout=WAIT_S)
+        return {}
+
+    def process(
+        self, id: str, transactional_id: str, group: str, source: str, target: str, count: int, commit: bool
+    ) -> Json:
+        self.producer(id, transactional_id)
+        producer = self._transactional[id]
+        consumer = KafkaConsumer(
+            source,
+            **self._base,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+        )
+        try:
+            taken: list[Json] = []
+            deadline = time.monotonic() + WAIT_S
+            while len(taken) < count and time.monotonic() < deadline:
+                taken += self._poll(consumer, 500)
+            producer.begin_transaction()
+            self._send(producer, target, [{key: each[key] for key in "pkvh"} for each in taken])
+            positions = {place: OffsetAndMetadata(consumer.position(place), "", -1) for place in consumer.assignment()}
+            producer.send_offsets_to_transaction(positions, consumer.group_metadata())
+            self.end(id, commit)
+        finally:
+            consumer.close()
+        return {"records": len(taken)}
+
     # Consuming
 
     def open(
@@ -84,6 +145,7 @@ class Client:
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,
+        isolation: str = "read_committed",
     ) -> Json:
         consumer = KafkaConsumer(
             **self._base,
@@ -97,6 +159,7 @@ class Client:
             fetch_max_wait_ms=fetch_wait_ms,
             fetch_min_bytes=fetch_min_bytes,
             max_partition_fetch_bytes=max_partition_bytes,
+            isolation_level=isolation,
         )
         if assign is not None:
             consumer.assign([TopicPartition(topic, partition) for topic, partition, _ in assign])

@@ -139,6 +139,7 @@ class Client:
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,
+        isolation: str = "read_committed",
     ) -> Json:
         settings = {
             "fetch.wait.max.ms": fetch_wait_ms,
@@ -147,6 +148,7 @@ class Client:
             "session.timeout.ms": session_timeout_ms,
             "heartbeat.interval.ms": min(250, session_timeout_ms // 4),
             "partition.assignment.strategy": assignor,
+            "isolation.level": isolation,
             "enable.auto.commit": "false",
             "auto.offset.reset": reset,
             "reconnect.backoff.max.ms": 500,
