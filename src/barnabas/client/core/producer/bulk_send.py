@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["AHEAD", "BulkSend", "bulk_of_lists", "bulk_of_table"]
 
 AHEAD_BYTES: Final = 8 << 20
-BATCH_BYTES: Final = 128 * 1024
+BATCH_BYTES: Final = 256 * 1024
 BATCHES_AHEAD_MIN: Final = 8
 AHEAD: Final = 5
 """Why rows are not taken: enough is closed and not acknowledged. More would fill memory and leave the processor's cache

@@ -50,7 +50,7 @@ _PRODUCER: Final[tuple[Row, ...]] = (
     ("linger.ms", _LONG, 5, at_least(0), _MEDIUM,
      "How long a batch waits for further records before it is sent though not full."),
     ("batch.size", _INT, 16_384, at_least(0), _MEDIUM,
-     "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, `send_many` and `send_table` fill batches of 128 KB."),
+     "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, `send_many` and `send_table` fill batches of 256 KB."),
     ("buffer.memory", _LONG, 32 * 1024**2, at_least(0), _HIGH,
      "Bytes of records that may wait to be sent. Sending blocks when they are used up, for `max.block.ms` at most."),
     ("max.block.ms", _LONG, 60_000, at_least(0), _MEDIUM,

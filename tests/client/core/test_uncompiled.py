@@ -1,0 +1,31 @@
+"""The producer as it is where nothing was compiled: the same tests, and the same bytes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from barnabas.records import bulk_kernel
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(not bulk_kernel.is_compiled(), reason="all tests run on plain Python here")
+def test_the_producer_without_its_compiled_modules(tmp_path: Path) -> None:
+    shutil.copytree(
+        Path(barnabas.__file__).parent, tmp_path / "barnabas", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    asked = "import barnabas.client.core.producer.intake as module; print(module.__file__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(HERE.parents[1])))}
+    where = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert where.stdout.strip() == str(tmp_path / "barnabas/client/core/producer/intake.py")
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
+    tests = [str(HERE / name) for name in ("test_sender.py", "test_bulk.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
