@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from barnabas.client.admin import Admin
     from barnabas.client.consumer import Consumer
+    from barnabas.client.core.admin.topics import NewTopic
     from barnabas.client.producer import Producer
     from barnabas.types import TopicPartition
 
-__all__ = ["Admin", "Consumer", "Producer", "TopicPartition", "__version__"]
+__all__ = ["Admin", "Consumer", "NewTopic", "Producer", "TopicPartition", "__version__"]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Admin": "barnabas.client.admin",
     "Consumer": "barnabas.client.consumer",
+    "NewTopic": "barnabas.client.core.admin.topics",
     "Producer": "barnabas.client.producer",
     "TopicPartition": "barnabas.types",
 }
