@@ -196,9 +196,9 @@ class RecordCursor:
         last: i64 = self._end
         count: i64 = self.left
         left: i64 = count
-        minimum: i64 = self._minimum
-        last_offset: i64 = self._last_offset
         base_offset: i64 = self._base_offset
+        before: i64 = max(self._minimum, base_offset) - 1
+        last_offset: i64 = self._last_offset
         base_timestamp: i64 = self._base_timestamp
         log_append = self._log_append
         origin = self._origin
@@ -208,8 +208,6 @@ class RecordCursor:
         stop: i64 = count - limit if count > limit else 0
         second: i64
         begin: i64 = position
-        if minimum < base_offset:
-            minimum = base_offset
         try:
             for left in range(count, stop, -1):
                 begin = position
@@ -232,7 +230,7 @@ class RecordCursor:
                 if delta > 127:
                     delta, position = _varlong(data, position + 1)
                 else:
-                    delta = delta >> 1 ^ -(delta & 1)
+                    delta = -(delta + 1 >> 1) if delta & 1 else delta >> 1
                     position += 2
                 offset: i64 = data[position]
                 position += 1
@@ -243,9 +241,11 @@ class RecordCursor:
                         position += 1
                     else:
                         offset, position = _long_varint(data, position, offset)
-                offset = base_offset + (offset >> 1 ^ -(offset & 1))
-                if not minimum <= offset <= last_offset:
-                    if not base_offset <= offset <= last_offset:
+                if offset & 1:
+                    raise ValueError(f"a record has offset {base_offset + _signed(offset)}, beyond its batch")
+                offset = base_offset + (offset >> 1)
+                if not before < offset <= last_offset:
+                    if offset > last_offset:
                         raise ValueError(f"a record has offset {offset}, beyond its batch")
                     position = end
                     continue
@@ -292,7 +292,7 @@ class RecordCursor:
                     if position != end:
                         raise ValueError(f"the record of offset {offset} has a length that its fields do not fill")
                 position = end
-                minimum = offset + 1
+                before = offset
                 timestamp: i64 = self._append_timestamp if log_append else base_timestamp + delta
                 if compiled:
                     out.append(ConsumerRecord(origin, offset, timestamp, key, value, headers))
@@ -308,7 +308,7 @@ class RecordCursor:
             begin, left = position, stop
         finally:
             self._position = begin
-            self._minimum = minimum
+            self._minimum = before + 1
             self.left = left
 
 
