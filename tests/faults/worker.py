@@ -132,9 +132,15 @@ class Worker:
         first: dict[int, int] = {}
         for message in batch:
             first.setdefault(message.partition() or 0, message.offset() or 0)
-        for partition in first.keys() & self._assigned:
-            self._consumer.seek(TopicPartition(self._options.input, partition, first[partition]))
-            self._ended.discard(partition)
+        try:
+            for partition in first.keys() & self._assigned:
+                self._consumer.seek(TopicPartition(self._options.input, partition, first[partition]))
+                self._ended.discard(partition)
+        except KafkaException as error:
+            # Of a fenced consumer librdkafka has taken the partitions away without a word; the next poll tells why.
+            # Were it anything else, the batch would be missing from the output.
+            if told(error).code() != KafkaError._STATE:
+                raise
 
     def _take(self) -> list[Message]:
         self._batch = []
