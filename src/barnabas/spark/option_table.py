@@ -62,7 +62,12 @@ SOURCE_OPTIONS: Final = (
     Option("fetchOffset.retryIntervalMs", "", "Taken and without effect."),
 )  # fmt: skip
 
-SINK_OPTIONS: Final[tuple[Option, ...]] = ()
+SINK_OPTIONS: Final = (
+    Option("topic", "column topic", "Where records go. Without it each row names its topic in a column `topic`; with it that column is left out of account."),
+    Option("exactlyOnce", "two-phase", "`two-phase`: every row is seen once by read_committed readers, whatever fails and is repeated. `none`: rows may come twice when tasks or batches are repeated; without transactions."),
+    Option("txnAppId", "", "Batch writes, above all in `foreachBatch`: who writes. A version that was written under this name is not written again."),
+    Option("txnVersion", "", "What `txnAppId` writes, a number that grows: the id of the batch in `foreachBatch`."),
+)  # fmt: skip
 
 _NAMES: Final = {option.name.lower(): option.name for option in (*SOURCE_OPTIONS, *SINK_OPTIONS)}
 

@@ -1,0 +1,132 @@
+"""What a sink has decided, and how that is kept as committed offsets of a group.
+
+The offset is the number of the batch; the note beside it names the transactions that are committed with it. Brokers
+take 4,096 bytes for a note: a longer list goes on at the next partition of the same topic, all in one transaction.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from barnabas.client.core.offset_messages import OffsetAndMetadata
+from barnabas.errors import BarnabasError, UsageError
+from barnabas.types import TopicPartition
+
+__all__ = ["NOTE_BYTES_MAX", "DamagedDecision", "Decision", "Transaction", "notes_of", "read_decision"]
+
+NOTE_BYTES_MAX: Final = 4096
+"""offset.metadata.max.bytes, as brokers have it by default."""
+_FORM: Final = "barnabas-sink-1"
+
+
+class DamagedDecision(BarnabasError):
+    """The group's offsets are not what a sink has written."""
+
+
+class Transaction(NamedTuple):
+    """One that a task has left open, and what ends it."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+class Decision(NamedTuple):
+    """The transactions of `run` that are committed with the batch, and the drivers that have said so, in their order:
+    the beginnings of their runs' names."""
+
+    batch: int
+    run: str
+    transactions: tuple[Transaction, ...]
+    drivers: tuple[str, ...] = ()
+
+    def __contains__(self, transactional_id: object) -> bool:
+        return any(each.transactional_id == transactional_id for each in self.transactions)
+
+
+def notes_of(
+    decision: Decision, prefix: str, topic: str, partition_count: int
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets to commit. `prefix` is what all ids of the run begin with. Raises UsageError for more tasks than the
+    topic has room for."""
+    words = [_word(each, prefix) for each in decision.transactions]
+    head_bytes = len(_head(decision, 9999, 9999))
+    lines: list[list[str]] = [[]]
+    used = head_bytes
+    for word in words:
+        if used + len(word) + 1 > NOTE_BYTES_MAX:
+            lines.append([])
+            used = head_bytes
+        lines[-1].append(word)
+        used += len(word) + 1
+    if len(lines) > partition_count:
+        raise UsageError(
+            f"a batch of {len(words)} tasks needs {len(lines)} partitions to note its decision at, topic {topic} has"
+            f" {partition_count}: write with fewer tasks (coalesce), or give the topic more partitions"
+        )
+    return {
+        TopicPartition(topic, index): OffsetAndMetadata(
+            decision.batch, " ".join([_head(decision, index, len(lines)), *line])
+        )
+        for index, line in enumerate(lines)
+    }
+
+
+def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: str) -> Decision | None:
+    """The latest that a group's offsets tell of; `prefix` without the run. Raises DamagedDecision."""
+    if not offsets:
+        return None
+    batch = max(committed.offset for committed in offsets.values())
+    notes = sorted(_parsed(committed.metadata) for committed in offsets.values() if committed.offset == batch)
+    count = notes[0].parts
+    if (
+        len({(note.run, note.drivers) for note in notes}) != 1
+        or [note.part for note in notes] != list(range(count))
+        or {n.parts for n in notes} != {count}
+    ):
+        raise _damaged(f"of batch {batch} there are parts {', '.join(f'{n.part + 1} of {n.parts}' for n in notes)}")
+    run, drivers = notes[0].run, notes[0].drivers
+    found = tuple(_transaction(word, f"{prefix}{run}/") for note in notes for word in note.words)
+    return Decision(batch, run, found, drivers)
+
+
+class _Note(NamedTuple):
+    part: int
+    parts: int
+    run: str
+    drivers: tuple[str, ...]
+    words: Sequence[str]
+
+
+def _head(decision: Decision, index: int, count: int) -> str:
+    return f"{_FORM} {index}/{count} {decision.run} {','.join(decision.drivers)}"
+
+
+def _word(transaction: Transaction, prefix: str) -> str:
+    assert transaction.transactional_id.startswith(prefix), (transaction, prefix)
+    return f"{transaction.transactional_id.removeprefix(prefix)}:{transaction.producer_id}:{transaction.producer_epoch}"
+
+
+def _parsed(note: str) -> _Note:
+    try:
+        form, place, run, drivers, *words = note.split(" ")
+        index, _, count = place.partition("/")
+        if form == _FORM:
+            return _Note(int(index), int(count), run, tuple(drivers.split(",")) if drivers else (), words)
+    except ValueError:
+        pass
+    raise _damaged(f"{note[:60]!r} is no decision")
+
+
+def _transaction(word: str, prefix: str) -> Transaction:
+    try:
+        tail, producer_id, epoch = word.rsplit(":", 2)
+        return Transaction(prefix + tail, int(producer_id), int(epoch))
+    except ValueError:
+        raise _damaged(f"{word[:60]!r} is no transaction") from None
+
+
+def _damaged(why: str) -> DamagedDecision:
+    return DamagedDecision(
+        f"the sink's decision cannot be read: {why}; something else has committed offsets for its group, which must be"
+        " the sink's alone"
+    )

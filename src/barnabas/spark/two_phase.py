@@ -1,0 +1,150 @@
+"""How a batch of several tasks becomes visible exactly once, whoever dies when. Without a broker and without Spark.
+
+Each task writes in a transaction of its own, under an id that no other run or attempt has, and leaves it open. The
+driver then decides: in a transaction under the writer's own id, which fences every other driver of the writer, it
+commits the batch's number with the list of those transactions as offsets of a group. From there on the batch is
+committed; ending the transactions can be repeated by whoever comes next. What is open and not on the list is aborted.
+
+What may be aborted is looked up *before* the decision is written. Only then does the decision, which a fenced driver
+cannot write, prove that no successor had gone on by then: a driver that is paused later must never abort what its
+successor has decided. A successor that finds the batch decided writes the same decision again, for the same reason.
+
+A driver that was taken over must not take over again: it could not know what its successor has begun since. One that
+keeps its epoch is fenced; one whose process is gone, and that asks for an epoch anew, finds out by the decision, which
+names all drivers that have written it: if it is among them and not the last, its time is over.
+
+A step asks for something by yielding it, and is sent the answer: the model in the tests plays all orders of it.
+"""
+
+from collections.abc import Generator, Sequence
+from typing import Any, Final, NamedTuple
+
+from barnabas.errors import BarnabasError
+from barnabas.spark.decision import Decision, Transaction
+
+__all__ = [
+    "Commit",
+    "Decide",
+    "End",
+    "ListOpen",
+    "Lost",
+    "ReadDecision",
+    "RolledBack",
+    "Step",
+    "Superseded",
+    "TakeOver",
+    "commit",
+    "driver_id",
+    "group_of",
+    "roll_back",
+    "task_id",
+]
+
+
+class RolledBack(BarnabasError):
+    """The writer has gone further than whoever asks it to write believes."""
+
+
+class Superseded(BarnabasError):
+    """Another driver has taken over from this one."""
+
+
+class Lost(BarnabasError):
+    """A decided transaction cannot be committed any more."""
+
+
+class TakeOver(NamedTuple):
+    """Become the only driver of the writer. Answer: None."""
+
+
+class ReadDecision(NamedTuple):
+    """Answer: the latest Decision, or None; not before every transaction that may still change it has ended."""
+
+
+class ListOpen(NamedTuple):
+    """Answer: the writer's open transactions, as a list, but for the driver's own and these."""
+
+    known: frozenset[str]
+
+
+class Decide(NamedTuple):
+    """Write it, unless another driver has taken over: that is an error. Answer: None."""
+
+    decision: Decision
+
+
+class End(NamedTuple):
+    """Commit these and abort those; each may have been ended so before. Answer: None."""
+
+    commits: Sequence[Transaction]
+    aborts: Sequence[Transaction]
+
+
+Step = TakeOver | ReadDecision | ListOpen | Decide | End
+Commit = Generator[Step, Any, Decision]
+
+_DRIVER: Final = "driver"
+_DRIVERS_MAX: Final = 16
+_NAME_MAX: Final = 8
+
+
+def driver_id(writer: str) -> str:
+    return f"{writer}/{_DRIVER}"
+
+
+def task_id(writer: str, run: str, partition: int, attempt: int) -> str:
+    return f"{writer}/{run}/{partition}.{attempt}"
+
+
+def group_of(writer: str) -> str:
+    """Whose offsets are the decisions."""
+    return f"spark-sink.{writer}"
+
+
+def commit(
+    batch: int, run: str, written: Sequence[Transaction], *, latest: Decision | None = None, holds: bool = False
+) -> Commit:
+    """Decide that the batch is what `written` has, or find out that it was decided before, and end all of it. Returns
+    the decision. Raises RolledBack, Superseded.
+
+    `holds`: this driver has taken over before, and `latest` is what it has decided since.
+    """
+    if not holds:
+        yield TakeOver()
+        latest = yield ReadDecision()
+    me = run[:_NAME_MAX]
+    if latest is not None and me in latest.drivers[:-1]:
+        yield End((), written)
+        raise Superseded(
+            f"run {run} of this writer was taken over by run {latest.drivers[-1]}...: two queries have the same"
+            " checkpoint, or the same txnAppId; let one of them run"
+        )
+    if latest is not None and latest.batch > batch:
+        yield End((), written)
+        raise RolledBack(
+            f"batch {batch} is to be written, but this writer has committed up to batch {latest.batch}: its checkpoint"
+            " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
+            " or begin with a new one, and starting offsets that do not repeat what was written"
+        )
+    decision = Decision(batch, run, tuple(written), (me,))
+    if latest is not None and latest.batch == batch:
+        before = tuple(driver for driver in latest.drivers if driver != me)
+        decision = latest._replace(drivers=(*before, me)[-_DRIVERS_MAX:])
+    known = frozenset(each.transactional_id for each in decision.transactions)
+    left = yield ListOpen(known)
+    yield Decide(decision)
+    yield End(decision.transactions, left)
+    return decision
+
+
+def roll_back(batch: int) -> Generator[Step, Any, bool]:
+    """Of a writer that nobody repeats: abort what it has left open, or end what it has decided after all. Whether it
+    was decided."""
+    yield TakeOver()
+    latest = yield ReadDecision()
+    if latest is not None and latest.batch == batch:
+        yield End(latest.transactions, ())
+        return True
+    left = yield ListOpen(frozenset())
+    yield End((), left)
+    return False

@@ -1,0 +1,241 @@
+"""The sink's protocol in a model of its world: all schedules of two drivers with few changes of who goes on, and many
+random ones."""
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from barnabas.client.core.offset_messages import OffsetAndMetadata
+from barnabas.errors import UsageError
+from barnabas.spark.decision import (
+    NOTE_BYTES_MAX,
+    DamagedDecision,
+    Decision,
+    Transaction,
+    notes_of,
+    read_decision,
+)
+from barnabas.spark.two_phase import (
+    Commit,
+    Decide,
+    End,
+    ListOpen,
+    ReadDecision,
+    RolledBack,
+    Superseded,
+    TakeOver,
+    commit,
+    roll_back,
+    task_id,
+)
+from barnabas.types import TopicPartition
+
+from .sink_model import Fenced, Protocol, play
+
+STEPS = 30
+"""So many take a driver into the last of its three batches."""
+
+
+def few_changes() -> Iterator[list[int]]:
+    """One driver goes on until the other takes over, twice; before one of the changes one may die."""
+    for first, second in itertools.product(range(STEPS), repeat=2):
+        for dies in ((), (2,), (3,)):
+            yield [*[0] * first, *dies, *[1] * second, *[0] * STEPS]
+            yield [*[0] * first, *[1] * second, *dies, *[0] * STEPS]
+
+
+def random_schedule(rng: random.Random) -> list[int]:
+    schedule: list[int] = []
+    while len(schedule) < 150:
+        schedule += [rng.choice((0, 1))] * rng.randrange(1, 25)
+        if rng.random() < 0.15:
+            schedule.append(rng.choice((2, 3)))
+    return schedule
+
+
+def first_that_fails(protocol: Protocol) -> Sequence[int] | None:
+    rng = random.Random(7)
+    schedules = itertools.chain(few_changes(), (random_schedule(rng) for _ in range(4000)))
+    for schedule in schedules:
+        try:
+            outcome, _ = play(schedule, protocol)
+        except (RolledBack, Fenced):
+            return schedule
+        if not outcome.is_exact:
+            return schedule
+    return None
+
+
+def test_every_row_is_committed_once_whoever_stops_or_dies_when() -> None:
+    failing = first_that_fails(tolerant)
+    assert failing is None, (failing, play(failing, tolerant))
+
+
+def tolerant(*args: object, **named: object) -> Commit:
+    """A query that is told so ends, like one that is fenced."""
+    try:
+        return (yield from commit(*args, **named))  # type: ignore[arg-type]
+    except (RolledBack, Superseded):
+        raise Fenced from None
+
+
+def test_schedules_reach_into_the_last_batch() -> None:
+    assert STEPS < play([])[1] < 2 * STEPS
+    assert play([0] * STEPS)[0].is_exact
+
+
+# --- protocols with one rule less -------------------------------------------------------------------------------------
+
+
+def looks_later(batch, run, written, *, latest=None, holds=False):  # type: ignore[no-untyped-def]
+    """Looks for what to abort when it has decided."""
+    if not holds:
+        yield TakeOver()
+        latest = yield ReadDecision()
+    if latest is not None and latest.batch > batch:
+        raise Fenced
+    decision = latest if latest is not None and latest.batch == batch else Decision(batch, run, tuple(written))
+    yield Decide(decision)
+    left = yield ListOpen(frozenset(each.transactional_id for each in decision.transactions))
+    yield End(decision.transactions, left)
+    return decision
+
+
+def writes_only_new_decisions(batch, run, written, *, latest=None, holds=False):  # type: ignore[no-untyped-def]
+    """Does not prove that it is the driver still when it ends what a predecessor has decided."""
+    if not holds:
+        yield TakeOver()
+        latest = yield ReadDecision()
+    if latest is not None and latest.batch > batch:
+        raise Fenced
+    replayed = latest is not None and latest.batch == batch
+    decision = latest if replayed else Decision(batch, run, tuple(written))
+    left = yield ListOpen(frozenset(each.transactional_id for each in decision.transactions))
+    if not replayed:
+        yield Decide(decision)
+    yield End(decision.transactions, left)
+    return decision
+
+
+def reads_before_it_takes_over(batch, run, written, *, latest=None, holds=False):  # type: ignore[no-untyped-def]
+    if not holds:
+        latest = yield ReadDecision()
+        yield TakeOver()
+    return (yield from tolerant(batch, run, written, latest=latest, holds=True))
+
+
+def forgets_who_decided(batch, run, written, **_):  # type: ignore[no-untyped-def]
+    """Takes over for each batch, as a driver does whose process is another for each, and does not ask whether it was
+    taken over in between."""
+    steps = tolerant(batch, run, written)
+    answer = None
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as ended:
+            return ended.value
+        answer = yield step
+        if isinstance(step, ReadDecision) and answer is not None:
+            answer = answer._replace(drivers=())
+
+
+def takes_over_each_time(batch, run, written, **_):  # type: ignore[no-untyped-def]
+    return (yield from tolerant(batch, run, written))
+
+
+def decides_nothing(batch, run, written, **_):  # type: ignore[no-untyped-def]
+    yield End(written, ())
+    return Decision(batch, run, tuple(written))
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    [looks_later, writes_only_new_decisions, reads_before_it_takes_over, decides_nothing, forgets_who_decided],
+)
+def test_the_model_finds_what_each_rule_is_for(protocol: Protocol) -> None:
+    assert first_that_fails(protocol) is not None
+
+
+def test_a_driver_may_be_another_process_for_each_batch() -> None:
+    assert first_that_fails(takes_over_each_time) is None
+
+
+# --- single steps -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rolled_back_checkpoint_is_named() -> None:
+    mine = Transaction("q/r/0.0", 1, 1)
+    steps = commit(3, "r", [mine])
+    assert next(steps) == TakeOver()
+    assert steps.send(None) == ReadDecision()
+    assert steps.send(Decision(7, "other", ())) == End((), [mine])
+    with pytest.raises(RolledBack, match=r"batch 3 is to be written.*up to batch 7"):
+        steps.send(None)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_failed_save_is_rolled_back_or_ended(decided: bool) -> None:
+    mine = Transaction("q/r/0.0", 1, 1)
+    steps = roll_back(0)
+    assert next(steps) == TakeOver()
+    assert steps.send(None) == ReadDecision()
+    if decided:
+        assert steps.send(Decision(0, "r", (mine,))) == End((mine,), ())
+    else:
+        assert steps.send(None) == ListOpen(frozenset())
+        assert steps.send([mine]) == End((), [mine])
+    with pytest.raises(StopIteration) as ended:
+        steps.send(None)
+    assert ended.value.value is decided
+
+
+# --- the note ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 2**62),
+    st.lists(
+        st.tuples(st.integers(0, 10_000), st.integers(0, 9), st.integers(0, 2**63 - 1), st.integers(0, 32766)),
+        max_size=900,
+    ),
+    st.lists(st.text("0123456789abcdef", min_size=8, max_size=8), max_size=16).map(tuple),
+)
+def test_a_decision_comes_back_from_its_notes(
+    batch: int, tasks: list[tuple[int, int, int, int]], drivers: tuple[str, ...]
+) -> None:
+    run = "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001"
+    transactions = tuple(Transaction(task_id("q q", run, p, a), pid, epoch) for p, a, pid, epoch in tasks)
+    decision = Decision(batch, run, transactions, drivers)
+    notes = notes_of(decision, f"q q/{run}/", "t", 100)
+    assert all(len(note.metadata.encode()) <= NOTE_BYTES_MAX for note in notes.values())
+    older = {TopicPartition("t", 99): OffsetAndMetadata(batch - 1, "x"), TopicPartition("u", 0): OffsetAndMetadata(0)}
+    older = {where: note for where, note in older.items() if note.offset < batch and where not in notes}
+    assert read_decision({**older, **notes}, "q q/") == decision
+
+
+def test_too_many_tasks_for_a_topic() -> None:
+    decision = Decision(1, "r", tuple(Transaction(f"q/r/{n}.0", 10**12 + n, 1) for n in range(1000)))
+    with pytest.raises(UsageError, match=r"1000 tasks needs 6 partitions .* topic t has 5: write with fewer tasks"):
+        notes_of(decision, "q/r/", "t", 5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.integers(0, 3), st.tuples(st.integers(0, 2), st.text(max_size=60)), min_size=1))
+def test_notes_of_others_are_refused(found: dict[int, tuple[int, str]]) -> None:
+    offsets = {TopicPartition("t", number): OffsetAndMetadata(*each) for number, each in found.items()}
+    with pytest.raises(DamagedDecision, match="must be the sink's alone"):
+        read_decision(offsets, "q/")
+
+
+def test_a_decision_with_a_part_missing_is_refused() -> None:
+    decision = Decision(1, "r", tuple(Transaction(f"q/r/{n}.0", 10**12 + n, 1) for n in range(500)))
+    notes = notes_of(decision, "q/r/", "t", 9)
+    assert len(notes) > 1
+    for where in notes:
+        with pytest.raises(DamagedDecision, match="of batch 1 there are parts"):
+            read_decision({other: note for other, note in notes.items() if other != where}, "q/")
