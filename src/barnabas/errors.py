@@ -599,6 +599,11 @@ def error_for(code: int, message: str = "") -> KafkaError:
     return cls(message)
 
 
+def as_kafka_error(error: Exception) -> KafkaError:
+    """Itself, or for a bug of ours the UnknownServerError that the client is told."""
+    return error if isinstance(error, KafkaError) else UnknownServerError(f"{type(error).__name__}: {error}")
+
+
 def error_name(code: int) -> str:
     """Kafka's name of a code, NONE for 0: `error_name(3)` is `UNKNOWN_TOPIC_OR_PARTITION`."""
     if code == NONE:

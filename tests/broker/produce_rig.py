@@ -8,7 +8,8 @@ from typing import Any
 from barnabas.broker.context import RequestContext
 from barnabas.broker.handlers.produce import handle_frame
 from barnabas.broker.server import Broker
-from barnabas.broker.transaction_markers import Marker, Outcomes, write_markers
+from barnabas.broker.transaction_markers import Outcomes, write_markers
+from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.errors import KafkaError, error_for
 from barnabas.log.log import Log
 from barnabas.network.connection import PendingReply
@@ -200,7 +201,7 @@ class ProduceRig:
     def end(self, *, epoch: int = 0, commit: bool = False, producer_id: int = 7, index: int = 0) -> KafkaError | None:
         """Write the end marker, under the rules of transaction version 1."""
         replies: list[Outcomes] = []
-        marker = Marker(producer_id, epoch, commit, 0, 1, [TopicPartition("t", index)])
+        marker = EndMarkers(producer_id, epoch, commit, 0, 1, [TopicPartition("t", index)])
         write_markers(self.broker, marker, replies.append)
         return replies[0]["t", index]  # type: ignore[index]
 

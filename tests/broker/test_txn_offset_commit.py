@@ -9,7 +9,8 @@ import pytest
 
 from barnabas.broker.context import RequestContext
 from barnabas.broker.handlers.txn_offset_commit import handle
-from barnabas.broker.transaction_markers import Marker, Outcomes, write_markers
+from barnabas.broker.transaction_markers import Outcomes, write_markers
+from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     InvalidProducerEpoch,
@@ -117,7 +118,7 @@ def test_from_the_commit_to_the_marker(rig: ProduceRig, version: int, commit: bo
     assert send(rig, version, topics={"t": {1: 7}}).errors == {("t", 1): ""}
     assert len(rig.coordinator.asks) == 1, "the transaction has records there now"
     replies: list[Outcomes] = []
-    write_markers(rig.broker, Marker(7, 1, commit, 0, 2, [home(rig)]), replies.append)
+    write_markers(rig.broker, EndMarkers(7, 1, commit, 0, 2, [home(rig)]), replies.append)
     assert replies == [{home(rig): None}]
     assert fetched(rig, 0, 1) == ([5, 7] if commit else [-1, -1])
 
@@ -174,7 +175,7 @@ def test_members_that_are_not_there(rig: ProduceRig) -> None:
 def test_an_end_marker_overtakes_the_answer(rig: ProduceRig) -> None:
     sent = send(rig, 4)
     replies: list[Outcomes] = []
-    write_markers(rig.broker, Marker(7, 0, False, 0, 1, [home(rig)]), replies.append)
+    write_markers(rig.broker, EndMarkers(7, 0, False, 0, 1, [home(rig)]), replies.append)
     rig.coordinator.last.grant()
     assert sent.errors == {("t", 0): "InvalidTxnState"}
     assert fetched(rig, 0) == [-1]

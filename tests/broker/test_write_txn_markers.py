@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from barnabas.broker.server import Broker
-from barnabas.broker.transaction_markers import Marker, Outcomes, write_markers
+from barnabas.broker.transaction_markers import Outcomes, write_markers
+from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.errors import (
     InvalidProducerEpoch,
     KafkaError,
     NotLeaderOrFollower,
     RequestTimedOut,
     TransactionCoordinatorFenced,
+    UnknownServerError,
     UnknownTopicOrPartition,
 )
 from barnabas.log.log import Log
@@ -28,6 +30,7 @@ from barnabas.records.builder import build_batch
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import own_batch
+from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
 from broker.admin_rig import ask, create, running_broker
 
@@ -57,7 +60,7 @@ def begin(broker: Broker, producer_id: int, epoch: int = 0, index: int = 0, sequ
 
 
 def write(broker: Broker, *places: tuple[str, int], epoch: int = 0, **fields: Any) -> Outcomes:
-    marker = Marker(
+    marker = EndMarkers(
         producer_id=fields.get("producer_id", 7),
         producer_epoch=epoch,
         commit=fields.get("commit", True),
@@ -154,7 +157,7 @@ def test_the_reply_waits_for_the_commit(broker: Broker) -> None:
         partition.in_sync_replicas = (broker.node_id, 99)
     replies: list[Outcomes] = []
     places = [TopicPartition("t", 0), TopicPartition("t", 1)]
-    write_markers(broker, Marker(7, 0, True, 0, 2, places), replies.append)
+    write_markers(broker, EndMarkers(7, 0, True, 0, 2, places), replies.append)
     assert (replies, broker.purgatory.size) == ([], 1)
     for partition in partitions:
         partition.in_sync_replicas = (broker.node_id,)
@@ -162,6 +165,23 @@ def test_the_reply_waits_for_the_commit(broker: Broker) -> None:
         broker.loop.run_until_complete(_turn())
     assert replies == [dict.fromkeys(places)]
     assert broker.purgatory.size == 0
+
+
+def test_a_bug_at_one_partition_leaves_none_of_the_others_undecided(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken_at_first(self: Partition, *arguments: Any, **options: Any) -> Any:
+        if self.topic_partition.partition == 0:
+            raise RuntimeError("a bug")
+        return append(self, *arguments, **options)
+
+    begin(broker, 7, index=0)
+    begin(broker, 7, index=1)
+    append = Partition.append_as_leader
+    monkeypatch.setattr(Partition, "append_as_leader", broken_at_first)
+    outcomes = write(broker, ("t", 0), ("t", 1))
+    assert [kind(outcomes[TopicPartition("t", index)]) for index in (0, 1)] == [UnknownServerError, None]
+    assert log_of(broker, 1).last_stable_offset == log_of(broker, 1).log_end_offset == 2
 
 
 async def _turn() -> None:
@@ -172,7 +192,7 @@ def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> No
     partition = broker.replica_manager.leader_of("t", 0)
     partition.in_sync_replicas = (broker.node_id, 99)
     replies: list[Outcomes] = []
-    write_markers(broker, Marker(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
+    write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
     (operation,) = [watcher for watcher in partition.watchers if hasattr(watcher, "_expired")]
     operation._expired()
     ((outcome,),) = [reply.values() for reply in replies]
@@ -183,7 +203,7 @@ def test_a_partition_that_gets_another_leader(broker: Broker) -> None:
     partition = broker.replica_manager.leader_of("t", 0)
     partition.in_sync_replicas = (broker.node_id, 99)
     replies: list[Outcomes] = []
-    write_markers(broker, Marker(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
+    write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
     partition.retire()
     broker.loop.run_until_complete(_turn())
     ((outcome,),) = [reply.values() for reply in replies]

@@ -4,18 +4,20 @@ A marker decides the records that its producer has written there: the last stabl
 on a partition of __consumer_offsets count from then on, or never.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.commit_wait import CommitWait, Uncommitted
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
+from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
     KafkaError,
     NotCoordinator,
     NotLeaderOrFollower,
+    as_kafka_error,
 )
 from barnabas.records.builder import build_control_batch
 from barnabas.records.validation import own_batch
@@ -25,7 +27,7 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     from barnabas.broker.server import Broker
 
-__all__ = ["Marker", "Outcomes", "write_markers"]
+__all__ = ["Outcomes", "write_markers"]
 
 _COMMIT_TIMEOUT_S: Final = 30
 """Kafka's request.timeout.ms, which no setting of ours changes yet."""
@@ -36,18 +38,7 @@ Outcomes = dict[TopicPartition, KafkaError | None]
 """None: the marker is committed."""
 
 
-class Marker(NamedTuple):
-    """The end of one producer's transaction on some partitions."""
-
-    producer_id: int
-    producer_epoch: int
-    commit: bool
-    coordinator_epoch: int
-    transaction_version: int
-    partitions: Sequence[TopicPartition]
-
-
-def write_markers(broker: "Broker", marker: Marker, reply: Callable[[Outcomes], None]) -> None:
+def write_markers(broker: "Broker", marker: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
     """Append the marker to each of its partitions; `reply` is called once, maybe before this returns, when all of them
     have it committed or have failed."""
     _MarkerWrite(broker, marker, reply).start()
@@ -56,7 +47,7 @@ def write_markers(broker: "Broker", marker: Marker, reply: Callable[[Outcomes], 
 class _MarkerWrite:
     """One marker until its reply."""
 
-    def __init__(self, broker: "Broker", marker: Marker, reply: Callable[[Outcomes], None]) -> None:
+    def __init__(self, broker: "Broker", marker: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
         self._broker = broker
         self._marker = marker
         self._reply = reply
@@ -73,8 +64,11 @@ class _MarkerWrite:
                     self._end_pending_offsets(topic_partition)
                     continue
                 end_offset = self._append(partition)
-            except KafkaError as error:
-                self._failed(topic_partition, error)
+            except Exception as error:
+                # A bug of ours, too, must not keep the other partitions undecided for ever.
+                if not isinstance(error, KafkaError):
+                    self._broker.log.exception("the end marker for %s failed", topic_partition)
+                self._failed(topic_partition, as_kafka_error(error))
                 continue
             if not partition.is_committed(end_offset):
                 waiting.append(Uncommitted(partition, end_offset, topic_partition))

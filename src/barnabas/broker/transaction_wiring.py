@@ -1,10 +1,11 @@
 """The transaction coordinator's place in the broker: its log, its clock, its producer ids and its way to partitions."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinator_log import ReplicatedCoordinatorLog
 from barnabas.broker.coordinator_wiring import follow_partitions
-from barnabas.broker.transaction_markers import Marker, write_markers
+from barnabas.broker.transaction_markers import write_markers
 from barnabas.coordinator.parking import LoopScheduler
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
@@ -38,7 +39,7 @@ def wire_transactions(broker: "Broker") -> TransactionCoordinator:
         wall_ms=broker.clock.wall_ms,
         partition_count=partition_count,
         new_producer_id=broker.controller.next_producer_id,
-        send_markers=lambda markers, reply: write_markers(broker, Marker(*markers), reply),
+        send_markers=partial(write_markers, broker),
     )
     follow_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)
     return coordinator

@@ -1,6 +1,6 @@
 """What all coordinators' answers have in common: which error a client understands, and one answer made of many."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from barnabas.errors import (
@@ -20,7 +20,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 
-__all__ = ["client_error", "each", "for_client", "producer_error"]
+__all__ = ["client_error", "each", "for_client", "joined", "producer_error"]
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -66,3 +66,16 @@ def each(
         finish([])
     for position, item in enumerate(items):
         start(item, lambda response, position=position: collect(position, response))  # type: ignore[misc]
+
+
+def joined(parts: Iterable[list[A] | KafkaError]) -> list[A] | KafkaError:
+    """The answers of all partitions as one list. What has another coordinator by now is listed there; any other error
+    is the answer, as the list would be wrong without that part."""
+    whole: list[A] = []
+    for part in parts:
+        if isinstance(part, KafkaError):
+            if not isinstance(part, NotCoordinator):
+                return for_client(part)
+        else:
+            whole += part
+    return whole

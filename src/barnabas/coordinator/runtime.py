@@ -30,7 +30,7 @@ from barnabas.errors import (
     NotCoordinator,
     RecordListTooLarge,
     RequestTimedOut,
-    UnknownServerError,
+    as_kafka_error,
 )
 from barnabas.records.builder import BatchBuilder, build_control_batch
 from barnabas.types import NO_PRODUCER_ID
@@ -262,10 +262,9 @@ class CoordinatorRuntime(Generic[S, R]):
     def _refusal(self, shard: Shard[S], error: Exception) -> KafkaError:
         """What the asker is told, of a bug of ours as well: the caller may be a timer, and whoever waits for the reply
         would do so for ever."""
-        if isinstance(error, KafkaError):
-            return error
-        self._logger.error("An operation on %s-%d failed", self.topic, shard.partition, exc_info=error)
-        return UnknownServerError(f"{type(error).__name__}: {error}")
+        if not isinstance(error, KafkaError):
+            self._logger.error("An operation on %s-%d failed", self.topic, shard.partition, exc_info=error)
+        return as_kafka_error(error)
 
     def _check_room(self, shard: Shard[S]) -> None:
         if len(shard.parked) >= PENDING_MAX:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from barnabas.coordinator.timers import Scheduler, TimerHandle
-from barnabas.errors import KafkaError, UnknownServerError
+from barnabas.errors import KafkaError, as_kafka_error
 
 __all__ = ["LoadWaiters"]
 
@@ -72,7 +72,7 @@ class LoadWaiters:
             except Exception as error:
                 # A bug of ours: it must not be the end of those behind, and its client not wait for ever.
                 logger.exception("a request that waited for its partition to be read failed")
-                waiter.answer(UnknownServerError(f"{type(error).__name__}: {error}"))
+                waiter.answer(as_kafka_error(error))
 
     def fail(self, error: KafkaError) -> None:
         """The partition will not be loaded here."""

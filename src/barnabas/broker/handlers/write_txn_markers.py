@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
-from barnabas.broker.transaction_markers import Marker, Outcomes, write_markers
+from barnabas.broker.transaction_markers import Outcomes, write_markers
 from barnabas.coordinator.parking import answer
+from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -38,7 +39,7 @@ def handle(
         results: dict[int, Outcomes] = {marker.producer_id: {} for marker in markers}
         left = len(markers)
 
-        def written(marker: Marker, outcomes: Outcomes) -> None:
+        def written(marker: EndMarkers, outcomes: Outcomes) -> None:
             nonlocal left
             results[marker.producer_id] |= outcomes
             left -= 1
@@ -51,8 +52,8 @@ def handle(
     return answer(broker.loop, start)
 
 
-def _marker(writable: WritableTxnMarker) -> Marker:
-    return Marker(
+def _marker(writable: WritableTxnMarker) -> EndMarkers:
+    return EndMarkers(
         writable.producer_id,
         writable.producer_epoch,
         writable.transaction_result,

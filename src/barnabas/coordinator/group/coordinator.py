@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from barnabas.coordinator.answers import client_error, each
+from barnabas.coordinator.answers import client_error, each, joined
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.history import Rebalance
 from barnabas.coordinator.group.membership import Joiner
@@ -294,15 +294,11 @@ class GroupCoordinator:
             self.runtime.run(partition, lambda shard: Result(response=shard.listed(states, types)), done)
 
         def finish(parts: list[list[ListedGroup] | KafkaError]) -> None:
-            groups: list[ListedGroup] = []
-            for part in parts:
-                if isinstance(part, NotCoordinator):
-                    continue
-                if isinstance(part, KafkaError):
-                    reply(ListGroupsResponse(error_code=client_error(part)))
-                    return
-                groups += part
-            reply(ListGroupsResponse(groups=groups))
+            groups = joined(parts)
+            if isinstance(groups, KafkaError):
+                reply(ListGroupsResponse(error_code=groups.code))
+            else:
+                reply(ListGroupsResponse(groups=groups))
 
         each(self.runtime.used_partitions(), one, finish)
 

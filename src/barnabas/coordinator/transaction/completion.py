@@ -6,7 +6,7 @@ completed when it asks for the next. Whoever comes earlier may wait here instead
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.coordinator.runtime import CoordinatorRuntime, Scheduler, TimerHandle
@@ -38,7 +38,7 @@ class EndMarkers(NamedTuple):
     commit: bool
     coordinator_epoch: int
     transaction_version: int
-    partitions: tuple[TopicPartition, ...]
+    partitions: Sequence[TopicPartition]
 
 
 MarkerChannel = Callable[[EndMarkers, Callable[[dict[TopicPartition, KafkaError | None]], None]], None]

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from barnabas.coordinator.answers import each, for_client
+from barnabas.coordinator.answers import each, for_client, joined
 from barnabas.coordinator.machine import Result, Timers
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.runtime import CoordinatorLog, CoordinatorRuntime, Reply, Scheduler
@@ -28,7 +28,6 @@ from barnabas.errors import (
     InvalidRequest,
     InvalidTransactionTimeout,
     KafkaError,
-    NotCoordinator,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
 )
@@ -280,18 +279,7 @@ class TransactionCoordinator:
         def one(partition: int, done: Callable[[Listed | KafkaError], None]) -> None:
             self.runtime.run(partition, lambda shard: Result(response=shard.listed(wanted)), done)
 
-        def finish(parts: list[Listed | KafkaError]) -> None:
-            listed: Listed = []
-            for part in parts:
-                if isinstance(part, NotCoordinator):
-                    continue
-                if isinstance(part, KafkaError):
-                    reply(for_client(part))
-                    return
-                listed += part
-            reply(listed)
-
-        each(self.runtime.used_partitions(), one, finish)
+        each(self.runtime.used_partitions(), one, lambda parts: reply(joined(parts)))
 
     # --- helpers ------------------------------------------------------------------------------------------------------
 
