@@ -413,3 +413,49 @@ def test_what_is_prepared_takes_no_records_and_ends_either_way() -> None:
     it.wait(it.transactions.complete(prepared))
     assert it.at_coordinator.outcomes == [True, False]
     assert it.at_coordinator.state is not PREPARED
+
+
+def test_brokers_that_check_nothing_get_no_end_before_late_bytes_are_gone() -> None:
+    it = Transacting(0, verifies=False, request_timeout_ms=2000)
+    it.init()
+    it.transactions.begin()
+    it.send(b"late")
+    while not (links := [link for link in it.world.links.values() if link.pending and link.pending[0].api_key == 0]):
+        it.world.turn()
+        for link in [link for link in it.world.links.values() if link.pending and link.pending[0].api_key != 0]:
+            it.world.answer(link)
+    began = it.world.now
+    it.world.cut(links[0])
+    promise = it.transactions.abort()
+    it.run(seconds=1)
+    assert not promise.done
+    it.world.handle(links[0])
+    it.wait(promise)
+    assert it.world.now >= began + 2
+    it.transactions.begin()
+    it.send(b"next")
+    it.commit()
+    assert it.seen() == [b"next"]
+
+
+def test_brokers_of_2_4() -> None:
+    it = Transacting(0, verifies=False)
+    oldest = {0: (0, 8), 3: (0, 9), 10: (0, 3), 18: (0, 3), INIT: (0, 2), ADD_PARTITIONS: (0, 1), ADD_OFFSETS: (0, 1)}
+    it.world.versions |= {**oldest, END: (0, 1), OFFSETS: (0, 2)}
+    it.init()
+    it.transactions.begin()
+    it.send(b"a")
+    it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(3)}, GroupMetadata("g", 5, "m", "i")))
+    it.commit()
+    it.transactions.begin()
+    it.brokers.next_error = [29]
+    refused = it.send(b"b")
+    with pytest.raises(TransactionFailed):
+        it.commit()
+    assert refused.exception() is not None
+    it.abort()
+    it.transactions.begin()
+    it.send(b"c")
+    it.commit()
+    assert it.seen() == [b"a", b"c"]
+    assert it.brokers.offsets == {("g", "in", 0): 3}
