@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from barnabas.client.core.bulk import RowSource, header_pairs, rows_of_lists, rows_of_table
 from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.core.producer.intake import NO_PARTITION, NO_TOPIC, Span
-from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.errors import RecordsFailed
 from barnabas.errors import UsageError
 from barnabas.records.bulk_kernel import Rows
@@ -21,19 +20,10 @@ if TYPE_CHECKING:
 __all__ = ["AHEAD", "BulkSend", "bulk_of_lists", "bulk_of_table"]
 
 AHEAD_BYTES: Final = 8 << 20
-BATCH_BYTES: Final = 256 * 1024
 BATCHES_AHEAD_MIN: Final = 8
 AHEAD: Final = 5
 """Why rows are not taken: enough is closed and not acknowledged. More would fill memory and leave the processor's cache
 long before it is sent."""
-
-
-def bulk_batch_size(settings: ProducerSettings) -> int:
-    """batch.size where it is set. Else larger than for single records, which would not wait for so many others: half
-    the work of a batch is the same whatever it holds."""
-    if "batch.size" in settings.given:
-        return settings.batch_size
-    return max(settings.batch_size, min(BATCH_BYTES, settings.max_request_size))
 
 
 def bulk_of_lists(
@@ -136,7 +126,7 @@ class BulkSend:
         self._chunk: Rows | None = next(self._chunks, None)
         self._next = 0
         """The row of the chunk to be taken next."""
-        self._batches_max = max(AHEAD_BYTES // max(bulk_batch_size(core.settings), 1), BATCHES_AHEAD_MIN)
+        self._batches_max = max(AHEAD_BYTES // max(int(core.intake.bulk_batch_size), 1), BATCHES_AHEAD_MIN)
 
     @property
     def taken(self) -> int:

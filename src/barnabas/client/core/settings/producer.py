@@ -50,7 +50,7 @@ _PRODUCER: Final[tuple[Row, ...]] = (
     ("linger.ms", _LONG, 5, at_least(0), _MEDIUM,
      "How long a batch waits for further records before it is sent though not full."),
     ("batch.size", _INT, 16_384, at_least(0), _MEDIUM,
-     "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, `send_many` and `send_table` fill batches of 256 KB."),
+     "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, a batch may hold 64 KB, and 256 KB of what `send_many` and `send_table` get, if that comes while it lingers."),
     ("buffer.memory", _LONG, 32 * 1024**2, at_least(0), _HIGH,
      "Bytes of records that may wait to be sent. Sending blocks when they are used up, for `max.block.ms` at most."),
     ("max.block.ms", _LONG, 60_000, at_least(0), _MEDIUM,
@@ -149,6 +149,12 @@ class ProducerSettings(CommonSettings):
     retries: int
     partitioner_class: Any
     interceptor_classes: tuple[Any, ...]
+
+    def batch_size_of(self, unset: int) -> int:
+        """batch.size where it is set, else as much as `unset` if a request may be as large."""
+        if "batch.size" in self.given:
+            return self.batch_size
+        return max(self.batch_size, min(unset, self.max_request_size))
 
     @property
     def compression_level(self) -> int | None:
