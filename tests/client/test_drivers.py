@@ -14,10 +14,11 @@ import pytest
 from barnabas.client.core.addresses import split_address
 from barnabas.client.core.asking import ask
 from barnabas.client.core.engine import ANY, Engine, EngineSettings
-from barnabas.client.core.peers import ConnectionSettings
+from barnabas.client.core.peers import Connect, ConnectionSettings
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers import channel
 from barnabas.client.drivers.aio import AioDriver
+from barnabas.client.drivers.channel import Channel, resolve
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, OperationTimedOut
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
@@ -207,6 +208,23 @@ def test_descriptors_are_given_back(broker: Broker) -> None:
         assert driver._thread is not None
         driver._thread.join(5)
     broker.wait_for(lambda: opened() <= before, what="as few descriptors as before, the broker's among them")
+
+
+def test_empty_buffers_are_written_like_others() -> None:
+    """Produce requests of brokers before Kafka 2.4 end in one."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        channel = Channel(Connect(1, *address, 5.0), None, (-1, -1))
+        assert channel.begin(resolve(*address, numeric=True))
+        accepted, _ = listener.accept()
+        while not channel.proceed():
+            pass
+        for buffers in ([b"a", b""], [b""], [b"", b"b", b"", memoryview(b"c"), b""]):
+            channel.write(buffers)
+            assert not channel.wants_write
+        channel.close()
+        with accepted:
+            assert accepted.makefile("rb").read() == b"abc"
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------

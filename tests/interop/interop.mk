@@ -2,6 +2,7 @@
 #
 #   make test-interop                        against Barnabas
 #   make test-interop-kafka                  against Apache Kafka, to prove the tests themselves
+#   make test-interop-kafka-old              our own clients against Kafka 2.4.1 and its ZooKeeper
 #   make test-interop INTEROP_ARGS="-k groups"
 #   BARNABAS_TEST_BROKER=HOST:PORT make test-interop
 
@@ -14,7 +15,7 @@ KAFKA_OLD := 2.4.1
 KAFKA_NEW := 4.3.1
 JAVAC_FLAGS := -nowarn -Xlint:none -encoding UTF-8
 
-.PHONY: test-interop test-interop-kafka interop-clients
+.PHONY: test-interop test-interop-kafka test-interop-kafka-old interop-clients
 
 test-interop: interop-clients  ## Real clients of eight makes against Barnabas
 	$(INTEROP_PYTHON) -m pytest $(INTEROP) -q -ra $(INTEROP_ARGS)
@@ -22,11 +23,14 @@ test-interop: interop-clients  ## Real clients of eight makes against Barnabas
 test-interop-kafka: interop-clients  ## The same tests against Apache Kafka, which proves the tests
 	BARNABAS_TEST_PEER=kafka $(INTEROP_PYTHON) -m pytest $(INTEROP) -q -ra $(INTEROP_ARGS)
 
+test-interop-kafka-old: interop-clients  ## Our clients against Apache Kafka 2.4.1, the oldest that they promise to work with
+	$(INTEROP_PYTHON) -m pytest $(INTEROP)/test_old_kafka.py -q -ra $(INTEROP_ARGS)
+
 # Each client is built if its tools are here; a failed build is told and skipped, so that the others are still tested.
 interop-clients: $(INTEROP_VENV)  ## Install or build the clients
 	@$(MAKE) --no-print-directory -k $(INTEROP_BUILD)/python.done \
 	  $(if $(shell command -v kcat),,$(INTEROP_BUILD)/kcat.done) \
-	  $(if $(and $(shell command -v mvn),$(shell command -v javac)),$(INTEROP_BUILD)/java-$(KAFKA_OLD).done $(INTEROP_BUILD)/java-$(KAFKA_NEW).done) \
+	  $(if $(and $(shell command -v mvn),$(shell command -v javac)),$(INTEROP_BUILD)/java-$(KAFKA_OLD).done $(INTEROP_BUILD)/java-$(KAFKA_NEW).done $(INTEROP_BUILD)/kafka-broker-$(KAFKA_OLD)/.jars) \
 	  $(if $(shell command -v go),$(INTEROP_BUILD)/franz-go) \
 	  $(if $(shell command -v npm),$(INTEROP_BUILD)/node.done) \
 	  || echo "interop: not every client could be built; the tests say which they skip"

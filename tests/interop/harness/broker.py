@@ -2,6 +2,7 @@
 
 BARNABAS_TEST_BROKER=HOST:PORT  a broker that already runs; tests that restart it or read its files are skipped.
 BARNABAS_TEST_PEER=kafka        Apache Kafka from BARNABAS_KAFKA_LIBS (a folder of its jars), to prove the tests.
+BARNABAS_TEST_PEER=kafka-2.4.1  The oldest one that the clients promise to work with, and the ZooKeeper that it needs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pathlib import Path
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
-KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", Path(__file__).parents[3] / "build/interop/kafka-4.3.1"))
+BUILD = Path(__file__).parents[3] / "build/interop"
+OLD_KAFKA_LIBS = BUILD / "kafka-broker-2.4.1"
+KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", BUILD / "kafka-4.3.1"))
 
 #: What the tests count on, under Kafka's names.
 SETTINGS = {
@@ -212,10 +215,11 @@ class KafkaBroker(LocalBroker):
     def _command(self) -> list[str]:
         return self._java("kafka.Kafka", "server.properties")
 
-    @staticmethod
-    def _java(*arguments: str) -> list[str]:
+    libs = KAFKA_LIBS
+
+    def _java(self, *arguments: str) -> list[str]:
         memory = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-        return [shutil.which("java") or "java", *memory, "-cp", f"{KAFKA_LIBS}/*", *arguments]
+        return [shutil.which("java") or "java", *memory, "-cp", f"{self.libs}/*", *arguments]
 
     def _is_ready(self) -> bool:
         # Kafka opens the port only when the broker may serve.
@@ -226,11 +230,64 @@ class KafkaBroker(LocalBroker):
         return True
 
 
+class OldKafkaBroker(KafkaBroker):
+    """Kafka 2.4.1: a ZooKeeper of its own comes and goes with it."""
+
+    name = "kafka-2.4.1"
+    libs = OLD_KAFKA_LIBS
+    _zookeeper: subprocess.Popen[bytes] | None = None
+    _zookeeper_port = 0
+
+    def _format(self) -> None:
+        self._zookeeper_port = free_port()
+        properties = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "zookeeper.connect": f"127.0.0.1:{self._zookeeper_port}",
+            "zookeeper.connection.timeout.ms": "30000",
+            "log.dirs": str(self.data_dir),
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            **self._settings,
+        }
+        lines = [f"{name}={value}\n" for name, value in properties.items()]
+        (self._directory / "server.properties").write_text("".join(lines))
+        self.data_dir.mkdir()
+
+    def start(self) -> None:
+        if not self.data_dir.exists():
+            self._format()
+        if self._zookeeper is None:
+            arguments = [str(self._zookeeper_port), str(self._directory / "zookeeper")]
+            with (self._directory / "zookeeper.log").open("ab") as log:
+                self._zookeeper = subprocess.Popen(
+                    self._java("org.apache.zookeeper.server.ZooKeeperServerMain", *arguments),
+                    cwd=self._directory,
+                    stdout=log,
+                    stderr=log,
+                    env=environment(),
+                )
+        super().start()
+
+    def stop(self) -> None:
+        super().stop()
+        zookeeper, self._zookeeper = self._zookeeper, None
+        if zookeeper is not None:
+            zookeeper.terminate()
+            zookeeper.wait(STOP_TIMEOUT_S)
+
+    def restart(self, *, crash: bool = False) -> None:
+        self._end(signal.SIGKILL if crash else signal.SIGTERM)
+        self.start()
+
+
+KINDS = {"barnabas": BarnabasBroker, "kafka": KafkaBroker, "kafka-2.4.1": OldKafkaBroker}
+
+
 def local_broker(directory: Path, settings: dict[str, str] | None = None) -> LocalBroker:
     """A broker of the kind that the environment asks for, not yet started."""
     directory.mkdir(parents=True, exist_ok=True)
-    kind = KafkaBroker if os.environ.get("BARNABAS_TEST_PEER") == "kafka" else BarnabasBroker
-    return kind(directory, settings)
+    return KINDS[os.environ.get("BARNABAS_TEST_PEER", "barnabas")](directory, settings)
 
 
 def outside_broker() -> Broker | None:

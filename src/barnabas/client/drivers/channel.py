@@ -221,7 +221,7 @@ class Channel:
         else:
             batch = list(out) if len(out) <= BUFFERS_MAX else [out[i] for i in range(BUFFERS_MAX)]
             sent = self._sock.sendmsg(batch)
-        while sent:
+        while out:  # an empty buffer is written with what comes before it, or by itself
             size = len(out[0])
             if size > sent:
                 out[0] = memoryview(out[0])[sent:]
