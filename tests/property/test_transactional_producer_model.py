@@ -1,14 +1,19 @@
 """A transactional producer against brokers and a network that do their worst, in either transaction version.
 
 As for the idempotent producer, requests are delayed, lost, answered with errors before or after their effect, doubled
-by bytes that arrive late; leaders and coordinators move, markers take their time. Long runs from a seed.
+by bytes that arrive late; leaders and coordinators move, markers take their time. Two searches as there: Hypothesis
+chooses every step, long runs from a seed get deeper.
 """
 
 import random
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -64,3 +69,76 @@ def test_long_runs(patient: bool, version: int, verifies: bool) -> None:
         aborts += storm.aborts
     assert commits > 40
     assert aborts > 10
+
+
+# --- Hypothesis -------------------------------------------------------------------------------------------------------
+
+asked = precondition(lambda self: hasattr(self, "storm") and self.storm.links())
+
+
+class TransactionModel(RuleBasedStateMachine):
+    @initialize(
+        seed=st.integers(0, 2**32),
+        nodes=st.integers(1, 3),
+        patient=st.booleans(),
+        kind=st.sampled_from([(2, True), (0, True), (0, False)]),
+        patience=st.sampled_from([0, 1, 3]),
+    )
+    def begin(self, seed: int, nodes: int, patient: bool, kind: tuple[int, bool], patience: int) -> None:
+        version, verifies = kind
+        self.storm = TransactionStorm(seed=seed, nodes=nodes, patient=patient, version=version, verifies=verifies)
+        self.storm.brokers.patience = patience
+
+    @rule(choice=st.integers(0, 1000))
+    def act(self, choice: int) -> None:
+        self.storm.act(random.Random(choice))
+
+    @rule(seconds=st.sampled_from(PAUSES))
+    def time_passes(self, seconds: float) -> None:
+        self.storm.time_passes(seconds)
+
+    @asked
+    @rule(data=st.data())
+    def answer(self, data: Any) -> None:
+        self.storm.answer(data.draw(st.sampled_from(self.storm.links())))
+
+    @asked
+    @rule(data=st.data(), code=st.sampled_from(BEFORE))
+    def answer_with_an_error(self, data: Any, code: int) -> None:
+        self.storm.answer(data.draw(st.sampled_from(self.storm.links())), before=code)
+
+    @asked
+    @rule(data=st.data(), code=st.sampled_from(AFTER))
+    def act_and_answer_with_an_error(self, data: Any, code: int) -> None:
+        self.storm.answer(data.draw(st.sampled_from(self.storm.links())), after=code)
+
+    @asked
+    @rule(data=st.data(), handled=st.integers(0, 6), late=st.booleans())
+    def cut(self, data: Any, handled: int, late: bool) -> None:
+        self.storm.cut(data.draw(st.sampled_from(self.storm.links())), handled, late)
+
+    @precondition(lambda self: hasattr(self, "storm") and self.storm.late_links())
+    @rule(data=st.data())
+    def late_bytes(self, data: Any) -> None:
+        self.storm.late_bytes(data.draw(st.sampled_from(self.storm.late_links())))
+
+    @rule(partition=st.integers(0, 1), data=st.data())
+    def leader_moves(self, partition: int, data: Any) -> None:
+        self.storm.leader_moves(partition, data.draw(st.integers(1, self.storm.world.nodes)))
+
+    @rule(data=st.data())
+    def coordinator_moves(self, data: Any) -> None:
+        self.storm.coordinator_moves(data.draw(st.integers(1, self.storm.world.nodes)))
+
+    @invariant()
+    def promise(self) -> None:
+        if hasattr(self, "storm"):
+            self.storm.check()
+
+    def teardown(self) -> None:
+        if hasattr(self, "storm"):
+            self.storm.rest()
+
+
+TestTransactionalProducer = TransactionModel.TestCase
+TestTransactionalProducer.settings = settings(max_examples=40, stateful_step_count=60, deadline=None)
