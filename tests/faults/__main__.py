@@ -11,6 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import consuming
+import members
 import producing
 from confluent_kafka import KafkaException
 
@@ -25,6 +27,8 @@ from rounds import FaultTest
 TESTS: dict[str, tuple[Callable[[BrokerProcess, int], FaultTest], tuple[str, ...]]] = {
     "produce": (crash.CrashTest, crash.SETTINGS),
     "compaction": (compaction.CompactionTest, compaction.SETTINGS),
+    "consumer": (consuming.ConsumerTest, consuming.SETTINGS),
+    "members": (members.MembersTest, members.SETTINGS),
     "producer": (producing.ProducerTest, producing.SETTINGS),
     "transactions": (transactions.TransactionTest, transactions.SETTINGS),
     "workers": (partial(transactions.TransactionTest, spare_broker=True), transactions.SETTINGS),
@@ -34,7 +38,7 @@ TESTS: dict[str, tuple[Callable[[BrokerProcess, int], FaultTest], tuple[str, ...
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python tests/faults", description=__doc__)
     parser.add_argument(
-        "test", choices=list(TESTS), help="what goes on while the broker is killed; workers: transactions, it lives on"
+        "test", choices=list(TESTS), help="what goes on while the broker is killed; workers, members: it lives on"
     )
     parser.add_argument("--broker", default="barnabas", help="kafka, barnabas or NAME=COMMAND with {port}")
     parser.add_argument("--rounds", type=int, default=200, help="kills (default: %(default)s)")

@@ -5,12 +5,20 @@ FAULTS_ROUNDS ?= 200
 FAULTS_TRANSACTION_ROUNDS ?= 300
 FAULTS_ARGS ?=
 
-.PHONY: test-faults test-faults-compaction test-faults-producer test-faults-transactions
+FAULTS_MEMBER_ROUNDS ?= 24
+
+.PHONY: test-faults test-faults-compaction test-faults-consumer test-faults-members test-faults-producer test-faults-transactions
 test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 times: nothing acknowledged lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults produce --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
 test-faults-compaction: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL of brokers and cleaners, 200 times: the last record of each key stands
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults compaction --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-consumer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own consumers killed, 200 times: nothing lost after, nothing twice before
+	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults consumer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
+
+test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go and die for ten minutes: none stuck, no partition owned twice
+	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults members --rounds $(FAULTS_MEMBER_ROUNDS) $(FAULTS_ARGS)
 
 test-faults-producer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own producers killed, 200 times: nothing lost or doubled
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults producer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)

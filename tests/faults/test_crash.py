@@ -33,3 +33,11 @@ def test_the_last_record_of_each_key_stands_over_five_kills() -> None:
 
 def test_our_own_producer_loses_and_doubles_nothing_over_five_rounds_of_kills() -> None:
     run("producer", "--rounds", "5", "--seed", "20")
+
+
+def test_our_own_consumers_keep_their_promises_over_four_rounds_of_kills() -> None:
+    run("consumer", "--rounds", "4", "--seed", "20")
+
+
+def test_members_come_and_go_and_none_is_stuck() -> None:
+    run("members", "--rounds", "1", "--seed", "20")

@@ -354,8 +354,8 @@ class Consumer(ReadingBase):
         ClientClosed at once; iterations end. What was handed out counts as done.
 
         What has to be said is said in any case, as far as a broker is connected. `timeout` is how many seconds to wait
-        for answers: a tenth by default, so that nothing keeps a process from ending; commit yourself, or give more, if
-        you must know. Calling it again does nothing. Signal handlers may call it.
+        for answers: a twentieth by default, so that nothing keeps a process from ending; commit yourself, or give more,
+        if you must know. Calling it again does nothing. Signal handlers may call it.
         """
         self._close(CLOSE_TIMEOUT_S if timeout is None else timeout, True)
 

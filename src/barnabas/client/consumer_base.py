@@ -45,7 +45,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT_S: Final = 0.07
+CLOSE_TIMEOUT_S: Final = 0.05
 """How long a close waits for answers, unless it is told otherwise."""
 
 _log = logging.getLogger("barnabas.consumer")
