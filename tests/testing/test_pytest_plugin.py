@@ -100,7 +100,8 @@ def test_the_snippets_from_python_work(tmp_path: Path) -> None:
         program.write_text("\n".join(snippets("From Python")).replace("127.0.0.1:9092", broker.bootstrap_servers))
         done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60, check=False)
         assert (done.returncode, done.stderr) == (0, "")
-        assert re.fullmatch(r"\d 1000\n", done.stdout)
+        assert re.fullmatch(r"\d 1000\nshipped\n", done.stdout)
+        assert sum(broker.committed("shipping").values()) == 1001
         invoices = [record.value for record in broker.records("invoices")]
         assert sorted(invoices) == sorted([*(b"invoice of %d" % n for n in range(1000)), b"invoice of last"])
         assert sum(broker.committed("invoicing").values()) == 1001
