@@ -145,6 +145,58 @@ def wait_is_cut_short(driver: Any, cut: Callable[[], None], error: type[BaseExce
     return over - at[0]
 
 
+class LatePoller:
+    """The thread of the application begins to poll when the background thread, which it has displaced, has noticed
+    that the driver is closed."""
+
+    def __init__(self, driver: SyncDriver) -> None:
+        self.poller = driver._poller
+        self.driver = driver
+        self.polls = threading.Event()
+        self.closed = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.poller, name)
+
+    def poll(self, timeout: float) -> Any:
+        background = self.driver._thread
+        if timeout and background is not None and background is not threading.current_thread():
+            self.polls.set()
+            assert self.closed.wait(10)
+            background.join(10)
+        found = self.poller.poll(timeout)
+        if background is threading.current_thread():
+            assert self.closed.wait(10)
+        return found
+
+
+def test_close_while_two_threads_poll() -> None:
+    release = threading.Event()
+    with server(silent(release)) as port:
+        driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
+        late = driver._poller = LatePoller(driver)  # type: ignore[assignment]
+        groups(driver)
+        while driver._thread is None or driver._leader != driver._thread.ident:
+            pass
+        heard: list[BaseException] = []
+
+        def wait() -> None:
+            try:
+                driver.wait_for(Promise[None](), 30)
+            except ClientClosed as error:
+                heard.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        assert late.polls.wait(10)
+        driver.close()
+        late.closed.set()
+        waiter.join(10)
+        assert len(heard) == 1
+        assert driver._pipe == (-1, -1), "the last one closes the poller"
+        release.set()
+
+
 def test_close_ends_waits_at_once() -> None:
     release = threading.Event()
     with server(silent(release)) as port:

@@ -79,6 +79,8 @@ class SyncDriver:
         self._channels = Channels(engine, self._poller, ssl_context, self._name_resolved)
         self._leader = 0
         """Identity of the thread that polls, 0 for none."""
+        self._polling = 0
+        """Threads that poll: the leader, and one that was displaced and has not noticed yet."""
         self._led_until = float("inf")
         """When the leader looks up by itself."""
         self._followers: deque[_Follower] = deque()
@@ -228,6 +230,7 @@ class SyncDriver:
         self._led_until = now + timeout
         events: list[tuple[int, int]] = []
         leads = False
+        self._polling += 1
         try:
             self.lock.release()
             events = self._poller.poll(timeout)
@@ -235,6 +238,7 @@ class SyncDriver:
             try:
                 self.lock.acquire()
             finally:
+                self._polling -= 1
                 leads = self._leader == me
                 if leads:
                     self._leader = 0
@@ -354,12 +358,11 @@ class SyncDriver:
         self._wake_followers()
         self._ring()
         self._wake_poller()
-        if not self._leader:
-            self._dispose()
+        self._dispose()
 
     def _dispose(self) -> None:
-        """The last one to poll takes the poller along."""
-        if self._pipe[0] >= 0:
+        """The last one to poll takes the poller along: who polls does not notice that it is closed."""
+        if self._pipe[0] >= 0 and not self._polling:
             self._poller.close()
             for fd in self._pipe:
                 os.close(fd)
@@ -372,7 +375,7 @@ class SyncDriver:
         self.lock = Lock()
         self._callbacks = threading.Lock()
         self._thread = None
-        self._leader = 0
+        self._leader = self._polling = 0
         self._followers.clear()
         self.closed = True
         self._why_closed = f"the {self._name} belongs to the parent process; this one was forked from it"
