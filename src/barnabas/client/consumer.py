@@ -98,7 +98,8 @@ class Consumer(ReadingBase):
         with self._reads():
             try:
                 self._collect(records, self._next(timeout), limit)
-                self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
+                if self._core.fetching.wants_turn:
+                    self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
                 if self._core.closing:
                     raise ClientClosed("the consumer is closed")
             except BaseException:
@@ -226,12 +227,18 @@ class Consumer(ReadingBase):
             else:
                 left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
                 driver.run(core.enter)
+                ready = False
                 try:
-                    if not driver.wait(core.is_ready, left):
-                        return None
+                    ready = driver.wait(core.is_ready, left)
                 finally:
-                    if not driver.closed:
+                    if ready:  # the engine has just turned: nothing stands between what came and the application
+                        with driver.lock:
+                            core.leave()
+                        self._turned_at = time.monotonic()
+                    elif not driver.closed:
                         driver.run(core.leave)
+                if not ready:
+                    return None
 
     def _look(self) -> Notice | Held | CompletedFetch | None:
         """What comes next; mostly that is in store, and the engine need not turn for each of a thousand records."""

@@ -134,6 +134,16 @@ class Fetcher:
                 position = state.position or position
         return position
 
+    def is_asking(self, where: TopicPartition) -> bool:
+        """Whether the partition's leader has a request of ours: nothing else is asked before it is answered."""
+        state = self._subscription.get(where)
+        return (
+            state is not None
+            and state.position is not None
+            and state.preferred_replica == NO_NODE
+            and state.position.leader in self._in_flight
+        )
+
     def _is_held(self, where: TopicPartition, now: float) -> bool:
         held = self._held.get(where)
         if held is None:

@@ -342,7 +342,7 @@ class ConsumerCore:
         before = None if state is None else state.stands_at()
         if before is None:
             return None
-        if ended:
+        if ended and not self.fetcher.is_asking(fetch.partition):
             self.fetching.changed()
         return before if self.fetcher.store.was_read(fetch, ended=ended) else None
 
