@@ -129,6 +129,30 @@ def test_reading_committing_and_going_on(front: Any, topic: str, settings: dict[
         assert {found.offset for found in later.committed(where).values() if found is not None} == {100}
 
 
+def test_batches_as_columns(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    consumer = front(topic, **settings)
+    count = 0
+    for batch in consumer.batches():
+        assert batch.to_arrow().column("value").to_pylist() == batch.values()
+        assert batch.values() == [record.value for record in batch]
+        assert consumer.position(TopicPartition(batch.topic, batch.partition)) == batch[-1].offset + 1
+        count += len(batch)
+        if count == 200:
+            break
+    consumer.close()
+    assert count == 200
+
+
+def test_batches_that_deserializers_have_seen(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    consumer = front(topic, **{**settings, "value_deserializer": bytes.hex})
+    batch = next(iter(consumer.batches()))
+    assert batch.values() == [record.value for record in batch]
+    assert all(isinstance(value, str) for value in batch.values())
+    with pytest.raises(UsageError, match=r"use Consumer\.arrow"):
+        batch.to_arrow()
+    consumer.close()
+
+
 def test_partitions_by_hand(front: Any, topic: str, settings: dict[str, Any]) -> None:
     place, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
     consumer = front(**settings)

@@ -27,6 +27,7 @@ from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import Notice
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
+from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.errors import ClientClosed, WokenUp
@@ -125,17 +126,17 @@ class Consumer(ReadingBase):
                 if pace.end():
                     await asyncio.sleep(0)  # heartbeats must go out while records are worked on without a pause
 
-    async def batches(self) -> AsyncIterator[list[ConsumerRecord]]:
-        """Lists of records, each of one partition, without end. A list counts as done when the next one is asked
-        for."""
+    async def batches(self) -> AsyncIterator[RecordBatch]:
+        """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
+        when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         while True:
             try:
                 with self._reads():
-                    records = self._return_some(await self._wait_for_next(), CHUNK, told=True)
+                    batch = self._read_batch(await self._wait_for_next())
             except _Ended:
                 return
-            if records:
-                yield records
+            if batch:
+                yield batch
 
     async def arrow(self, *, headers: bool = False) -> "AsyncIterator[pyarrow.Table]":
         """See `barnabas.Consumer.arrow`."""
