@@ -128,6 +128,19 @@ def test_one_request_to_each_leader() -> None:
     assert rig.position(T1) == 4
 
 
+def test_whether_a_leader_has_a_request() -> None:
+    rig = one()
+    assert not rig.fetcher.is_asking(T0)
+    (task,) = rig.tasks()
+    assert rig.fetcher.is_asking(T0)
+    assert not rig.fetcher.is_asking(U0), "not ours"
+    rig.subscription.prefer_replica(T0, 7, 100.0)
+    assert not rig.fetcher.is_asking(T0), "another broker would be asked"
+    rig.subscription.clear_preferred_replica(T0)
+    rig.answer(task)
+    assert not rig.fetcher.is_asking(T0)
+
+
 def test_the_next_answer_is_on_its_way_while_one_is_read() -> None:
     rig = one(9, rules=FetchRules(max_partition_bytes=300))
     assert rig.round() == 1
