@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import barnabas
+import barnabas.aio
 from barnabas.client.errors import CommitFailed
 from barnabas.errors import InvalidTxnState, ProducerFenced, TransactionalIdAuthorizationFailed, UnsupportedVersion
 
@@ -116,6 +118,27 @@ def test_offsets_in_transactions(broker: Broker, topic: str, unique: Callable[[s
     assert committed(broker, topic) == [b"%d" % number for number in range(30)]
     with barnabas.Admin(bootstrap_servers=broker.bootstrap) as admin:
         assert [offset.offset for offset in admin.list_group_offsets(group).values()] == [31]
+
+
+def test_the_asyncio_producer(broker: Broker, topic: str, unique: Callable[[str], str]) -> None:
+    async def whole() -> None:
+        settings = {"bootstrap_servers": broker.bootstrap, "compression_type": "lz4"}
+        async with barnabas.aio.Producer(settings, transactional_id=unique("tx")) as producer:
+            await producer.init_transactions(timeout=60)
+            for number in range(5):
+                producer.begin_transaction()
+                handles = [await producer.send(topic, b"%d-%d" % (number, index), partition=0) for index in range(9)]
+                delivery = await producer.send_many(topic, [b"%d-many" % number] * 3, partition=0)
+                if number % 2:
+                    await producer.abort_transaction()
+                    continue
+                await producer.commit_transaction()
+                assert [handle.offset for handle in handles] == sorted(handle.offset for handle in handles)
+                assert sum(part.record_count for part in await delivery) == 3
+
+    asyncio.run(asyncio.wait_for(whole(), 90))
+    one = [[b"%d-%d" % (number, index) for index in range(9)] + [b"%d-many" % number] * 3 for number in (0, 2, 4)]
+    assert committed(broker, topic) == [value for values in one for value in values]
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -302,8 +302,8 @@ class Producer(ProducerBase):
 
     async def close(self, timeout: float | None = None) -> None:
         """Flush for `timeout` seconds at most (None: as long as it takes), then end; with 0, or when it is cancelled,
-        at once. What is not acknowledged fails with ClientClosed. An open transaction is aborted, a prepared one stays.
-        Calling it again does nothing."""
+        at once. What is not acknowledged fails with ClientClosed. An open transaction is aborted where there is time; a
+        prepared one stays. Calling it again does nothing."""
         driver = self._driver
         if self._closed or driver is None or driver.closed:
             self._closed = True

@@ -306,8 +306,8 @@ class Producer(ProducerBase):
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails
-        with ClientClosed; with 0 it returns at once. An open transaction is aborted, a prepared one stays. Calling it
-        again does nothing."""
+        with ClientClosed; with 0 it returns at once. An open transaction is aborted, but for 0, which leaves it to a
+        successor, its timeout, or `Admin.end_transaction`; a prepared one stays. Calling it again does nothing."""
         if self._driver.closed:
             return
         try:
