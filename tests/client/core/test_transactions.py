@@ -9,6 +9,7 @@ from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadat
 from barnabas.client.core.producer.transactions import Transactions, TransactionState
 from barnabas.client.errors import (
     ClientClosed,
+    ClientError,
     CommitFailed,
     OperationTimedOut,
     TransactionAborted,
@@ -459,3 +460,23 @@ def test_brokers_of_2_4() -> None:
     it.commit()
     assert it.seen() == [b"a", b"c"]
     assert it.brokers.offsets == {("g", "in", 0): 3}
+
+
+def test_an_interrupt_in_the_middle_of_an_end_leaves_a_producer_that_can_only_be_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def interrupted(commit: bool) -> None:
+        raise KeyboardInterrupt
+
+    it = Transacting()
+    it.init()
+    it.transactions.begin()
+    it.send(b"a")
+    it.flush()
+    monkeypatch.setattr(it.transactions, "_end_txn", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        it.commit()
+    with pytest.raises(ClientError, match="interrupted half-way"):
+        it.transactions.begin()
+    assert it.send(b"b") is None
+    it.core.close()

@@ -24,6 +24,9 @@ def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
             except Exception as error:
                 settled.fail(error)
                 return
+            except BaseException as error:  # Ctrl-C in the middle of it: who waits must not wait for ever
+                settled.fail(error)
+                raise
             if not awaited.done:
                 awaited.on_done(go_on)
                 return

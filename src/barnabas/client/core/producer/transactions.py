@@ -296,9 +296,17 @@ class Transactions:
         self._check_operation(what)
         self._move(what, target)
         self._insisting.attempts.clear()
-        promise = settle(flow())
+        promise = settle(self._unless_interrupted(flow()))
         self._operation = _Operation(what, promise)
         return promise
+
+    async def _unless_interrupted(self, flow: Coroutine[Any, Any, T]) -> T:
+        """Ctrl-C between two steps of this leaves nothing that could be gone on with."""
+        try:
+            return await flow
+        except KeyboardInterrupt:
+            self._fail_for_good(ClientError("a transaction was interrupted half-way; close the producer"))
+            raise
 
     def _check_operation(self, what: str) -> None:
         operation = self._operation
