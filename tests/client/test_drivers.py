@@ -21,6 +21,7 @@ from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.drivers.channel import Channel, resolve
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, OperationTimedOut
+from barnabas.errors import UsageError
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
 from client.conftest import server
@@ -230,6 +231,19 @@ def test_close_does_not_wait_for_names(monkeypatch: pytest.MonkeyPatch) -> None:
     driver.close()
     assert time.monotonic() - started < 0.1
     release.set()
+
+
+def test_what_is_refused_costs_no_connection(driver: SyncDriver) -> None:
+    driver.wait_for(groups(driver), 10)
+    before = list(driver._channels._channels)
+
+    def refuse() -> None:
+        raise UsageError("not so")
+
+    with pytest.raises(UsageError):
+        driver.run(refuse)
+    driver.wait_for(groups(driver), 10)
+    assert list(driver._channels._channels) == before
 
 
 def test_a_forked_child_leaves_the_connection_to_its_parent(driver: SyncDriver) -> None:

@@ -101,7 +101,7 @@ class SyncDriver:
         with self.lock:
             self._check_open()
             self.engine.now = time.monotonic()
-            result = self._guarded(action)
+            result = self._guarded(action, may_refuse=True)
             self._active_turn()
             self._pass_on()
         self._call_back()
@@ -188,16 +188,17 @@ class SyncDriver:
                 self._channels.serve(fd)
         self._turn()
 
-    def _guarded(self, action: Callable[[], T]) -> T:
+    def _guarded(self, action: Callable[[], T], *, may_refuse: bool = False) -> T:
         """A KeyboardInterrupt may come between any two steps. What was half done with a connection is undone by
-        dropping all of them: their requests are sent again."""
+        dropping all of them: their requests are sent again. An action that `may_refuse` to be done tells its caller so
+        by an exception, and has left nothing half done."""
         if self._damaged:
             self._damaged = False
             self.engine.reset(ConnectionLost("the connection was given up because its work was interrupted"))
         try:
             return action()
-        except BaseException:
-            self._damaged = True
+        except BaseException as error:
+            self._damaged = not (may_refuse and isinstance(error, Exception))
             raise
 
     def _call_back(self) -> None:
