@@ -1,6 +1,7 @@
 """`barnabas.aio.Producer` against a broker in this process."""
 
 import asyncio
+import os
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -333,3 +334,30 @@ def test_a_cancelled_transaction_does_not_wait_for_the_broker(broker: Broker) ->
         broker.faults.clear()
 
     play(broker, scene, transactional_id="tx2")
+
+
+def test_after_a_fork_parent_and_child_have_their_own(broker: Broker) -> None:
+    producer = barnabas.aio.Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+
+    async def of_the_child() -> None:
+        handle = await producer.send("t", b"of the child", partition=1)
+        await producer.flush(20)
+        assert (await handle).offset == 0
+        await producer.close()
+
+    with asyncio.Runner() as runner:
+        before = runner.run(producer.send("t", b"of the parent", partition=0))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                assert isinstance(before.exception(), ClientClosed)
+                asyncio.run(asyncio.wait_for(of_the_child(), 30))
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        runner.run(producer.flush(20))
+        assert before.result().offset == 0
+        runner.run(producer.close())
+    assert sorted(values(broker)) == [b"of the child", b"of the parent"]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,6 +43,8 @@ __all__ = ["Producer"]
 
 T = TypeVar("T")
 
+_producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+
 
 class Producer(ProducerBase):
     """Sends records from an event loop: `async with Producer(bootstrap_servers="host:9092") as producer: ...`.
@@ -49,7 +52,8 @@ class Producer(ProducerBase):
     Settings and names are those of `barnabas.Producer`; what may wait is to be awaited. `await producer.send(...)` ends
     when the record is in the buffer and gives its handle, a future of the record's place that can be awaited in turn
     or forgotten: `metadata = await (await producer.send(...))`. A cancelled send may have taken its record all the
-    same; cancelling the wait for a handle changes nothing about the record.
+    same; cancelling the wait for a handle changes nothing about the record. After a fork the child has a producer of
+    its own, for its own loop, without the records that the parent has not sent yet.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
@@ -58,16 +62,15 @@ class Producer(ProducerBase):
         self._set_up(settings, named)
         self._driver: AioDriver | None = None
         self._closed = False
-        self._pid = os.getpid()
+        _producers.add(self)
 
     def _opened(self) -> AioDriver:
         driver = self._driver
-        if driver is not None and os.getpid() == self._pid:
+        if driver is not None:
             return driver
         if self._closed:
             raise ClientClosed("the producer is closed")
         engine = Engine(engine_settings(self.settings), time.monotonic())
-        self._pid = os.getpid()
         self._driver = AioDriver(engine, ssl_context=self._tls, name="producer")
         self._core = ProducerCore(engine, self.settings, self, Lock())
         self._intake = self._core.intake
@@ -378,7 +381,22 @@ class Producer(ProducerBase):
         if driver is not None and not driver.closed:
             driver.nudge()
 
+    def _left_behind(self) -> None:
+        """In the child of a fork: loop, connections and records are the parent's."""
+        if self._driver is not None:
+            self._disown()
+            self._driver = None
+
 
 def _ring(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_producers):
+        producer._left_behind()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from librt.threading import Lock
-
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata
@@ -22,7 +20,7 @@ from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import ClientClosed, OperationTimedOut, TransactionFailed
+from barnabas.client.errors import OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
     OffsetsInTransaction,
     OnDelivery,
@@ -385,14 +383,7 @@ class Producer(ProducerBase):
         """In the child of a fork: connections and records are the parent's."""
         self._forked = True
         self._reopening = threading.Lock()
-        self._intake.closed = True
-        self._intake.lock = Lock()
-        error = ClientClosed("the record is the parent process's to send; this one was forked from it")
-        for batch in self._core.accumulator.all_batches():
-            batch.error = error
-            batch.done = True
-            for listener in batch.listeners or ():
-                listener()
+        self._disown()
 
     def _check_process(self) -> None:
         if self._forked:

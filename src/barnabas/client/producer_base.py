@@ -1,9 +1,12 @@
 """What the synchronous and the asyncio producer share: all that needs no waiting."""
 
+import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TypeVar
+
+from librt.threading import Lock
 
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, offsets_of
 from barnabas.client.core.producer.batch import Batch, RecordMetadata
@@ -14,7 +17,7 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.core.views import PartitionView, TopicView
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import BufferExhausted, OperationTimedOut, RecordsPurged, TopicNotFound
+from barnabas.client.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsPurged, TopicNotFound
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -43,6 +46,18 @@ class ProducerBase(ABC):
     @abstractmethod
     def _check_process(self) -> None:
         """After a fork the child begins anew. Raises ClientClosed."""
+
+    def _disown(self) -> None:
+        """In the child of a fork: what is not done is the parent's to send."""
+        self._intake.closed = True
+        self._intake.lock = Lock()
+        error = ClientClosed("the record is the parent process's to send; this one was forked from it")
+        for batch in self._core.accumulator.all_batches():
+            batch.error = error
+            batch.done = True
+            for listener in batch.listeners or ():
+                with contextlib.suppress(RuntimeError):  # it may ring on a loop that is closed
+                    listener()
 
     def now(self) -> float:
         return time.monotonic()
