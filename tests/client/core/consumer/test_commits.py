@@ -140,6 +140,32 @@ def test_passing_errors_are_tried_again_or_not(group: Committing, code: int) -> 
     assert (error.code, error.retriable) == (code, True)
 
 
+@pytest.mark.parametrize("timeout_s", [30.0, None])
+def test_a_repeat_does_not_overtake_a_later_commit(group: Committing, timeout_s: float | None) -> None:
+    group.codes = [14]
+    first = group.commit(5)
+    assert group.world.run(lambda: not group.codes, seconds=100)
+    assert group.outcome(group.commit(9, timeout_s=timeout_s)) is None
+    assert group.outcome(first) is None
+    assert not group.world.run(lambda: len(group.asked(COMMIT)) > 2, seconds=40)
+    assert group.stored[P0].offset == 9
+
+
+def test_a_repeat_waits_for_what_becomes_of_a_later_commit(group: Committing) -> None:
+    both = {P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(5)}
+    group.codes = [14, 28]
+    first = group.commits.commit(both, timeout_s=30.0)
+    later = group.commit(9)
+    assert isinstance(group.outcome(later), KafkaError)
+    assert group.outcome(first) is None
+    assert group.stored == both
+    group.codes = [14]
+    first = group.commits.commit(both, timeout_s=30.0)
+    assert group.outcome(group.commit(9)) is None
+    assert group.outcome(first) is None
+    assert {where: stored.offset for where, stored in group.stored.items()} == {P0: 9, P1: 5}
+
+
 def test_a_commit_that_finds_nobody_says_what_was_tried(group: Committing) -> None:
     group.world.stop(1)
     error = group.outcome(group.commit(timeout_s=5))

@@ -60,10 +60,12 @@ class Commits:
         self._engine = engine
         self._instance_id = group_instance_id
         self._coordinator = Coordinator(group_id)
+        self._under_way: dict[_Committing, None] = {}
+        """In the order in which they were asked for."""
 
     def commit(self, offsets: Offsets, *, timeout_s: float | None = None) -> Promise[None]:
-        """Commit these. What passes is tried again for `timeout_s`; None: one try, so that commits that follow each
-        other cannot overtake one another."""
+        """Commit these. What passes is tried again for `timeout_s`; None: one try. What was asked for later stands: the
+        repeat of an earlier commit, which may be one that nobody waits for any more, does not overtake it."""
         promise: Promise[None] = Promise()
         if not offsets:
             promise.resolve(None)
@@ -213,6 +215,27 @@ class Commits:
         for listener in self.on_committed:
             listener(offsets)
 
+    def begin(self, commit: "_Committing") -> None:
+        """It is under way until its promise is settled."""
+        self._under_way[commit] = None
+        commit.promise.on_done(lambda _: self._under_way.pop(commit))
+
+    def later_than(self, commit: "_Committing") -> "_Committing | None":
+        """The last one that was asked for after it and is about some of its partitions."""
+        for other in reversed(self._under_way):
+            if other is commit:
+                break
+            if not other.offsets.keys().isdisjoint(commit.offsets):
+                return other
+        return None
+
+    def supersede(self, commit: "_Committing", offsets: Offsets) -> None:
+        """It has succeeded with these: what was asked for before it must not be tried again."""
+        for other in list(self._under_way):
+            if other is commit:
+                break
+            other.leave_out(offsets)
+
     @property
     def engine(self) -> Engine:
         return self._engine
@@ -228,9 +251,9 @@ class _Committing:
         timeout_s: float | None,
         promise: Promise[None],
     ) -> None:
+        self.offsets = offsets
+        self.promise = promise
         self._commits = commits
-        self._offsets = offsets
-        self._promise = promise
         self._timeout_s = timeout_s
         self._failures = 0
         self._attempts: list[Attempt] = []
@@ -238,22 +261,37 @@ class _Committing:
         if timeout_s is not None:
             timer = commits.engine.at(commits.engine.now + timeout_s, self._give_up)
             promise.on_done(lambda _: timer.cancel())
+        commits.begin(self)
         self._try()
 
-    def _try(self) -> None:
-        if not self._promise.done:
-            self._commits.attempt(self._offsets, self._done)
+    def leave_out(self, offsets: Offsets) -> None:
+        """Of these partitions something later is committed."""
+        for where in offsets:
+            self.offsets.pop(where, None)
+        if not self.offsets:
+            self.promise.resolve(None)
 
-    def _done(self, error: Error | None) -> None:
+    def _try(self) -> None:
+        if self.promise.done:
+            return
+        later = self._commits.later_than(self) if self._failures else None
+        if later is not None:
+            later.promise.on_done(lambda _: self._try())
+            return
+        sent = dict(self.offsets)
+        self._commits.attempt(sent, lambda error: self._done(sent, error))
+
+    def _done(self, sent: Offsets, error: Error | None) -> None:
         if error is None:
-            self._commits.succeeded(self._offsets)
-            self._promise.resolve(None)
+            self._commits.succeeded(sent)
+            self._commits.supersede(self, sent)
+            self.promise.resolve(None)
             return
         self._last = error
         if isinstance(error, ClientError):
             self._attempts = [*self._attempts, *error.attempts][-ATTEMPTS_KEPT:]
         if self._timeout_s is None or not error.retriable:
-            self._promise.fail(error)
+            self.promise.fail(error)
             return
         self._failures += 1
         engine = self._commits.engine
@@ -261,11 +299,11 @@ class _Committing:
 
     def _give_up(self) -> None:
         if isinstance(self._last, KafkaError):
-            self._promise.fail(self._last)
+            self.promise.fail(self._last)
             return
         attempts = tuple(self._attempts) or self._commits.engine.unreachable().attempts
         why = self._last or (self._commits.engine.unreachable() if attempts else "no answer came")
-        self._promise.fail(OperationTimedOut(f"the commit was given up after {self._timeout_s:g} s: {why}", attempts))
+        self.promise.fail(OperationTimedOut(f"the commit was given up after {self._timeout_s:g} s: {why}", attempts))
 
 
 class AutoCommit:
