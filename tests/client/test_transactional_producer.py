@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 import barnabas
+from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.client.errors import CommitFailed, OperationTimedOut
 from barnabas.errors import ProducerFenced, UsageError
 from barnabas.testing import Broker
@@ -247,3 +248,25 @@ def test_a_released_transaction_is_aborted_by_the_next_producer_of_its_id(broker
         with pytest.raises(UsageError, match="transactional_id is empty"):
             producer.init_transactions(transactional_id="")
     assert read(broker) == [b"kept"]
+
+
+def test_a_producer_elsewhere_continues_unless_another_has_taken_over(broker: Broker) -> None:
+    def who(producer: barnabas.Producer) -> Any:
+        found = producer.metrics()
+        return PreparedTransaction(found["producer_id"], found["producer_epoch"])
+
+    with producer_of(broker) as first:
+        first.init_transactions()
+        mine = who(first)
+    with producer_of(broker) as second:
+        second.init_transactions(continuing=mine)
+        with second.transaction():
+            second.send("t", b"kept")
+        theirs = who(second)
+    with producer_of(broker) as other:
+        other.init_transactions()
+        with producer_of(broker) as late, pytest.raises(ProducerFenced):
+            late.init_transactions(continuing=theirs)
+        with other.transaction():
+            other.send("t", b"kept, too")
+    assert read(broker) == [b"kept", b"kept, too"]

@@ -25,6 +25,7 @@ from barnabas.spark.two_phase import (
 WRITER = "q"
 TASKS = 2
 Protocol = Callable[..., Commit]
+Query = Callable[..., Iterator[None]]
 
 
 class Fenced(Exception):
@@ -92,6 +93,20 @@ def task(
     out.append(Transaction(name, 0, epoch))
 
 
+def saves(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, protocol: Protocol) -> Iterator[None]:
+    """Batch writes under one name, each a run of its own: it takes over before its tasks begin, and goes on with that
+    epoch when they are done."""
+    for batch in range(checkpoint.last + 1, batches):
+        mine = f"{batch}{run}"
+        epoch = brokers.init(driver_id(WRITER))
+        written: list[Transaction] = []
+        for partition in range(TASKS):
+            yield from task(brokers, mine, partition, 0, batch, written)
+        yield from driven(brokers, protocol(batch, mine, written), epoch, continues=True)
+        yield
+        checkpoint.last = max(checkpoint.last, batch)
+
+
 def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, protocol: Protocol) -> Iterator[None]:
     """From the checkpoint on. Its first task fails once, after it has written."""
     latest, holds, epoch = None, False, -1
@@ -110,7 +125,7 @@ def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, pro
 
 
 def driven(
-    brokers: Brokers, steps: Generator[Step, object, Decision], epoch: int
+    brokers: Brokers, steps: Generator[Step, object, Decision], epoch: int, *, continues: bool = False
 ) -> Generator[None, None, tuple[Decision, int]]:
     answer: object = None
     me = driver_id(WRITER)
@@ -122,6 +137,8 @@ def driven(
         answer = None
         yield
         if isinstance(step, TakeOver):
+            if continues:
+                brokers.check(me, epoch)
             epoch = brokers.init(me)
         elif isinstance(step, ReadDecision):
             answer = brokers.decision
@@ -157,7 +174,7 @@ class Outcome:
 BATCHES = 3
 
 
-def play(schedule: Sequence[int], protocol: Protocol = commit) -> tuple[Outcome, int]:
+def play(schedule: Sequence[int], protocol: Protocol = commit, runs_as: Query = driver) -> tuple[Outcome, int]:
     """Two drivers over one checkpoint. Each number is who goes on (0, 1), or who dies (2, 3) to begin anew; when the
     schedule is over those that live run to their ends in turn, then a last driver runs alone. Also how many steps were
     taken."""
@@ -165,7 +182,7 @@ def play(schedule: Sequence[int], protocol: Protocol = commit) -> tuple[Outcome,
     runs = iter(range(1000))
 
     def begin() -> Iterator[None]:
-        return driver(brokers, checkpoint, f"{next(runs):08x}-run", BATCHES, protocol)
+        return runs_as(brokers, checkpoint, f"{next(runs):08x}-run", BATCHES, protocol)
 
     live: list[Iterator[None] | None] = [begin(), begin()]
     taken = 0
@@ -190,7 +207,7 @@ def play(schedule: Sequence[int], protocol: Protocol = commit) -> tuple[Outcome,
     for who in (0, 1):
         while go(who):
             pass
-    for _ in driver(brokers, checkpoint, "lastlast", BATCHES + 1, protocol):
+    for _ in runs_as(brokers, checkpoint, "lastlast", BATCHES + 1, protocol):
         pass
     wanted = Counter((batch, partition) for batch in range(BATCHES + 1) for partition in range(TASKS))
     return Outcome(Counter(brokers.visible), wanted, brokers.open()), taken

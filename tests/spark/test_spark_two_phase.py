@@ -29,12 +29,12 @@ from barnabas.spark.two_phase import (
     Superseded,
     TakeOver,
     commit,
-    roll_back,
+    end_all,
     task_id,
 )
 from barnabas.types import TopicPartition
 
-from .sink_model import Fenced, Protocol, play
+from .sink_model import Fenced, Protocol, Query, driver, play, saves
 
 STEPS = 30
 """So many take a driver into the last of its three batches."""
@@ -57,12 +57,12 @@ def random_schedule(rng: random.Random) -> list[int]:
     return schedule
 
 
-def first_that_fails(protocol: Protocol) -> Sequence[int] | None:
+def first_that_fails(protocol: Protocol, runs_as: Query = driver) -> Sequence[int] | None:
     rng = random.Random(7)
     schedules = itertools.chain(few_changes(), (random_schedule(rng) for _ in range(4000)))
     for schedule in schedules:
         try:
-            outcome, _ = play(schedule, protocol)
+            outcome, _ = play(schedule, protocol, runs_as)
         except (RolledBack, Fenced):
             return schedule
         if not outcome.is_exact:
@@ -164,6 +164,10 @@ def test_a_driver_may_be_another_process_for_each_batch() -> None:
     assert first_that_fails(takes_over_each_time) is None
 
 
+def test_batch_writes_under_one_name_are_committed_once_each() -> None:
+    assert first_that_fails(tolerant, saves) is None
+
+
 # --- single steps -----------------------------------------------------------------------------------------------------
 
 
@@ -177,20 +181,28 @@ def test_a_rolled_back_checkpoint_is_named() -> None:
         steps.send(None)
 
 
-@pytest.mark.parametrize("decided", [True, False])
-def test_a_failed_save_is_rolled_back_or_ended(decided: bool) -> None:
-    mine = Transaction("q/r/0.0", 1, 1)
-    steps = roll_back(0)
-    assert next(steps) == TakeOver()
-    assert steps.send(None) == ReadDecision()
-    if decided:
-        assert steps.send(Decision(0, "r", (mine,))) == End((mine,), ())
-    else:
-        assert steps.send(None) == ListOpen(frozenset())
-        assert steps.send([mine]) == End((), [mine])
-    with pytest.raises(StopIteration) as ended:
+def test_a_writer_that_does_not_come_again_is_ended() -> None:
+    """What it has decided is committed, and nothing else; who was its driver finds out."""
+    decided, later = Transaction("q/r/0.0", 1, 1), Transaction("q/r/1.0", 2, 5)
+    latest = Decision(4, "r", (decided, later._replace(producer_epoch=3)), ("r",))
+    for found in (latest, None):
+        steps = end_all()
+        assert next(steps) == TakeOver()
+        assert steps.send(None) == ReadDecision()
+        assert steps.send(found) == ListOpen(frozenset())
+        if found is None:
+            assert steps.send([decided, later]) == End([], [decided, later])
+        else:
+            assert steps.send([decided, later]) == Decide(latest._replace(drivers=("r", "ended")))
+            assert steps.send(None) == End([decided], [later])
+        with pytest.raises(StopIteration):
+            steps.send(None)
+    steps = commit(5, "r", [later])
+    next(steps)
+    next(steps)
+    assert steps.send(latest._replace(drivers=("r", "ended"))) == End((), [later])
+    with pytest.raises(Superseded, match=r"taken over by run ended"):
         steps.send(None)
-    assert ended.value.value is decided
 
 
 # --- the note ---------------------------------------------------------------------------------------------------------

@@ -221,13 +221,18 @@ class Producer(ProducerBase):
     # --- transactions -----------------------------------------------------------------------------------------------
 
     async def init_transactions(
-        self, *, transactional_id: str | None = None, keep_prepared: bool = False, timeout: float | None = None
+        self,
+        *,
+        transactional_id: str | None = None,
+        keep_prepared: bool = False,
+        continuing: PreparedTransaction | None = None,
+        timeout: float | None = None,
     ) -> None:
         """As of `barnabas.Producer`, like all that follows. A cancelled call goes on; the same call waits for its
         end."""
         await self._finish(
             "init_transactions",
-            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared),
+            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared, continuing=continuing),
             timeout,
         )
 

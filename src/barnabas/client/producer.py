@@ -206,18 +206,24 @@ class Producer(ProducerBase):
     # --- transactions -----------------------------------------------------------------------------------------------
 
     def init_transactions(
-        self, *, transactional_id: str | None = None, keep_prepared: bool = False, timeout: float | None = None
+        self,
+        *,
+        transactional_id: str | None = None,
+        keep_prepared: bool = False,
+        continuing: PreparedTransaction | None = None,
+        timeout: float | None = None,
     ) -> None:
         """Take over the transactional id, before the first transaction: whoever had it is fenced, and the transaction
         it left open is aborted, or with `keep_prepared` kept for `complete_transaction`. `transactional_id` replaces
-        that of the settings.
+        that of the settings. `continuing`: only if nobody has taken it over since a producer elsewhere had this
+        producer id and epoch (ProducerFenced otherwise).
 
         This and the other calls about transactions wait for `timeout` seconds (max.block.ms by default); after
         OperationTimedOut the same call goes on waiting. They raise ProducerFenced when another producer has the id.
         """
         self._finish(
             "init_transactions",
-            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared),
+            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared, continuing=continuing),
             timeout,
         )
 

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.spark.session import session, session_settings
+    from barnabas.spark.sink_cluster import end_query
     from barnabas.spark.source import BarnabasDataSource
 
-__all__ = ["BarnabasDataSource", "session", "session_settings"]
+__all__ = ["BarnabasDataSource", "end_query", "session", "session_settings"]
 
 _HOME = {
     "BarnabasDataSource": "source",
+    "end_query": "sink_cluster",
     "session": "session",
     "session_settings": "session",
 }

@@ -77,7 +77,7 @@ def check_names(options: Mapping[str, str]) -> None:
     because a temporary view has one set for both."""
     for given in options:
         name = given.lower()
-        if name in _NAMES or name.startswith(KAFKA):
+        if name in _NAMES or name in _SPARKS or name.startswith(KAFKA):
             continue
         if name == "path":
             raise UsageError(
@@ -90,6 +90,8 @@ def check_names(options: Mapping[str, str]) -> None:
         raise UsageError(f"option {given} does not exist: {hint} (settings of the client begin with {KAFKA})")
 
 
+_SPARKS: Final = ("checkpointlocation", "queryname", "outputmode")
+"""What Spark hands over with a stream's options, and means itself."""
 _CLIENT_NAMES: Final = ("bootstrap.servers", "group.id", "isolation.level", "client.id", "security.protocol")
 
 

@@ -3,7 +3,6 @@
 A worker process serves many tasks. Connections and metadata stay with it, in this module.
 """
 
-import gc
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from barnabas.errors import OffsetOutOfRange
 from barnabas.spark.loss import lost
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.schema import Columns
+from barnabas.spark.workers import settle_memory
 
 if TYPE_CHECKING:
     import pyarrow
@@ -23,7 +23,6 @@ __all__ = ["RangePartition", "TaskRules", "read_range"]
 _READERS_MAX: Final = 4
 """Clusters, or users, that one worker keeps connections for."""
 _readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
-_calls = 0
 
 
 class RangePartition(InputPartition):
@@ -45,7 +44,7 @@ class TaskRules:
 
 def read_range(rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
     """The task's batches. Raises DataLoss, and what the client raises."""
-    _settle_memory()
+    settle_memory()
     reader = _reader(rules.client)
     columns = rules.columns
     while True:
@@ -84,13 +83,3 @@ def _reader(client: Mapping[str, str]) -> RangeReader:
             _readers.pop(next(iter(_readers))).close()
         found = _readers[key] = RangeReader({"client.id": "barnabas-spark", **client})
     return found
-
-
-def _settle_memory() -> None:
-    """Spark's workers run a full garbage collection after each task. What is there by the second call stays for good:
-    frozen, it is not looked at again, which saves most of a small task's time."""
-    global _calls
-    _calls += 1
-    if _calls <= 2:
-        gc.collect()
-        gc.freeze()

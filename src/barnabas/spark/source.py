@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from barnabas.spark.option_table import parse_bool
@@ -33,6 +39,17 @@ class BarnabasDataSource(DataSource):
 
         warn_of_missing_settings()
         return StreamReader(self._options(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from barnabas.spark.sink import batch_writer
+
+        warn_of_missing_settings()
+        return batch_writer(self._options(), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from barnabas.spark.sink import stream_writer
+
+        return stream_writer(self._options(), schema)
 
     def _options(self) -> dict[str, Any]:
         return dict(self.options)

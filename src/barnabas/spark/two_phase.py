@@ -26,6 +26,7 @@ __all__ = [
     "Commit",
     "Decide",
     "End",
+    "Ended",
     "ListOpen",
     "Lost",
     "ReadDecision",
@@ -35,8 +36,8 @@ __all__ = [
     "TakeOver",
     "commit",
     "driver_id",
+    "end_all",
     "group_of",
-    "roll_back",
     "task_id",
 ]
 
@@ -86,6 +87,8 @@ Commit = Generator[Step, Any, Decision]
 _DRIVER: Final = "driver"
 _DRIVERS_MAX: Final = 16
 _NAME_MAX: Final = 8
+_NOBODY: Final = "ended"
+"""A driver that has no run."""
 
 
 def driver_id(writer: str) -> str:
@@ -137,14 +140,23 @@ def commit(
     return decision
 
 
-def roll_back(batch: int) -> Generator[Step, Any, bool]:
-    """Of a writer that nobody repeats: abort what it has left open, or end what it has decided after all. Whether it
-    was decided."""
+class Ended(NamedTuple):
+    """What `end_all` has done, by transactional id."""
+
+    committed: tuple[str, ...]
+    aborted: tuple[str, ...]
+
+
+def end_all() -> Generator[Step, Any, Ended]:
+    """Of a writer that does not come again: commit what it has decided, abort all else that it has left open."""
     yield TakeOver()
     latest = yield ReadDecision()
-    if latest is not None and latest.batch == batch:
-        yield End(latest.transactions, ())
-        return True
     left = yield ListOpen(frozenset())
-    yield End((), left)
-    return False
+    decided: tuple[Transaction, ...] = ()
+    if latest is not None:
+        decided = latest.transactions
+        yield Decide(latest._replace(drivers=(*latest.drivers, _NOBODY)[-_DRIVERS_MAX:]))
+    commits = [each for each in left if each in decided]
+    aborts = [each for each in left if each not in decided]
+    yield End(commits, aborts)
+    return Ended(tuple(each.transactional_id for each in commits), tuple(each.transactional_id for each in aborts))

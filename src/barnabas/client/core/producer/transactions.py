@@ -199,14 +199,20 @@ class Transactions:
 
     # --- for the application ----------------------------------------------------------------------------------------
 
-    def init(self, *, transactional_id: str | None = None, keep_prepared: bool = False) -> Promise[None]:
+    def init(
+        self,
+        *,
+        transactional_id: str | None = None,
+        keep_prepared: bool = False,
+        continuing: PreparedTransaction | None = None,
+    ) -> Promise[None]:
         """Take the transactional id over; its last holder is fenced, and what that left open is aborted or kept."""
         if keep_prepared and not self._two_phase:
             raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
         if transactional_id == "":
             raise UsageError("transactional_id is empty; leave it out to use that of the settings")
         return self._operate(
-            "init_transactions", S.INITIALIZING, lambda: self._initialise(transactional_id, keep_prepared)
+            "init_transactions", S.INITIALIZING, lambda: self._initialise(transactional_id, keep_prepared, continuing)
         )
 
     def begin(self) -> None:
@@ -360,12 +366,16 @@ class Transactions:
 
     # --- beginning --------------------------------------------------------------------------------------------------
 
-    async def _initialise(self, transactional_id: str | None, keep_prepared: bool) -> None:
+    async def _initialise(
+        self, transactional_id: str | None, keep_prepared: bool, continuing: PreparedTransaction | None
+    ) -> None:
         if transactional_id is not None and transactional_id != self.transactional_id:
             self.transactional_id = transactional_id
             self._coordinator = Coordinator(transactional_id, TRANSACTION)
+        if continuing is not None:
+            self._identity.producer_id, self._identity.producer_epoch = continuing
         try:
-            response = await self._init_producer_id(first=True, keep_prepared=keep_prepared)
+            response = await self._init_producer_id(first=continuing is None, keep_prepared=keep_prepared)
         except (KafkaError, ClientError):
             self._set(S.UNINITIALIZED)
             raise

@@ -1,0 +1,152 @@
+"""Writes by a real Spark session to a real broker: batches, and `foreachBatch`."""
+
+import datetime
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import barnabas
+from barnabas.testing import Broker
+
+pytest.importorskip("pyspark")
+
+
+@pytest.fixture(scope="module", params=["two-phase", "timeouts"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    """One that allows two-phase commits, and one that ends open transactions by itself."""
+    two_phase = str(request.param == "two-phase").lower()
+    settings = {"transaction.two.phase.commit.enable": two_phase, "auto.create.topics.enable": "false"}
+    with Broker(settings=settings) as broker:
+        yield broker
+
+
+class Sink:
+    """Writes frames, and reads what is committed."""
+
+    def __init__(self, spark: Any, broker: Broker, topic: str) -> None:
+        self.spark, self.broker, self.topic = spark, broker, topic
+
+    def save(self, frame: Any, mode: str = "append", **options: Any) -> None:
+        writer = frame.write.format("barnabas").mode(mode).option("bootstrap.servers", self.broker.bootstrap_servers)
+        for name, value in {"topic": self.topic, **options}.items():
+            writer = writer if value is None else writer.option(name.replace("__", "."), value)
+        writer.save()
+
+    def numbers(self, count: int, tasks: int = 2, start: int = 0) -> Any:
+        return self.spark.range(start, start + count, 1, tasks).selectExpr("cast(id as string) as value")
+
+    def committed(self, topic: str | None = None) -> list[Any]:
+        name = topic or self.topic
+        with barnabas.Consumer(
+            bootstrap_servers=self.broker.bootstrap_servers,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer:
+            parts = [(name, index) for index in range(len(self.broker.end_offsets(name)))]
+            consumer.assign(parts)
+            ends = consumer.end_offsets(parts)
+            records = []
+            while any(consumer.position(where) < end for where, end in ends.items()):
+                records += consumer.poll(1)
+            return records
+
+    def values(self, topic: str | None = None) -> list[int]:
+        return sorted(int(record.value) for record in self.committed(topic))
+
+    def left_open(self) -> list[str]:
+        with barnabas.Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin:
+            return [found.transactional_id for found in admin.list_transactions(states=["Ongoing"])]
+
+    def groups(self) -> list[str]:
+        with barnabas.Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin:
+            return [found.group_id for found in admin.list_groups()]
+
+    def refused(self, frame: Any, mode: str = "append", **options: Any) -> str:
+        from pyspark.errors import PySparkException
+
+        with pytest.raises(PySparkException) as caught:
+            self.save(frame, mode, **options)
+        return str(caught.value)
+
+
+@pytest.fixture
+def sink(spark: Any, broker: Broker, topic: str) -> Sink:
+    broker.create_topic(topic, 3)
+    return Sink(spark, broker, topic)
+
+
+def test_rows_become_records(sink: Sink) -> None:
+    at = datetime.datetime(2026, 3, 1, 12, 0, 0, 123000, datetime.UTC)
+    rows = [
+        ("k", b"one", 2, at, [("h", b"x"), ("n", None)]),
+        (None, None, None, None, None),
+        ("", b"", 0, at, []),
+    ]
+    schema = (
+        "key string, value binary, partition int, timestamp timestamp, headers array<struct<key:string,value:binary>>"
+    )
+    sink.save(sink.spark.createDataFrame(rows, schema).coalesce(1))
+    found = {record.value: record for record in sink.committed()}
+    one, none, empty = found[b"one"], found[None], found[b""]
+    assert (one.key, one.partition, one.timestamp) == (b"k", 2, int(at.timestamp() * 1000))
+    assert [tuple(header) for header in one.headers] == [("h", b"x"), ("n", None)]
+    assert (none.key, none.headers) == (None, ())
+    assert none.timestamp > one.timestamp
+    assert (empty.key, empty.partition) == (b"", 0)
+    assert sink.left_open() == []
+    assert sink.groups() == []
+
+
+def test_rows_name_their_topics(sink: Sink) -> None:
+    other = sink.topic + "-b"
+    sink.broker.create_topic(other)
+    frame = sink.spark.range(100).selectExpr(
+        "cast(id as string) as value", f"if(id % 3 = 0, '{other}', '{sink.topic}') as topic"
+    )
+    sink.save(frame, topic=None)
+    assert sink.values(other) == list(range(0, 100, 3))
+    assert sink.values() == [number for number in range(100) if number % 3]
+    sink.save(frame)
+    assert len(sink.values()) == 66 + 100
+
+
+@pytest.mark.parametrize("mode", ["two-phase", "none"])
+def test_a_larger_write(sink: Sink, mode: str) -> None:
+    sink.save(sink.numbers(50_000, tasks=5), exactlyOnce=mode)
+    sink.save(sink.numbers(0), exactlyOnce=mode)
+    assert sink.values() == list(range(50_000))
+    assert sink.left_open() == []
+
+
+def test_a_task_that_fails_leaves_nothing(sink: Sink) -> None:
+    frame = sink.spark.range(0, 2000, 1, 4).selectExpr(
+        "if(id < 1999, cast(id as string), cast(raise_error('no') as string)) as value"
+    )
+    assert "no" in sink.refused(frame)
+    assert sink.values() == []
+    assert sink.left_open() == []
+
+
+def test_a_version_is_written_once(sink: Sink) -> None:
+    name = {"txnAppId": f"nightly {sink.topic}"}
+    for version in (0, 0, 3, 3):
+        sink.save(sink.numbers(10, start=100 * version), **name, txnVersion=version)
+    assert sink.values() == [*range(10), *range(300, 310)]
+    said = sink.refused(sink.numbers(10), **name, txnVersion=2)
+    assert "batch 2 is to be written, but this writer has committed up to batch 3" in said
+    assert len(sink.values()) == 20
+    assert sink.left_open() == []
+
+
+def test_what_is_wrong_is_named(sink: Sink) -> None:
+    frame = sink.numbers(1)
+    assert "there is no column value, string or binary, but id" in sink.refused(sink.spark.range(1))
+    assert "mode append" in sink.refused(frame, mode="overwrite")
+    assert "Give option topic, or a column topic" in sink.refused(frame, topic=None)
+    assert "exactlyOnce='twice' must be one of" in sink.refused(frame, exactlyOnce="twice")
+    assert f"'{sink.topic}x'" in sink.refused(frame, topic=sink.topic + "x", kafka__max__block__ms=1000)
+    assert "has partitions 0 to 2, there is no 7" in sink.refused(
+        frame.selectExpr("value", "7 as partition"), kafka__max__block__ms=1000
+    )
+    assert sink.left_open() == []

@@ -1,0 +1,168 @@
+"""The sink's protocol at a real broker, without Spark: drivers that stop after each step, and others that go on."""
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import barnabas
+from barnabas.errors import BarnabasError
+from barnabas.spark.decision import Transaction
+from barnabas.spark.sink_cluster import Keeping, SinkCluster, end_query, keeping, open_transactions
+from barnabas.spark.two_phase import Commit, Lost, RolledBack, Superseded, commit, group_of, task_id
+from barnabas.testing import Broker
+
+_numbers = itertools.count()
+STEPS = ("take over", "read", "list", "decide", "end")
+
+
+@pytest.fixture(scope="module", params=["true", "false"])
+def shared(request: pytest.FixtureRequest) -> Iterator[Broker]:
+    with Broker(settings={"transaction.two.phase.commit.enable": request.param}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def writer(shared: Broker) -> Iterator["Writer"]:
+    shared.reset()
+    shared.create_topic("t", partitions=2)
+    writer = Writer(shared)
+    yield writer
+    writer.close()
+
+
+class Writer:
+    """A query's tasks, by one producer, and its drivers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.name = f"q{next(_numbers)}"
+        self.broker = broker
+        self.client = {"bootstrap.servers": broker.bootstrap_servers}
+        settings = keeping(self.client).settings()
+        self.producer = barnabas.Producer({**self.client, **settings, "transactional.id": "a task's"})
+        self.clusters: list[SinkCluster] = []
+
+    def close(self) -> None:
+        self.producer.close(0)
+        for cluster in self.clusters:
+            cluster.close()
+
+    def task(self, run: str, partition: int, *values: str) -> Transaction:
+        name = task_id(self.name, run, partition, 0)
+        self.producer.init_transactions(transactional_id=name)
+        self.producer.begin_transaction()
+        self.producer.send_many("t", [value.encode() for value in values])
+        released = self.producer.release_transaction()
+        assert released is not None
+        return Transaction(name, *released)
+
+    def batch(self, run: str, batch: int, tasks: int) -> list[Transaction]:
+        """Of ten rows, which are the same however many tasks there are."""
+        rows = [f"{batch}-{number}" for number in range(10)]
+        return [self.task(run, partition, *rows[partition::tasks]) for partition in range(tasks)]
+
+    def driver(self) -> SinkCluster:
+        cluster = SinkCluster(self.client, self.name, "t")
+        self.clusters.append(cluster)
+        return cluster
+
+    def read(self) -> list[str]:
+        with barnabas.Consumer(self.client, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+            parts = [("t", 0), ("t", 1)]
+            consumer.assign(parts)
+            ends = consumer.end_offsets(parts)
+            values = []
+            while any(consumer.position(where) < end for where, end in ends.items()):
+                values += [record.value.decode() for record in consumer.poll(1)]
+            return sorted(values)
+
+    def left_open(self) -> list[Transaction]:
+        with barnabas.Admin(self.client) as admin:
+            return open_transactions(admin, self.name)
+
+
+def wanted(batches: int) -> list[str]:
+    return sorted(f"{batch}-{number}" for batch in range(batches) for number in range(10))
+
+
+def stop_after(cluster: SinkCluster, steps: Commit, count: int) -> None:
+    """Takes some steps; the last one, ending, only for the first transaction."""
+    answer: Any = None
+    for number in range(count):
+        step = steps.send(answer)
+        if number == len(STEPS) - 1:
+            step = step._replace(commits=step.commits[:1])  # type: ignore[union-attr]
+        answer = cluster.take(step)
+
+
+@pytest.mark.parametrize("stopped", range(len(STEPS) + 1))
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_batch_is_committed_once_wherever_its_driver_stopped(writer: Writer, stopped: int, tasks: int) -> None:
+    first = writer.driver()
+    latest = first.run(commit(0, "run-1...", writer.batch("run-1...", 0, 2)))
+    writer.task("run-1...", 7, "of an attempt that does not count")
+    steps = commit(1, "run-1...", writer.batch("run-1...", 1, 2), latest=latest, holds=False)
+    stop_after(first, steps, stopped)
+
+    second = writer.driver()
+    latest = second.run(commit(1, "run-2...", writer.batch("run-2...", 1, tasks)))
+    second.run(commit(2, "run-2...", writer.batch("run-2...", 2, tasks), latest=latest, holds=True))
+    assert writer.read() == wanted(3)
+    assert writer.left_open() == []
+    with pytest.raises(Superseded):
+        first.run(commit(3, "run-1...", [], latest=latest, holds=True))
+
+
+def test_older_batches_and_damage_are_told(writer: Writer) -> None:
+    driver = writer.driver()
+    latest = driver.run(commit(5, "run", writer.batch("run", 5, 1)))
+    other = writer.driver()
+    with pytest.raises(RolledBack, match=r"batch 4 is to be written, .* up to batch 5"):
+        other.run(commit(4, "other", writer.batch("other", 4, 2)))
+    assert writer.left_open() == []
+    gone = writer.batch("again", 6, 2)
+    writer.producer.init_transactions(transactional_id=gone[0].transactional_id)  # aborts it
+    third = writer.driver()
+    with pytest.raises(Lost, match=r"again/0\.0 .* is decided, but cannot be committed"):
+        third.run(commit(6, "again", gone))
+    with barnabas.Admin(writer.client) as admin:
+        admin.alter_group_offsets(group_of(writer.name), {("t", 0): 9})
+    with pytest.raises(BarnabasError, match="must be the sink's alone"):
+        writer.driver().run(commit(7, "more", [], latest=latest))
+
+
+def test_a_write_goes_on_only_if_nobody_has_taken_over_since(writer: Writer) -> None:
+    began = writer.driver().take_over()
+    rows = writer.batch("run", 0, 2)
+    committing = writer.driver()
+    committing.take_over(began)
+    committing.run(commit(0, "run", rows, holds=True))
+    began = writer.driver().take_over()
+    rows = writer.batch("run", 1, 2)
+    other = writer.driver()
+    other.take_over()
+    with pytest.raises(Superseded, match="taken over by another driver"):
+        writer.driver().take_over(began)
+    other.run(commit(1, "other", [], holds=True))
+    assert writer.read() == wanted(1)
+    assert writer.left_open() == []
+
+
+def test_what_a_query_has_left_open_is_ended(writer: Writer) -> None:
+    driver = writer.driver()
+    decided = writer.batch("run-1...", 0, 2)
+    stop_after(driver, commit(0, "run-1...", decided), len(STEPS) - 1)
+    undecided = writer.task("run-2...", 0, "never")
+    assert writer.read() == []
+    ended = end_query(writer.client["bootstrap.servers"], writer.name)
+    assert ended == (tuple(sorted(each.transactional_id for each in decided)), (undecided.transactional_id,))
+    assert writer.read() == wanted(1)
+    assert end_query(writer.client, writer.name) == ((), ())
+
+
+def test_what_the_brokers_keep(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
+    two_phase = keeping(writer.client).two_phase
+    assert ("rows of the batch are lost" in caplog.text) is not two_phase
+    assert keeping(writer.client) == (Keeping(True, 0) if two_phase else Keeping(False, 900_000))
+    assert keeping({**writer.client, "transaction.timeout.ms": "5000"}) == Keeping(False, 5000)
