@@ -392,6 +392,23 @@ def test_an_older_leader_epoch_does_not_win() -> None:
     assert world.engine.metadata.view.topics["t"].partitions[0].leader == 1
 
 
+@pytest.mark.parametrize("rebootstrap", [True, False])
+def test_brokers_that_give_no_metadata_are_left_for_the_first_addresses(rebootstrap: bool) -> None:
+    world = World(nodes=2, rebootstrap=rebootstrap, rebootstrap_trigger_s=60)
+    refreshed = world.engine.refresh_metadata()
+    assert world.run(lambda: refreshed.done)
+    answers, world.handlers[3] = world.handlers[3], lambda asked: SILENT
+    world.connected.clear()
+    refreshed = world.engine.refresh_metadata()
+    began = world.now
+    assert world.run(lambda: "boot" in world.connected, seconds=200) is rebootstrap
+    if rebootstrap:
+        assert 60 <= world.now - began < 60 + 31
+    world.handlers[3] = answers
+    refreshed = world.engine.refresh_metadata()
+    assert world.run(lambda: refreshed.done and refreshed.error is None)
+
+
 def test_another_broker_is_asked_when_one_dies() -> None:
     world = World(nodes=3)
     groups(world)

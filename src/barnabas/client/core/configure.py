@@ -36,6 +36,7 @@ def engine_settings(settings: CommonSettings, *, allow_auto_topic_creation: bool
         retry_backoff_max_s=settings.retry_backoff_max_ms / 1000,
         metadata_max_age_s=settings.metadata_max_age_ms / 1000,
         rebootstrap=settings.metadata_recovery_strategy == "rebootstrap",
+        rebootstrap_trigger_s=settings.metadata_recovery_rebootstrap_trigger_ms / 1000,
         allow_auto_topic_creation=allow_auto_topic_creation,
         bootstrap_timeout_s=float("inf") if bootstrap_ms < 0 else bootstrap_ms / 1000,
     )

@@ -86,6 +86,8 @@ class EngineSettings(NamedTuple):
     metadata_max_age_s: float = 300.0
     rebootstrap: bool = True
     """Try the bootstrap addresses again when no known broker can be reached (KIP-899)."""
+    rebootstrap_trigger_s: float = 300.0
+    """Begin again from them, too, when known brokers gave no metadata for so long (KIP-1102)."""
     allow_auto_topic_creation: bool = True
     bootstrap_timeout_s: float = float("inf")
     """How long to try the bootstrap addresses, each of them once at least, as long as no broker was ever met."""
@@ -137,6 +139,8 @@ class Engine:
         """Failures to connect since the last success, of any address."""
         self._awake = False
         self._metadata_asked = False
+        self._metadata_missed_since = float("inf")
+        """When it was asked for in vain first."""
         self._metadata_not_before = now
         self._metadata_failures = 0
         self._metadata_waiters: list[Promise[None]] = []
@@ -355,12 +359,14 @@ class Engine:
         request, asked = self.metadata.request(self.now)
         waiters, self._metadata_waiters = self._metadata_waiters, []
         self._metadata_asked = True
+        self._metadata_missed_since = min(self._metadata_missed_since, self.now)
 
         def done(response: Any, error: Error | None) -> None:
             self._metadata_asked = False
             if error is None and response.error_code:
                 error = error_for(response.error_code)
             if error is None:
+                self._metadata_missed_since = float("inf")
                 self.metadata.take_in(response, asked, self.now)
                 self._metadata_failures = self._metadata_failures + 1 if self.metadata.is_stale else 0
                 self._settle_topics()
@@ -416,7 +422,13 @@ class Engine:
             if broker is not None:
                 self._peers.peer(peer.node_id, peer.role, broker.host, broker.port)
 
+    def _rebootstrap_at(self) -> float:
+        """When known brokers have had their time to give metadata."""
+        settings = self.settings
+        return self._metadata_missed_since + settings.rebootstrap_trigger_s if settings.rebootstrap else float("inf")
+
     def _rebootstrap(self, error: Error) -> None:
+        self._metadata_missed_since = float("inf")
         self.metadata.forget_cluster()
         self._coordinators.clear()
         self._peers.drop_all(error)
@@ -460,6 +472,8 @@ class Engine:
         self.now = max(now, self.now)
         self.timers.run(self.now)
         self._peers.tick(self.now)
+        if self._metadata_failures and not self._metadata_asked and self._rebootstrap_at() <= self.now:
+            self._rebootstrap(ConnectionLost("no broker gave metadata: the client begins again from bootstrap.servers"))
         if self._unplaced:
             self._expire_unplaced()
             self._seek_a_node()

@@ -1,6 +1,6 @@
 """Records of one partition together: sequences for those who want objects, columns for those who do not."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from barnabas.client.core.columns import Columns, columns_of
@@ -69,7 +69,7 @@ class RecordBatch(Sequence[ConsumerRecord]):
     def __len__(self) -> int:
         return len(self._all()) if self._columns is None else int(self._columns.columns.count)
 
-    def __iter__(self) -> "Any":
+    def __iter__(self) -> Iterator[ConsumerRecord]:
         return iter(self._all())
 
     @overload
