@@ -1,6 +1,7 @@
 """`barnabas.aio.Producer` against a broker in this process."""
 
 import asyncio
+import inspect
 import os
 import socket
 import time
@@ -55,6 +56,17 @@ def play(broker: Broker, scene: Scene, **settings: Any) -> None:
 
 def values(broker: Broker) -> list[bytes | None]:
     return [record.value for record in broker.records("t")]
+
+
+def test_both_fronts_have_the_same_names_and_arguments() -> None:
+    def told(front: Any) -> dict[str, Any]:
+        return {
+            name: inspect.signature(member).replace(return_annotation=None)
+            for name, member in inspect.getmembers(front, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert told(barnabas.Producer) == told(barnabas.aio.Producer)
 
 
 def test_what_is_sent_is_written(broker: Broker) -> None:

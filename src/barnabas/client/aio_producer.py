@@ -351,7 +351,9 @@ class Producer(ProducerBase):
     def turn(self) -> None:
         self._run(nothing)
 
-    def send_slowly(self, *record: Any) -> RecordHandle:
+    def send_slowly(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
         raise AssertionError("the intake's own send is the synchronous producer's")
 
     def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:

@@ -117,6 +117,7 @@ class Locating:
             self._without_commit(starting)
             return
         self._asking = True
+        asked = {where: self._subscription.get(where) for where in starting}
 
         def found(promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
             self._asking = False
@@ -124,7 +125,10 @@ class Locating:
                 self._start_at = self._again((), promise.error)
                 return
             self._failed = 0
-            self._take_committed(promise.result())
+            # A partition that went meanwhile and came again may have been read on, and committed, by its owner between
+            # the two: what was asked for before is too old.
+            still = {w: committed for w, committed in promise.result().items() if self._subscription.get(w) is asked[w]}
+            self._take_committed(still)
             self.changed()
             self._on_located()
 
