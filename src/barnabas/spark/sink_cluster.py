@@ -50,6 +50,8 @@ _AT_ONCE_MAX: Final = 16
 _PATIENCE_S: Final = 600.0
 _MAX_TIMEOUT_MS: Final = 900_000
 """transaction.max.timeout.ms, as brokers have it by default."""
+_BACKOFF_MS: Final = "20"
+"""Also how long metadata stay new enough: a batch asks for them again, and should not wait for it."""
 _PROBE: Final = "barnabas-spark-sink-probe"
 
 
@@ -101,7 +103,7 @@ def _longest_timeout_ms(client: Mapping[str, str]) -> int:
 def _admin(client: Mapping[str, str]) -> Admin:
     known = AdminSettings.definitions
     settings = {name: value for name, value in client.items() if name in known}
-    return Admin({"client.id": "barnabas-spark-sink", **settings})
+    return Admin({"client.id": "barnabas-spark-sink", "retry.backoff.ms": _BACKOFF_MS, **settings})
 
 
 def open_transactions(admin: Admin, writer: str, known: frozenset[str] = frozenset()) -> list[Transaction]:

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from cases import IN_COMMIT, KINDS, Case, play
+from sink_cases import IN_COMMIT, KINDS, Case, play
 
 
 def chosen(arguments: argparse.Namespace) -> Iterator[Case]:

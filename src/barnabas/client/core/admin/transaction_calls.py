@@ -157,7 +157,8 @@ class TransactionCalls(Calls):
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
         job = self._job("end_transaction", timeout)
-        await job.fresh_metadata()  # which tells, with the connection, how the cluster ends transactions
+        if not self._engine.metadata.view.brokers:
+            await job.fresh_metadata()  # a connection tells how the cluster ends transactions
         request = EndTxnRequest(
             transactional_id=transactional_id,
             producer_id=producer_id,
