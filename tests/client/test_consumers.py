@@ -289,6 +289,26 @@ def test_close_ends_what_other_threads_wait_for(topic: str, settings: dict[str, 
     assert len(ended) == 2
 
 
+def test_an_iteration_gives_nothing_beyond_what_a_close_has_committed(topic: str, settings: dict[str, Any]) -> None:
+    revoked, looked = threading.Event(), threading.Event()
+
+    def on_revoked(*_: object) -> None:
+        revoked.set()
+        looked.wait(0.3)  # the iteration below ends when the close does, and gives a record before that if it is wrong
+
+    consumer = barnabas.Consumer(topic, **settings, on_revoked=on_revoked)
+    records = iter(consumer)
+    read = [next(records) for _ in range(70)]
+    closing = threading.Thread(target=consumer.close)
+    closing.start()
+    assert revoked.wait(10)
+    beyond = next(records, None)
+    looked.set()
+    closing.join(10)
+    assert len(read) == 70
+    assert beyond is None
+
+
 def test_a_signal_handler_may_close(topic: str, settings: dict[str, Any]) -> None:
     consumer = barnabas.Consumer(topic, **settings)
     while consumer.poll(0.5):

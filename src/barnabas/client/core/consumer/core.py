@@ -467,6 +467,7 @@ class ConsumerCore:
     def last_commit(self, timeout_s: float, *, all_done: bool) -> Promise[None]:
         """Commit what was read, if that is this consumer's to do; `all_done`: what is at hand counts."""
         if all_done:
+            self.handing.interrupt()  # what an iteration in another thread gave beyond this would be done twice
             self.handing.came_back()
         if self.auto_commit is not None and self.subscription.kind is not SubscriptionKind.NONE:
             return self.auto_commit.commit(timeout_s or None)
