@@ -12,11 +12,9 @@ from barnabas.testing import Broker
 pytest.importorskip("pyspark")
 
 
-@pytest.fixture(scope="module", params=["two-phase", "timeouts"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    """One that allows two-phase commits, and one that ends open transactions by itself."""
-    two_phase = str(request.param == "two-phase").lower()
-    settings = {"transaction.two.phase.commit.enable": two_phase, "auto.create.topics.enable": "false"}
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    settings = {"transaction.two.phase.commit.enable": "true", "auto.create.topics.enable": "false"}
     with Broker(settings=settings) as broker:
         yield broker
 
