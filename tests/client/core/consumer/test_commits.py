@@ -17,6 +17,7 @@ from barnabas.errors import (
     OffsetMetadataTooLarge,
     RebalanceInProgress,
     TopicAuthorizationFailed,
+    UsageError,
 )
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
@@ -123,7 +124,7 @@ def test_nothing_to_commit_asks_nobody(group: Committing) -> None:
 
 
 def test_negative_offsets_are_refused(group: Committing) -> None:
-    with pytest.raises(ValueError, match="t-0: offset -1 is negative"):
+    with pytest.raises(UsageError, match="t-0: offset -1 is negative"):
         group.commit(-1).result()
 
 

@@ -33,6 +33,7 @@ from barnabas.errors import (
     RequestTimedOut,
     TopicAuthorizationFailed,
     UnknownMemberId,
+    UsageError,
     error_for,
 )
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
@@ -72,7 +73,7 @@ class Commits:
             return promise
         for where, committed in offsets.items():
             if committed.offset < 0:
-                promise.fail(ValueError(f"{where}: offset {committed.offset} is negative"))
+                promise.fail(UsageError(f"{where}: offset {committed.offset} is negative; give the next one to read"))
                 return promise
         _Committing(self, dict(offsets), timeout_s, promise)
         return promise
