@@ -11,17 +11,30 @@ if TYPE_CHECKING:
     from barnabas.client.admin import Admin
     from barnabas.client.consumer import Consumer
     from barnabas.client.core.admin.topics import NewTopic
+    from barnabas.client.core.offset_messages import OffsetAndMetadata
     from barnabas.client.producer import Producer
+    from barnabas.records.consumer_kernel import ConsumerRecord
     from barnabas.types import TopicPartition
 
-__all__ = ["Admin", "Consumer", "NewTopic", "Producer", "TopicPartition", "__version__"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "ConsumerRecord",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "Producer",
+    "TopicPartition",
+    "__version__",
+]
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Admin": "barnabas.client.admin",
     "Consumer": "barnabas.client.consumer",
+    "ConsumerRecord": "barnabas.records.consumer_kernel",
     "NewTopic": "barnabas.client.core.admin.topics",
+    "OffsetAndMetadata": "barnabas.client.core.offset_messages",
     "Producer": "barnabas.client.producer",
     "TopicPartition": "barnabas.types",
 }

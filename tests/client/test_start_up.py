@@ -39,3 +39,10 @@ def test_a_client_starts_without_what_is_slow(name: str) -> None:
     assert not {module for module in found if module.startswith(("barnabas.broker", "barnabas.log."))}
     other = "producer" if name == "Consumer" else "consumer"
     assert f"barnabas.client.core.{other}.core" not in found
+
+
+def test_every_public_name_is_there() -> None:
+    import barnabas.aio
+
+    for module in (barnabas, barnabas.aio):
+        assert all(getattr(module, name) is not None for name in module.__all__)
