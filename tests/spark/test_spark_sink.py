@@ -1,7 +1,9 @@
 """Writes by a real Spark session to a real broker: batches, and `foreachBatch`."""
 
 import datetime
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,4 +149,51 @@ def test_what_is_wrong_is_named(sink: Sink) -> None:
     assert "has partitions 0 to 2, there is no 7" in sink.refused(
         frame.selectExpr("value", "7 as partition"), kafka__max__block__ms=1000
     )
+    assert sink.left_open() == []
+
+
+def copying(sink: Sink, source: str, path: Path) -> Any:
+    """A query that copies the topic, begun anew from the checkpoint at the path."""
+    servers = sink.broker.bootstrap_servers
+    reader = sink.spark.readStream.format("barnabas").option("bootstrap.servers", servers)
+    rows = reader.option("subscribe", source).option("startingOffsets", "earliest").load().select("key", "value")
+    writer = rows.writeStream.option("checkpointLocation", str(path)).trigger(availableNow=True)
+    return writer.format("barnabas").option("bootstrap.servers", servers).option("topic", sink.topic)
+
+
+def feed(sink: Sink, source: str, numbers: range) -> None:
+    with barnabas.Producer(bootstrap_servers=sink.broker.bootstrap_servers) as producer:
+        producer.send_many(source, [b"%d" % number for number in numbers]).result(30)
+
+
+def test_a_stream_goes_on_and_refuses_an_older_checkpoint(sink: Sink, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    source, path, older = sink.topic + "-in", tmp_path / "checkpoint", tmp_path / "older"
+    sink.broker.create_topic(source, 2)
+    for batch in range(2):
+        feed(sink, source, range(10 * batch, 10 * batch + 10))
+        copying(sink, source, path).start().awaitTermination(120)
+        if not batch:
+            shutil.copytree(path, older)
+        assert sink.values() == list(range(10 * batch + 10))
+    feed(sink, source, range(20, 30))
+    copying(sink, source, path).start().awaitTermination(120)
+    with pytest.raises(StreamingQueryException, match=r"batch 1 is to be written, .* up to batch 2"):
+        copying(sink, source, older).start().awaitTermination(120)
+    assert sink.values() == list(range(30))
+    assert sink.left_open() == []
+
+
+def test_each_version_of_foreach_batch_is_written_once(sink: Sink, tmp_path: Path) -> None:
+    source = sink.topic + "-in"
+    sink.broker.create_topic(source, 2)
+    feed(sink, source, range(20))
+
+    def twice(rows: Any, batch: int) -> None:
+        for tasks in (1, 2):
+            sink.save(rows.repartition(tasks), txnAppId=sink.topic, txnVersion=batch)
+
+    copying(sink, source, tmp_path).foreachBatch(twice).start().awaitTermination(120)
+    assert sink.values() == list(range(20))
     assert sink.left_open() == []

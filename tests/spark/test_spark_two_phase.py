@@ -181,6 +181,20 @@ def test_a_rolled_back_checkpoint_is_named() -> None:
         steps.send(None)
 
 
+def test_a_repeated_batch_has_as_many_rows_as_before() -> None:
+    """A checkpoint that is older by one batch plans the batch anew."""
+    mine = Transaction("q/r/0.0", 1, 1)
+    latest = Decision(3, "other", (), ("other",), 10)
+    for rows, goes_on in ((10, True), (None, True), (11, False)):
+        steps = commit(3, "r", [mine], rows=rows)
+        next(steps)
+        next(steps)
+        assert (steps.send(latest) == ListOpen(frozenset())) is goes_on
+        if not goes_on:
+            with pytest.raises(RolledBack, match="batch 3 was committed with 10 rows, now it has 11"):
+                steps.send(None)
+
+
 def test_a_writer_that_does_not_come_again_is_ended() -> None:
     """What it has decided is committed, and nothing else; who was its driver finds out."""
     decided, later = Transaction("q/r/0.0", 1, 1), Transaction("q/r/1.0", 2, 5)
@@ -222,7 +236,7 @@ def test_a_decision_comes_back_from_its_notes(
 ) -> None:
     run = "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001"
     transactions = tuple(Transaction(task_id("q q", run, p, a), pid, epoch) for p, a, pid, epoch in tasks)
-    decision = Decision(batch, run, transactions, drivers)
+    decision = Decision(batch, run, transactions, drivers, len(tasks))
     notes = notes_of(decision, f"q q/{run}/", "t", 100)
     assert all(len(note.metadata.encode()) <= NOTE_BYTES_MAX for note in notes.values())
     older = {TopicPartition("t", 99): OffsetAndMetadata(batch - 1, "x"), TopicPartition("u", 0): OffsetAndMetadata(0)}

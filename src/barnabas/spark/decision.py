@@ -31,13 +31,14 @@ class Transaction(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """The transactions of `run` that are committed with the batch, and the drivers that have said so, in their order:
-    the beginnings of their runs' names."""
+    """The transactions of `run` that are committed with the batch, the drivers that have said so, in their order (the
+    beginnings of their runs' names), and how many rows the batch has."""
 
     batch: int
     run: str
     transactions: tuple[Transaction, ...]
     drivers: tuple[str, ...] = ()
+    rows: int = 0
 
     def __contains__(self, transactional_id: object) -> bool:
         return any(each.transactional_id == transactional_id for each in self.transactions)
@@ -79,14 +80,14 @@ def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: s
     notes = sorted(_parsed(committed.metadata) for committed in offsets.values() if committed.offset == batch)
     count = notes[0].parts
     if (
-        len({(note.run, note.drivers) for note in notes}) != 1
+        len({(note.run, note.drivers, note.rows) for note in notes}) != 1
         or [note.part for note in notes] != list(range(count))
         or {n.parts for n in notes} != {count}
     ):
         raise _damaged(f"of batch {batch} there are parts {', '.join(f'{n.part + 1} of {n.parts}' for n in notes)}")
     run, drivers = notes[0].run, notes[0].drivers
     found = tuple(_transaction(word, f"{prefix}{run}/") for note in notes for word in note.words)
-    return Decision(batch, run, found, drivers)
+    return Decision(batch, run, found, drivers, notes[0].rows)
 
 
 class _Note(NamedTuple):
@@ -94,11 +95,12 @@ class _Note(NamedTuple):
     parts: int
     run: str
     drivers: tuple[str, ...]
+    rows: int
     words: Sequence[str]
 
 
 def _head(decision: Decision, index: int, count: int) -> str:
-    return f"{_FORM} {index}/{count} {decision.run} {','.join(decision.drivers)}"
+    return f"{_FORM} {index}/{count} {decision.run} {','.join(decision.drivers)} {decision.rows}"
 
 
 def _word(transaction: Transaction, prefix: str) -> str:
@@ -108,10 +110,10 @@ def _word(transaction: Transaction, prefix: str) -> str:
 
 def _parsed(note: str) -> _Note:
     try:
-        form, place, run, drivers, *words = note.split(" ")
+        form, place, run, drivers, rows, *words = note.split(" ")
         index, _, count = place.partition("/")
         if form == _FORM:
-            return _Note(int(index), int(count), run, tuple(drivers.split(",")) if drivers else (), words)
+            return _Note(int(index), int(count), run, tuple(drivers.split(",")) if drivers else (), int(rows), words)
     except ValueError:
         pass
     raise _damaged(f"{note[:60]!r} is no decision")

@@ -63,8 +63,9 @@ class StreamDriver:
         self._latest: Decision | None = None
         self._holds = False
 
-    def commit(self, batch: int, run: str, written: Sequence[Transaction]) -> None:
-        self._latest = self.cluster.run(commit(batch, run, written, latest=self._latest, holds=self._holds))
+    def commit(self, batch: int, run: str, written: Sequence[Transaction], rows: int) -> None:
+        steps = commit(batch, run, written, rows=rows, latest=self._latest, holds=self._holds)
+        self._latest = self.cluster.run(steps)
         self._holds = True
 
 
@@ -87,7 +88,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         try:
             if driver.cluster.note_at is None and topics:
                 driver.cluster.note_at = topics[0]
-            driver.commit(batchId, name.run, _transactions(messages))
+            driver.commit(batchId, name.run, _transactions(messages), sum(message.rows for message in messages))
         except BaseException:
             driver.cluster.close()
             raise

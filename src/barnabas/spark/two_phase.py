@@ -105,12 +105,19 @@ def group_of(writer: str) -> str:
 
 
 def commit(
-    batch: int, run: str, written: Sequence[Transaction], *, latest: Decision | None = None, holds: bool = False
+    batch: int,
+    run: str,
+    written: Sequence[Transaction],
+    *,
+    rows: int | None = None,
+    latest: Decision | None = None,
+    holds: bool = False,
 ) -> Commit:
     """Decide that the batch is what `written` has, or find out that it was decided before, and end all of it. Returns
     the decision. Raises RolledBack, Superseded.
 
-    `holds`: this driver has taken over before, and `latest` is what it has decided since.
+    `rows` of a batch that is repeated must be as many as before. `holds`: this driver has taken over before, and
+    `latest` is what it has decided since.
     """
     if not holds:
         yield TakeOver()
@@ -129,8 +136,15 @@ def commit(
             " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
             " or begin with a new one, and starting offsets that do not repeat what was written"
         )
-    decision = Decision(batch, run, tuple(written), (me,))
+    decision = Decision(batch, run, tuple(written), (me,), rows or 0)
     if latest is not None and latest.batch == batch:
+        if rows is not None and rows != latest.rows:
+            yield End((), written)
+            raise RolledBack(
+                f"batch {batch} was committed with {latest.rows} rows, now it has {rows}: its checkpoint was rolled"
+                " back by one batch, or the query gives other rows when it is repeated. Restore the newest checkpoint,"
+                " or begin with a new one, and starting offsets that do not repeat what was written"
+            )
         before = tuple(driver for driver in latest.drivers if driver != me)
         decision = latest._replace(drivers=(*before, me)[-_DRIVERS_MAX:])
     known = frozenset(each.transactional_id for each in decision.transactions)
