@@ -207,15 +207,15 @@ class KafkaBroker(LocalBroker):
         }
         lines = [f"{name}={value}\n" for name, value in properties.items()]
         (self._directory / "server.properties").write_text("".join(lines))
-        java = self._java(
-            "kafka.tools.StorageTool", "format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties"
-        )
+        arguments = ["format", "-t", "MkU3OEVBNTcwNTJENDM2Qg", "-c", "server.properties", *self.format_options]
+        java = self._java("kafka.tools.StorageTool", *arguments)
         subprocess.run(java, cwd=self._directory, check=True, capture_output=True, timeout=60)
 
     def _command(self) -> list[str]:
         return self._java("kafka.Kafka", "server.properties")
 
     libs = KAFKA_LIBS
+    format_options: tuple[str, ...] = ()
 
     def _java(self, *arguments: str) -> list[str]:
         memory = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

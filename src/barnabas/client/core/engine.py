@@ -26,12 +26,19 @@ from barnabas.client.errors import (
     ConnectionLost,
     OperationTimedOut,
 )
-from barnabas.errors import KafkaError, RebootstrapRequired, error_for
+from barnabas.errors import (
+    KafkaError,
+    RebootstrapRequired,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+    error_for,
+)
 
 __all__ = [
     "ANY",
     "CONTROLLER",
     "GROUP",
+    "HOPELESS",
     "TRANSACTION",
     "Component",
     "Coordinator",
@@ -46,6 +53,8 @@ TRANSACTION: Final = 1
 COORDINATOR_ROLE: Final = 1
 """Coordinators have connections of their own: heartbeats must not wait behind a parked Fetch."""
 ATTEMPTS_KEPT: Final = 20
+HOPELESS: Final = (SaslAuthenticationFailed, UnsupportedSaslMechanism, BrokerUnreachable)
+"""Wrong credentials, wrong addresses: waiting does not help."""
 
 
 class Node(NamedTuple):
@@ -376,7 +385,7 @@ class Engine:
                 self._metadata_failures += 1
                 if isinstance(error, RebootstrapRequired):
                     self._rebootstrap(error)
-                elif not error.retriable:
+                elif isinstance(error, HOPELESS):
                     self._fail_topics(error)
             self._metadata_not_before = self.now + self.backoff_s(max(self._metadata_failures, 1))
             for waiter in waiters:
@@ -409,7 +418,7 @@ class Engine:
                 self._topic_waiters.append((name, promise))
 
     def _fail_topics(self, error: Error) -> None:
-        """Wrong credentials or addresses: waiting does not help."""
+        """Whoever waits for a topic hears why there will be none."""
         waiters, self._topic_waiters = self._topic_waiters, []
         for _, promise in waiters:
             promise.fail(error)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from barnabas.client.core.call import Build, Call
-from barnabas.client.core.engine import CONTROLLER, Coordinator, Engine, Node, Target
+from barnabas.client.core.engine import CONTROLLER, HOPELESS, Coordinator, Engine, Node, Target
 from barnabas.client.core.promise import Promise
 from barnabas.client.errors import Attempt, ClientClosed, ClientError, ItemsFailed, OperationTimedOut
 from barnabas.errors import (
@@ -241,7 +241,7 @@ class Job:
         while not await self._at_latest(promise := self.engine.refresh_metadata()):
             if self.engine.closed:
                 raise ClientClosed("the client is closed")
-            if isinstance(promise.error, ClientError | KafkaError) and not promise.error.retriable:
+            if isinstance(promise.error, HOPELESS):
                 raise promise.error
             if self.engine.now >= self._until:
                 raise self._silence(self._timeout_s)

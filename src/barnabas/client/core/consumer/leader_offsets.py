@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
 from barnabas.client.core.call import Call, Error
-from barnabas.client.core.engine import Engine, Node
+from barnabas.client.core.engine import HOPELESS, Engine, Node
 from barnabas.client.core.offset_messages import (
     PartitionOffset,
     epoch_answers,
@@ -176,8 +176,11 @@ class _Asking(Generic[T]):
         self._failures += self._last is not None
         again = self._engine.now + self._engine.backoff_s(self._failures)
 
-        def refreshed(_: Promise[None]) -> None:
-            self._engine.at(again, self._round)
+        def refreshed(asked: Promise[None]) -> None:
+            if isinstance(asked.error, HOPELESS):
+                self.promise.fail(asked.error)
+            else:
+                self._engine.at(again, self._round)
 
         self._engine.refresh_metadata().on_done(refreshed)
 
