@@ -15,7 +15,7 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def spark() -> Iterator[Any]:
     pytest.importorskip("pyspark")
-    from barnabas.spark.session import session
+    from barnabas.spark.sessions import session
 
     settings = {
         "spark.ui.enabled": "false",

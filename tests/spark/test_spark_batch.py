@@ -1,6 +1,7 @@
 """Batch reads by a real Spark session from a real broker."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -11,6 +12,9 @@ from barnabas.testing import Broker
 from .conftest import Writer
 
 pytest.importorskip("pyspark")
+
+START_MS = int(time.time()) * 1000 - 3_600_000
+"""Of records with times of their own; older ones would fall to retention."""
 
 
 @pytest.fixture
@@ -42,8 +46,8 @@ def refused(frame: Any) -> str:
 def test_rows_are_those_of_sparks_connector(read: Any, broker: Broker, topic: str) -> None:
     broker.create_topic(topic, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-        producer.send(topic, b"one", key=b"k", timestamp=1_700_000_000_123, headers=[("h", b"x"), ("n", None)])
-        producer.send(topic, None, timestamp=1_700_000_000_124)
+        producer.send(topic, b"one", key=b"k", timestamp=START_MS + 123, headers=[("h", b"x"), ("n", None)])
+        producer.send(topic, None, timestamp=START_MS + 124)
         producer.send(topic, b"", key=b"", timestamp=2**62)
     found = read(includeHeaders=True).load()
     assert found.schema.simpleString() == (
@@ -53,7 +57,7 @@ def test_rows_are_those_of_sparks_connector(read: Any, broker: Broker, topic: st
     first, second, third = found.orderBy("offset").collect()
     assert (first.key, first.value, first.topic, first.partition, first.offset) == (b"k", b"one", topic, 0, 0)
     assert [tuple(header) for header in first.headers] == [("h", b"x"), ("n", None)]
-    assert found.selectExpr("unix_millis(timestamp) as ms").orderBy("ms").collect()[1].ms == 1_700_000_000_123
+    assert found.selectExpr("unix_millis(timestamp) as ms").orderBy("ms").collect()[1].ms == START_MS + 123
     assert (second.key, second.value, second.headers, second.timestampType) == (None, None, [], 0)
     assert (third.key, third.value, third.timestamp) == (b"", b"", None)
     assert "headers" not in read().load().columns
@@ -79,14 +83,14 @@ def test_ranges_and_splits(read: Any, broker: Broker, writer: Writer, topic: str
 def test_times(read: Any, broker: Broker, writer: Writer, topic: str) -> None:
     broker.create_topic(topic)
     for second in range(10):
-        writer.write(topic, 0, range(1), timestamp=1_700_000_000_000 + 1000 * second)
-    assert rows(read(startingTimestamp=1_700_000_003_000, endingTimestamp=1_700_000_006_500)) == [
+        writer.write(topic, 0, range(1), timestamp=START_MS + 1000 * second)
+    assert rows(read(startingTimestamp=START_MS + 3000, endingTimestamp=START_MS + 6500)) == [
         (0, o) for o in range(3, 7)
     ]
-    assert rows(read(startingTimestamp=1_700_000_008_500)) == [(0, 9)]
-    said = refused(read(startingTimestamp=1_800_000_000_000))
-    assert f"startingTimestamp: {topic}-0 has no record at or after 1800000000000" in said
-    assert rows(read(startingTimestamp=1_800_000_000_000, startingOffsetsByTimestampStrategy="latest")) == []
+    assert rows(read(startingTimestamp=START_MS + 8500)) == [(0, 9)]
+    said = refused(read(startingTimestamp=4_000_000_000_000))
+    assert f"startingTimestamp: {topic}-0 has no record at or after 4000000000000" in said
+    assert rows(read(startingTimestamp=4_000_000_000_000, startingOffsetsByTimestampStrategy="latest")) == []
 
 
 def test_an_empty_topic_is_an_empty_table(read: Any, broker: Broker, topic: str) -> None:
@@ -160,3 +164,28 @@ def test_sql_over_a_temporary_view(spark: Any, broker: Broker, writer: Writer, t
         f"`bootstrap.servers` '{broker.bootstrap_servers}', subscribe '{topic}')"
     )
     assert spark.sql("SELECT sum(offset) AS total FROM orders WHERE partition = 0").collect()[0].total == 45
+
+
+@pytest.mark.parametrize(("by_spark", "by_us"), [(True, True), (True, False), (False, True)])
+def test_conditions(
+    read: Any, spark: Any, broker: Broker, writer: Writer, topic: str, by_spark: bool, by_us: bool
+) -> None:
+    """Whoever looks at them: the same rows."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", by_spark)
+    broker.create_topic(topic, 2)
+    for second in range(10):
+        writer.write(topic, 1, range(1), timestamp=START_MS + 1000 * second)
+
+    def frame() -> Any:
+        return read(filterPushdown=by_us).load()
+
+    def offsets(condition: str) -> list[int]:
+        return sorted(row.offset for row in frame().where(condition).select("offset").collect())
+
+    assert offsets("partition = 0") == []
+    assert offsets("partition = 1 AND offset BETWEEN 3 AND 5 AND topic LIKE 'spark%'") == [3, 4, 5]
+    assert offsets("offset IN (2, 7, 99) OR offset = 4") == [2, 4, 7]
+    assert offsets(f"timestamp >= timestamp_millis({START_MS + 7000}) AND value IS NOT NULL") == [7, 8, 9]
+    assert offsets("timestamp > timestamp_millis(4000000000000)") == []
+    assert offsets(f"timestamp < timestamp_millis({START_MS + 2000})") == [0, 1]
+    assert frame().where("partition = 1 AND offset = 3").rdd.getNumPartitions() == 1

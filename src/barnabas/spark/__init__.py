@@ -7,17 +7,19 @@ pyspark: extra `spark`. Nothing else in Barnabas imports this package.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.spark.session import session, session_settings
+    from barnabas.spark.query_listener import BarnabasQueryListener
+    from barnabas.spark.sessions import session, session_settings
     from barnabas.spark.sink_cluster import end_query
     from barnabas.spark.source import BarnabasDataSource
 
-__all__ = ["BarnabasDataSource", "end_query", "session", "session_settings"]
+__all__ = ["BarnabasDataSource", "BarnabasQueryListener", "end_query", "session", "session_settings"]
 
 _HOME = {
     "BarnabasDataSource": "source",
+    "BarnabasQueryListener": "query_listener",
     "end_query": "sink_cluster",
-    "session": "session",
-    "session_settings": "session",
+    "session": "sessions",
+    "session_settings": "sessions",
 }
 
 

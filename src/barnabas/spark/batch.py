@@ -1,7 +1,8 @@
 """Batch reads: everything from here to there, in as many tasks as asked for."""
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
@@ -12,6 +13,7 @@ from barnabas.spark.loss import lost
 from barnabas.spark.offsets import Plan
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.planning import OffsetRange, split
+from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
 from barnabas.spark.reading import RangePartition, TaskRules, read_range
 from barnabas.spark.schema import Columns
 from barnabas.types import TopicPartition
@@ -29,31 +31,43 @@ class BatchReader(DataSourceReader):
     """Reads ranges of offsets. Made where the query is planned, and pickled for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
-        self._options = SourceOptions.parse(options, streaming=False)
+        self.options = SourceOptions.parse(options, streaming=False)
+        self._conditions: list[Condition] = []
         self._rules = TaskRules(
-            self._options.client, self._options.on_data_loss, self._options.fetch_timeout_ms, Columns(schema)
+            self.options.client, self.options.on_data_loss, self.options.fetch_timeout_ms, Columns(schema)
         )
 
     def partitions(self) -> list[RangePartition]:
-        with Lookup(self._options) as lookup:
+        with Lookup(self.options) as lookup:
             pieces = self._pieces(lookup)
         return [RangePartition(piece) for piece in pieces or [_NOTHING]]
 
     def _pieces(self, lookup: Lookup) -> list[OffsetRange]:
-        limits = self._options.limits
+        limits = self.options.limits
         ranges = self._ranges(lookup)
         sizes = lookup.record_bytes([each.partition for each in ranges]) if limits.min_partitions else {}
         return split(ranges, Plan(limits.min_partitions, limits.max_records), sizes)
 
     def _ranges(self, lookup: Lookup) -> list[OffsetRange]:
-        options = self._options
+        options = self.options
         partitions = lookup.topics().partitions
         start = lookup.resolve(options.starting, partitions)
         end = lookup.resolve(options.ending, partitions)
         if options.ending.kind == "offsets":
             end = self._reachable(end, lookup.latest(partitions))
         self._check_order(start, end)
-        return [OffsetRange(where, start[where], end[where]) for where in partitions]
+        ranges = [OffsetRange(where, start[where], end[where]) for where in partitions]
+        return self._narrowed(ranges, lookup)
+
+    def _narrowed(self, ranges: list[OffsetRange], lookup: Lookup) -> list[OffsetRange]:
+        """Without what the query's conditions leave out."""
+        found = narrowed(ranges, self._conditions)
+        since = first_ms(self._conditions)
+        if since is None:
+            return found
+        first = lookup.at_times({each.partition: max(since, 0) for each in found})
+        later = [each._replace(start=max(each.start, first[each.partition])) for each in found]
+        return [each for each in later if each.size and first[each.partition] >= 0]
 
     def _reachable(
         self, wanted: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
@@ -61,13 +75,13 @@ class BatchReader(DataSourceReader):
         """Not beyond the end of the log: nobody knows whether those records will ever be there. Raises DataLoss."""
         beyond = [OffsetRange(where, latest[where], end) for where, end in wanted.items() if end > latest[where]]
         if beyond:
-            what = self._options.ending.option
-            lost(self._options.on_data_loss, beyond, f"option {what} wants more than the log has (or has committed)")
+            what = self.options.ending.option
+            lost(self.options.on_data_loss, beyond, f"option {what} wants more than the log has (or has committed)")
         return {where: min(end, latest[where]) for where, end in wanted.items()}
 
     def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
         """Only what was written down can be a mistake; two times may well have nothing between them."""
-        starting, ending = self._options.starting, self._options.ending
+        starting, ending = self.options.starting, self.options.ending
         for where, first in start.items() if starting.kind == ending.kind == "offsets" else ():
             if first > end[where]:
                 raise UsageError(
@@ -80,5 +94,18 @@ class BatchReader(DataSourceReader):
             yield from read_range(self._rules, partition.wanted)
 
 
+class NarrowingReader(BatchReader):
+    """The same, told of the query's conditions."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        self._conditions, rest = conditions_of(filters)
+        return rest
+
+
 def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
-    return BatchReader(options, schema)
+    """Spark refuses a reader that could take conditions where that is switched off, which it is by default; so it gets
+    one only from the process that it starts for handing them over. And only if the query asks for it: up to Spark 4.3
+    what was narrowed for one query stays with the DataFrame, and its next query reads no more than that."""
+    switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+    reader = BatchReader(options, schema)
+    return NarrowingReader(options, schema) if switched_on and reader.options.filter_pushdown else reader

@@ -56,6 +56,7 @@ SOURCE_OPTIONS: Final = (
     Option("isolationLevel", "read_uncommitted", "`read_committed` leaves out records of transactions that were aborted or are still open. The same as `kafka.isolation.level`."),
     Option("pollTimeoutMs", "500", "How long a query without anything to do waits for new records before it looks after other things."),
     Option("kafkaConsumer.pollTimeoutMs", "120000", "How long a task waits for records of its range before it fails."),
+    Option("filterPushdown", "false", "Batch reads: conditions on topic, partition and offset, and lower bounds of the timestamp, decide what is read at all. Needs `spark.sql.python.filterPushdown.enabled=true`. Spark up to 4.3 hands what one query has left out to the next one that uses the same DataFrame or view without conditions, which then lacks rows: make a DataFrame for each query."),
     Option("groupIdForLag", "", "A group to commit the offsets of finished micro-batches for, so that Kafka's tools show the query's lag. The query itself goes by its checkpoint alone. Nothing else may use the group."),
     Option("groupIdPrefix", "", "Taken and without effect: nothing here needs a group."),
     Option("fetchOffset.numRetries", "", "Taken and without effect: questions for offsets are repeated until `kafka.default.api.timeout.ms` is over."),

@@ -77,6 +77,7 @@ class SourceOptions(NamedTuple):
     limits: Limits
     on_data_loss: str
     include_headers: bool
+    filter_pushdown: bool
     poll_timeout_ms: int
     fetch_timeout_ms: int
     group_id: str | None
@@ -105,6 +106,7 @@ class SourceOptions(NamedTuple):
             limits=_limits(given, streaming=streaming),
             on_data_loss=_on_data_loss(given),
             include_headers=parse_bool(given.get("includeheaders", "false"), "includeHeaders"),
+            filter_pushdown=parse_bool(given.get("filterpushdown", "false"), "filterPushdown"),
             poll_timeout_ms=_count(given, "pollTimeoutMs", _POLL_TIMEOUT_MS, least=0),
             fetch_timeout_ms=_count(given, "kafkaConsumer.pollTimeoutMs", _FETCH_TIMEOUT_MS),
             group_id=group_id or lag_group,

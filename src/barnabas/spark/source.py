@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.spark.option_table import parse_bool
 from barnabas.spark.schema import record_schema
-from barnabas.spark.session import warn_of_missing_settings
+from barnabas.spark.sessions import warn_of_missing_settings
 
 __all__ = ["BarnabasDataSource"]
 

@@ -10,7 +10,7 @@ BATCH = 40
 
 
 def main() -> int:
-    from barnabas.spark.session import session
+    from barnabas.spark import session
 
     directory, servers, mode, tasks = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     settings = {

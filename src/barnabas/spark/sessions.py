@@ -22,7 +22,6 @@ _UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 _SETTINGS: Final = {
     _UNIX_SOCKETS: "true",  # by TCP each task waits some 40 ms
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # below that the JVM measures a batch after every row
-    "spark.sql.python.filterPushdown.enabled": "true",  # conditions on topic, partition, offset, timestamp
 }
 _LOCAL_SETTINGS: Final = {
     "spark.sql.streaming.checkpointFileManagerClass": (

@@ -1,0 +1,107 @@
+"""What a streaming query's progress reports say of lag and throughput; as a line for logs and as text for Prometheus.
+
+Pure: reports in Spark's JSON come in, texts go out.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from barnabas.errors import UsageError
+from barnabas.spark.offsets import parse_stream_offset
+from barnabas.types import TopicPartition
+
+__all__ = ["QueryProgress", "prometheus_text"]
+
+
+class QueryProgress(NamedTuple):
+    """One query's last report, with what the ones before it came to."""
+
+    query_id: str
+    name: str
+    batch_id: int
+    rows: int
+    rows_total: int
+    rows_per_second: float
+    batch_ms: int
+    lag: Mapping[TopicPartition, int]
+    """Of partitions whose end is known."""
+
+    @classmethod
+    def of(cls, report: Mapping[str, Any], before: "QueryProgress | None" = None) -> "QueryProgress":
+        """Out of a report as StreamingQueryProgress.json has it."""
+        rows = int(report.get("numInputRows") or 0)
+        return cls(
+            str(report.get("id", "")),
+            str(report.get("name") or report.get("id", "")),
+            int(report.get("batchId") or 0),
+            rows,
+            rows + (0 if before is None else before.rows_total),
+            float(report.get("processedRowsPerSecond") or 0.0),
+            int((report.get("durationMs") or {}).get("triggerExecution") or 0),
+            _lag(report.get("sources") or ()),
+        )
+
+    @property
+    def total_lag(self) -> int:
+        return sum(self.lag.values())
+
+    def __str__(self) -> str:
+        text = f"query {self.name}, batch {self.batch_id}: {self.rows:,} rows in {self.batch_ms:,} ms"
+        text += f" ({self.rows_per_second:,.0f} a second), lag {self.total_lag:,}"
+        worst = max(self.lag, key=lambda where: self.lag[where], default=None)
+        return text + (f", most of it in {worst}" if worst is not None and self.lag[worst] else "")
+
+
+def _lag(sources: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for source in sources:
+        read, there = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        for where, end in there.items():
+            if where in read:
+                found[where] = found.get(where, 0) + max(end - read[where], 0)
+    return found
+
+
+def _offsets(document: Any) -> Mapping[TopicPartition, int]:
+    """Of a source of ours, or of Spark's Kafka connector; nothing for all others."""
+    try:
+        found = json.loads(document) if isinstance(document, str) else document
+        return parse_stream_offset(found).offsets if isinstance(found, dict) else {}
+    except (ValueError, RecursionError, UsageError):
+        return {}
+
+
+_METRICS: Final[tuple[tuple[str, str, str, Callable[[QueryProgress], float]], ...]] = (
+    ("rows_total", "counter", "Rows that the query has read since it was first seen.", lambda q: q.rows_total),
+    ("rows_per_second", "gauge", "Rows that the last batch processed in a second.", lambda q: q.rows_per_second),
+    ("batch_seconds", "gauge", "How long the last batch took.", lambda q: q.batch_ms / 1000),
+    ("batch_id", "gauge", "The last batch.", lambda q: q.batch_id),
+)
+
+
+def prometheus_text(queries: Iterable[QueryProgress]) -> str:
+    """All queries in Prometheus' text format."""
+    there = list(queries)
+    lines = []
+    for name, kind, doc, value in _METRICS:
+        lines += _head(name, kind, doc)
+        lines += [f"barnabas_spark_query_{name}{{{_labels(query)}}} {value(query)}" for query in there]
+    lines += _head("lag", "gauge", "Offsets that are there and that the query has not read.")
+    for query in there:
+        for (topic, partition), lag in sorted(query.lag.items()):
+            place = f'topic="{_escaped(topic)}",partition="{partition}"'
+            lines.append(f"barnabas_spark_query_lag{{{_labels(query)},{place}}} {lag}")
+    return "\n".join(lines) + "\n"
+
+
+def _head(name: str, kind: str, doc: str) -> list[str]:
+    return [f"# HELP barnabas_spark_query_{name} {doc}", f"# TYPE barnabas_spark_query_{name} {kind}"]
+
+
+def _labels(query: QueryProgress) -> str:
+    return f'query="{_escaped(query.name)}",id="{_escaped(query.query_id)}"'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
