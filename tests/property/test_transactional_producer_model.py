@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, rule
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from client.core.storm import AFTER, BEFORE, FATAL, PAUSES
+from client.core.storm_model import StormModel
 from client.core.transaction_storm import TransactionStorm
 
 
@@ -73,10 +74,8 @@ def test_long_runs(patient: bool, version: int, verifies: bool) -> None:
 
 # --- Hypothesis -------------------------------------------------------------------------------------------------------
 
-asked = precondition(lambda self: hasattr(self, "storm") and self.storm.links())
 
-
-class TransactionModel(RuleBasedStateMachine):
+class TransactionModel(StormModel):
     @initialize(
         seed=st.integers(0, 2**32),
         nodes=st.integers(1, 3),
@@ -93,47 +92,9 @@ class TransactionModel(RuleBasedStateMachine):
     def act(self, choice: int) -> None:
         self.storm.act(random.Random(choice))
 
-    @rule(seconds=st.sampled_from(PAUSES))
-    def time_passes(self, seconds: float) -> None:
-        self.storm.time_passes(seconds)
-
-    @asked
-    @rule(data=st.data())
-    def answer(self, data: Any) -> None:
-        self.storm.answer(data.draw(st.sampled_from(self.storm.links())))
-
-    @asked
-    @rule(data=st.data(), code=st.sampled_from(BEFORE))
-    def answer_with_an_error(self, data: Any, code: int) -> None:
-        self.storm.answer(data.draw(st.sampled_from(self.storm.links())), before=code)
-
-    @asked
-    @rule(data=st.data(), code=st.sampled_from(AFTER))
-    def act_and_answer_with_an_error(self, data: Any, code: int) -> None:
-        self.storm.answer(data.draw(st.sampled_from(self.storm.links())), after=code)
-
-    @asked
-    @rule(data=st.data(), handled=st.integers(0, 6), late=st.booleans())
-    def cut(self, data: Any, handled: int, late: bool) -> None:
-        self.storm.cut(data.draw(st.sampled_from(self.storm.links())), handled, late)
-
-    @precondition(lambda self: hasattr(self, "storm") and self.storm.late_links())
-    @rule(data=st.data())
-    def late_bytes(self, data: Any) -> None:
-        self.storm.late_bytes(data.draw(st.sampled_from(self.storm.late_links())))
-
-    @rule(partition=st.integers(0, 1), data=st.data())
-    def leader_moves(self, partition: int, data: Any) -> None:
-        self.storm.leader_moves(partition, data.draw(st.integers(1, self.storm.world.nodes)))
-
     @rule(data=st.data())
     def coordinator_moves(self, data: Any) -> None:
         self.storm.coordinator_moves(data.draw(st.integers(1, self.storm.world.nodes)))
-
-    @invariant()
-    def promise(self) -> None:
-        if hasattr(self, "storm"):
-            self.storm.check()
 
     def teardown(self) -> None:
         if hasattr(self, "storm"):

@@ -20,6 +20,7 @@ from barnabas.client.consumer_base import (
     at_times,
     begin,
     end,
+    plain_offsets,
 )
 from barnabas.client.consumer_reading import CHUNK, Pace, ReadingBase
 from barnabas.client.core.completed_fetch import CompletedFetch
@@ -310,17 +311,17 @@ class Consumer(ReadingBase):
     ) -> dict[TopicPartition, int]:
         """The first offsets that there are."""
         found = await self._wait_for(self._ask_offsets(begin(partitions), self._timeout(timeout)))
-        return {where: each.offset for where, each in found.items()}
+        return plain_offsets(found)
 
     async def end_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The offsets behind the last records (with `read_committed`: behind the last that can be read)."""
         found = await self._wait_for(self._ask_offsets(end(partitions), self._timeout(timeout)))
-        return {where: each.offset for where, each in found.items()}
+        return plain_offsets(found)
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
         view = await self._wait_for(self._run(lambda: self._core.engine.topic(topic, self._timeout(timeout))))
-        return [view.partitions[index] for index in sorted(view.partitions)]
+        return view.in_order()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

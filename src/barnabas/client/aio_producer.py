@@ -30,7 +30,6 @@ from barnabas.client.producer_base import (
     OnDelivery,
     ProducerBase,
     all_done,
-    by_number,
     nothing,
     offsets_sending,
 )
@@ -184,7 +183,8 @@ class Producer(ProducerBase):
         return bulk.delivery
 
     async def _wait_for_bulk(self, bulk: BulkSend, why: int, deadline: float) -> None:
-        """Until more of it can be taken. What cannot be taken in time, or after a cancellation, has failed."""
+        """Until more of it can be taken. What cannot be taken in time has failed; what a cancellation leaves out
+        is in no delivery."""
         try:
             if why != AHEAD:
                 await self._wait_for_room(why, bulk.topic, bulk.highest_partition, deadline)
@@ -306,7 +306,7 @@ class Producer(ProducerBase):
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
         left = self._block_s(timeout)
-        return by_number(await self._settled(self._run(lambda: self._core.open_topic(topic, left))))
+        return (await self._settled(self._run(lambda: self._core.open_topic(topic, left)))).in_order()
 
     async def close(self, timeout: float | None = None) -> None:
         """Flush for `timeout` seconds at most (None: as long as it takes), then end; with 0, or when it is cancelled,

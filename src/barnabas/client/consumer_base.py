@@ -307,6 +307,10 @@ def at_times(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPartitio
     return {where: OffsetAndTimestamp(*each) if each.offset >= 0 else None for where, each in found.items()}
 
 
+def plain_offsets(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPartition, int]:
+    return {where: each.offset for where, each in found.items()}
+
+
 def begin(partitions: Partitions) -> dict[TopicPartition, int]:
     return dict.fromkeys(_partitions(partitions), EARLIEST)
 

@@ -26,7 +26,6 @@ from barnabas.client.producer_base import (
     OnDelivery,
     ProducerBase,
     all_done,
-    by_number,
     nothing,
     offsets_sending,
 )
@@ -349,7 +348,7 @@ class Producer(ProducerBase):
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
         left = self._block_s(timeout)
-        return by_number(self._driver.wait_for(self._run(lambda: self._core.open_topic(topic, left))))
+        return self._driver.wait_for(self._run(lambda: self._core.open_topic(topic, left))).in_order()
 
     # --- what the core asks -----------------------------------------------------------------------------------------
 

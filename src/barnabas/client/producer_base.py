@@ -15,13 +15,12 @@ from barnabas.client.core.producer.intake import Intake
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
-from barnabas.client.core.views import PartitionView, TopicView
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.client.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsPurged, TopicNotFound
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
-__all__ = ["OffsetsInTransaction", "OnDelivery", "ProducerBase", "all_done", "by_number", "nothing", "offsets_sending"]
+__all__ = ["OffsetsInTransaction", "OnDelivery", "ProducerBase", "all_done", "nothing", "offsets_sending"]
 
 OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
 OffsetsInTransaction = Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -136,10 +135,6 @@ def offsets_sending(
     group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
     wanted = offsets_of(offsets)
     return lambda transactions: transactions.send_offsets(wanted, group)
-
-
-def by_number(topic: TopicView) -> list[PartitionView]:
-    return [topic.partitions[index] for index in sorted(topic.partitions)]
 
 
 def nothing() -> None:

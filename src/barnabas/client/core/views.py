@@ -38,6 +38,10 @@ class TopicView(NamedTuple):
     error_code: int
     partitions: dict[int, PartitionView]
 
+    def in_order(self) -> list[PartitionView]:
+        """Its partitions, by number."""
+        return [self.partitions[index] for index in sorted(self.partitions)]
+
 
 class ClusterView(NamedTuple):
     """One Metadata answer, with the topics known from earlier ones."""
