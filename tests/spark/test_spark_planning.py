@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.spark.offsets import Plan
-from barnabas.spark.planning import OffsetRange, bounded, bounded_by_bytes, split
+from barnabas.spark.planning import TOGETHER_MAX, OffsetRange, bounded, bounded_by_bytes, combined, split
 from barnabas.types import TopicPartition
 
 PARTITIONS = [TopicPartition("t", index) for index in range(6)]
@@ -76,3 +76,27 @@ def test_what_has_large_records_is_cut_first() -> None:
     found = [OffsetRange(where, 0, 100) for where in PARTITIONS[:2]]
     pieces = split(found, Plan(10), {PARTITIONS[0]: 1000.0, PARTITIONS[1]: 10.0})
     assert [piece.partition.partition for piece in pieces] == [0] * 9 + [1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(ranges(), st.integers(0, 9), st.integers(0, 900))
+def test_small_ranges_share_a_task(found: list[OffsetRange], least: int, most: int) -> None:
+    plan = Plan(least, most)
+    pieces = split(found, plan)
+    tasks = combined(pieces, plan)
+    assert [piece for task in tasks for piece in task] == pieces
+    assert len(tasks) >= min(least, len(pieces))
+    limit = min(most or TOGETHER_MAX, TOGETHER_MAX)
+    sizes = [sum(piece.size for piece in task) for task in tasks]
+    assert all(size <= limit for size, task in zip(sizes, tasks) if len(task) > 1)
+    if len(tasks) < len(pieces):
+        assert all(size + following[0].size > limit for size, following in zip(sizes, tasks[1:]))
+
+
+def test_a_task_for_little_and_one_for_each_of_much() -> None:
+    small = [OffsetRange(where, 0, 10) for where in PARTITIONS]
+    assert combined(small, Plan()) == [tuple(small)]
+    assert combined(small, Plan(min_partitions=2)) == [(piece,) for piece in small]
+    large = [each._replace(end=TOGETHER_MAX) for each in small]
+    assert combined(large, Plan()) == [(piece,) for piece in large]
+    assert combined([], Plan()) == []

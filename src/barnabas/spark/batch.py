@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
@@ -12,9 +12,9 @@ from barnabas.spark.lookup import Lookup
 from barnabas.spark.loss import lost
 from barnabas.spark.offsets import Plan
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import OffsetRange, split
+from barnabas.spark.planning import OffsetRange, combined, split
 from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
-from barnabas.spark.reading import RangePartition, TaskRules, read_range
+from barnabas.spark.reading import RangePartition, TaskRules, read_ranges
 from barnabas.spark.schema import Columns
 from barnabas.types import TopicPartition
 
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     import pyarrow
 
 __all__ = ["BatchReader", "batch_reader"]
-
-_NOTHING: Final = OffsetRange(TopicPartition("", 0), 0, 0)
-"""Spark makes a partition of its own where there is none, and reads that."""
 
 
 class BatchReader(DataSourceReader):
@@ -39,14 +36,15 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         with Lookup(self.options) as lookup:
-            pieces = self._pieces(lookup)
-        return [RangePartition(piece) for piece in pieces or [_NOTHING]]
+            tasks = self._tasks(lookup)
+        return [RangePartition(task) for task in tasks or [()]]  # without any Spark would make one of its own
 
-    def _pieces(self, lookup: Lookup) -> list[OffsetRange]:
+    def _tasks(self, lookup: Lookup) -> list[tuple[OffsetRange, ...]]:
         limits = self.options.limits
         ranges = self._ranges(lookup)
         sizes = lookup.record_bytes([each.partition for each in ranges]) if limits.min_partitions else {}
-        return split(ranges, Plan(limits.min_partitions, limits.max_records), sizes)
+        plan = Plan(limits.min_partitions, limits.max_records)
+        return combined(split(ranges, plan, sizes), plan)
 
     def _ranges(self, lookup: Lookup) -> list[OffsetRange]:
         options = self.options
@@ -90,8 +88,7 @@ class BatchReader(DataSourceReader):
                 )
 
     def read(self, partition: RangePartition) -> "Iterator[pyarrow.RecordBatch]":
-        if partition.wanted.size:
-            yield from read_range(self._rules, partition.wanted)
+        yield from read_ranges(self._rules, partition.wanted)
 
 
 class NarrowingReader(BatchReader):

@@ -48,7 +48,7 @@ SOURCE_OPTIONS: Final = (
     Option("maxBytesPerTrigger", "no limit", "The same in bytes as stored, by the mean size that each partition's records have on disk."),
     Option("minOffsetsPerTrigger", "1", "A micro-batch waits until there are so many offsets, `maxTriggerDelay` at most."),
     Option("maxTriggerDelay", "15m", "How long a micro-batch waits for `minOffsetsPerTrigger`: `30s`, `15m`, `1h`."),
-    Option("minPartitions", "as many as there are partitions", "At least so many tasks: large ranges of offsets are cut."),
+    Option("minPartitions", "as many as there are partitions", "At least so many tasks: large ranges of offsets are cut. Without it partitions that have few new records, 500 together, share a task."),
     Option("maxRecordsPerPartition", "no limit", "Most offsets of one task: larger ranges are cut."),
     Option("failOnDataLoss", "true", "`false` is the same as `onDataLoss=warn`."),
     Option("onDataLoss", "fail", "What to do about offsets that are gone (retention, a topic that was deleted or made again): `fail`, `warn` (go on, and log the exact ranges), `skip` (go on, and log them at level INFO)."),

@@ -6,12 +6,15 @@ The rules are those of Spark's Kafka connector, weighted by bytes where these ar
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import ceil, floor
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.spark.offsets import Plan
 from barnabas.types import TopicPartition
 
-__all__ = ["OffsetRange", "bounded", "bounded_by_bytes", "split"]
+__all__ = ["TOGETHER_MAX", "OffsetRange", "bounded", "bounded_by_bytes", "combined", "split"]
+
+TOGETHER_MAX: Final = 500
+"""Offsets of several ranges that one task reads: so few cost less than a task of their own."""
 
 
 class OffsetRange(NamedTuple):
@@ -110,3 +113,20 @@ def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
     count = min(count, whole.size)
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [OffsetRange(whole.partition, start, end) for start, end in pairwise(edges)]
+
+
+def combined(pieces: Sequence[OffsetRange], plan: Plan) -> list[tuple[OffsetRange, ...]]:
+    """What each task reads: neighbours that have `TOGETHER_MAX` offsets at most (`max_records`, where that is less)
+    share one, unless that leaves less than `min_partitions` tasks."""
+    most = min(TOGETHER_MAX, plan.max_records or TOGETHER_MAX)
+    tasks: list[list[OffsetRange]] = []
+    room = 0
+    for piece in pieces:
+        if piece.size > room:
+            tasks.append([])
+            room = most
+        tasks[-1].append(piece)
+        room -= piece.size
+    if len(tasks) < plan.min_partitions:
+        return [(piece,) for piece in pieces]
+    return [tuple(task) for task in tasks]

@@ -3,7 +3,7 @@
 A worker process serves many tasks. Connections and metadata stay with it, in this module.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
@@ -13,12 +13,12 @@ from barnabas.errors import OffsetOutOfRange
 from barnabas.spark.loss import lost
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.schema import Columns
-from barnabas.spark.workers import settle_memory
+from barnabas.spark.workers import TaskState, settle
 
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["RangePartition", "TaskRules", "read_range"]
+__all__ = ["RangePartition", "TaskRules", "read_ranges"]
 
 _READERS_MAX: Final = 4
 """Clusters, or users, that one worker keeps connections for."""
@@ -28,11 +28,11 @@ _readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
 class RangePartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, wanted: OffsetRange) -> None:
-        self.wanted = wanted
+    def __init__(self, wanted: Sequence[OffsetRange]) -> None:
+        self.wanted = tuple(wanted)
 
 
-class TaskRules:
+class TaskRules(TaskState):
     """What all tasks of a query need to know; it is pickled with each of them."""
 
     def __init__(self, client: Mapping[str, str], on_data_loss: str, fetch_timeout_ms: int, columns: Columns) -> None:
@@ -42,10 +42,15 @@ class TaskRules:
         self.columns = columns
 
 
-def read_range(rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
+def read_ranges(rules: TaskRules, wanted: Sequence[OffsetRange]) -> "Iterator[pyarrow.RecordBatch]":
     """The task's batches. Raises DataLoss, and what the client raises."""
-    settle_memory()
+    settle()
     reader = _reader(rules.client)
+    for each in wanted:
+        yield from _read(reader, rules, each)
+
+
+def _read(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
     columns = rules.columns
     while True:
         position = wanted.start

@@ -14,7 +14,7 @@ from barnabas.client.producer import Producer
 from barnabas.spark.decision import Transaction
 from barnabas.spark.sink_columns import SinkColumns
 from barnabas.spark.two_phase import task_id
-from barnabas.spark.workers import settle_memory
+from barnabas.spark.workers import TaskState, settle
 
 if TYPE_CHECKING:
     import pyarrow
@@ -48,7 +48,7 @@ class Written(WriterCommitMessage):
         """None without rows, and without transactions."""
 
 
-class SinkRules:
+class SinkRules(TaskState):
     """What all tasks of a write need to know; it is pickled with each of them."""
 
     def __init__(self, client: Mapping[str, str], columns: SinkColumns, *, two_phase: bool) -> None:
@@ -60,7 +60,7 @@ class SinkRules:
 
 def write_rows(rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: TaskName) -> Written:
     """Send all rows. Raises what the client raises; the transaction then stays open until the driver aborts it."""
-    settle_memory()
+    settle()
     key = tuple(sorted(rules.client.items()))
     try:
         if rules.two_phase:

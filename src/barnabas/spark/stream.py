@@ -18,8 +18,8 @@ from barnabas.spark.feed import Feed, ranges_of
 from barnabas.spark.lookup import Lookup
 from barnabas.spark.offsets import nested, parse_stream_offset
 from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import split
-from barnabas.spark.reading import RangePartition, TaskRules, read_range
+from barnabas.spark.planning import combined, split
+from barnabas.spark.reading import RangePartition, TaskRules, read_ranges
 from barnabas.spark.schema import Columns
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         until = parse_stream_offset(end)
-        return [RangePartition(piece) for piece in split(ranges_of(parse_stream_offset(start), until), until.plan)]
+        pieces = split(ranges_of(parse_stream_offset(start), until), until.plan)
+        return [RangePartition(task) for task in combined(pieces, until.plan)]
 
     def stop(self) -> None:
         if self._lookup is not None:
@@ -89,4 +90,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- in tasks ---------------------------------------------------------------------------------------------------
 
     def read(self, partition: RangePartition) -> "Iterator[pyarrow.RecordBatch]":
-        return read_range(self._rules, partition.wanted)
+        return read_ranges(self._rules, partition.wanted)

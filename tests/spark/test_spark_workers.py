@@ -1,0 +1,63 @@
+"""What is done to the connections of a worker."""
+
+import gc
+import os
+import pickle
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from barnabas.spark import workers
+from barnabas.spark.workers import TaskState, settle, speak_up
+
+
+class Rules(TaskState):
+    def __init__(self) -> None:
+        self.word = "kept"
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A connection by TCP, both ends."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as one,
+        server.accept()[0] as other,
+    ):
+        yield one, other
+
+
+def is_quick(connection: socket.socket) -> bool:
+    return bool(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="the system does not list what is open")
+def test_a_task_that_is_unpickled_speaks_up(pair: tuple[socket.socket, socket.socket]) -> None:
+    one, other = pair
+    pickled = pickle.dumps(Rules())
+    assert not is_quick(one)
+    before = os.listdir("/proc/self/fd")
+    assert pickle.loads(pickled).word == "kept"  # noqa: S301 -- our own, as Spark does it
+    assert is_quick(one)
+    assert is_quick(other)
+    assert os.listdir("/proc/self/fd") == before
+    one.sendall(b"still open")
+    assert other.recv(100) == b"still open"
+
+
+def test_where_nothing_is_listed_nothing_is_done(
+    monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
+) -> None:
+    monkeypatch.setattr(workers, "_OPEN_FILES", "/nowhere")
+    speak_up()
+    assert not is_quick(pair[0])
+
+
+def test_memory_is_frozen_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_calls", 0)
+    frozen = []
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    for _ in range(4):
+        settle()
+    assert len(frozen) == 2
