@@ -8,6 +8,7 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from barnabas.errors import UsageError
+from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.lookup import Lookup
 from barnabas.spark.loss import lost
 from barnabas.spark.offsets import Plan
@@ -27,11 +28,11 @@ __all__ = ["BatchReader", "batch_reader"]
 class BatchReader(DataSourceReader):
     """Reads ranges of offsets. Made where the query is planned, and pickled for the tasks."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
         self.options = SourceOptions.parse(options, streaming=False)
         self._conditions: list[Condition] = []
         self._rules = TaskRules(
-            self.options.client, self.options.on_data_loss, self.options.fetch_timeout_ms, Columns(schema)
+            self.options.client, self.options.on_data_loss, self.options.fetch_timeout_ms, Columns(schema, rules)
         )
 
     def partitions(self) -> list[RangePartition]:
@@ -99,10 +100,10 @@ class NarrowingReader(BatchReader):
         return rest
 
 
-def batch_reader(options: Mapping[str, str], schema: StructType) -> BatchReader:
+def batch_reader(options: Mapping[str, str], schema: StructType, rules: FormatRules) -> BatchReader:
     """Spark refuses a reader that could take conditions where that is switched off, which it is by default; so it gets
     one only from the process that it starts for handing them over. And only if the query asks for it: up to Spark 4.3
     what was narrowed for one query stays with the DataFrame, and its next query reads no more than that."""
     switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
-    reader = BatchReader(options, schema)
-    return NarrowingReader(options, schema) if switched_on and reader.options.filter_pushdown else reader
+    reader = BatchReader(options, schema, rules)
+    return NarrowingReader(options, schema, rules) if switched_on and reader.options.filter_pushdown else reader

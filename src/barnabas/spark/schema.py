@@ -5,12 +5,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    DataType,
     IntegerType,
     LongType,
+    MapType,
     StringType,
     StructField,
     StructType,
@@ -19,6 +21,9 @@ from pyspark.sql.types import (
 
 from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
+from barnabas.spark.formats.inference import ddl_of
+from barnabas.spark.formats.rules import CORRUPT, FormatRules
+from barnabas.spark.formats.values import ValueParser, decoder_of, texts_of
 
 __all__ = ["Columns", "record_schema"]
 
@@ -36,52 +41,117 @@ _FIELDS: Final = {
 _OURS: Final = {"timestampType": "timestamp_type"}
 """Where our client has another name."""
 _MICROS_MAX: Final = 2**63 // 1000 - 1
+_AS_THEY_ARE: Final = FormatRules()
 
 
-def record_schema(*, headers: bool) -> StructType:
-    """All columns; `headers` if they are asked for."""
-    return StructType([StructField(name, kind) for name, kind in _FIELDS.items() if headers or name != "headers"])
+def record_schema(*, headers: bool, rules: FormatRules = _AS_THEY_ARE) -> StructType | str:
+    """All columns; `headers` if they are asked for. A text where only Spark can read the type of values."""
+    kinds = {**_FIELDS, "key": _key_type(rules), "value": rules.value_type or BinaryType()}
+    if rules.is_parsed:
+        kinds[CORRUPT] = BinaryType()
+    names = [name for name in kinds if headers or name != "headers"]
+    ddl = rules.ddl()
+    if ddl is None:
+        return StructType([StructField(name, kinds[name]) for name in names])
+    return ", ".join(f"`{name}` {ddl if name == 'value' else ddl_of(kinds[name])}" for name in names)
+
+
+def _key_type(rules: FormatRules) -> DataType:
+    return StringType() if rules.key == "string" else BinaryType()
 
 
 class Columns:
     """The columns that a query asked for: all, or those of its own `.schema(...)`."""
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, rules: FormatRules = _AS_THEY_ARE) -> None:
         """Raises UsageError for columns that topics do not have."""
         for field in schema.fields:
-            if field.name not in _FIELDS:
-                close = nearest(field.name, _FIELDS)
-                hint = f"did you mean {close}?" if close else f"there are {', '.join(_FIELDS)}"
-                raise UsageError(f"a topic has no column {field.name!r}: {hint}")
-            if field.dataType != _FIELDS[field.name]:
-                has = _FIELDS[field.name].simpleString()
-                raise UsageError(
-                    f"column {field.name} is {has}, not {field.dataType.simpleString()}; convert it in the query, by"
-                    " cast or from_json"
-                )
+            _check(field, rules)
+        self.rules = rules
         self.schema = schema
         self.with_headers = "headers" in schema.names
         self._arrow: pa.Schema | None = None
         self._take: list[Callable[[pa.RecordBatch], pa.Array]] = []
+        self._parser: ValueParser | None = None
+        if rules.is_parsed and not {"value", CORRUPT}.isdisjoint(schema.names):
+            self._parser = _parser(schema, rules)
 
-    def __getstate__(self) -> StructType:
-        return self.schema
+    def __getstate__(self) -> tuple[StructType, FormatRules]:
+        return self.schema, self.rules
 
-    def __setstate__(self, schema: StructType) -> None:
-        self.__init__(schema)  # type: ignore[misc]
+    def __setstate__(self, state: tuple[StructType, FormatRules]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of our client's in the form that Spark wants, to the letter of its schema."""
         if self._arrow is None:
             self._arrow = to_arrow_schema(self.schema, timezone="UTC")
             self._take = [_taking(field) for field in self._arrow]
+        if self._parser is not None:
+            batch = _parsed(batch, self._parser)
         return pa.RecordBatch.from_arrays([take(batch) for take in self._take], schema=self._arrow)
+
+
+def _parser(schema: StructType, rules: FormatRules) -> ValueParser:
+    """What is not asked for still has to parse, or `_corrupt` would say nothing."""
+    kind = schema["value"].dataType if "value" in schema.names else rules.value_type
+    if kind is None:
+        raise UsageError(f"column {CORRUPT} needs the schema of values: add option valueSchema, or the column value")
+    return ValueParser(rules, decoder_of(rules, to_arrow_type(kind, timezone="UTC")))
+
+
+def _parsed(batch: pa.RecordBatch, parser: ValueParser) -> pa.RecordBatch:
+    found = parser.parse(batch)
+    names = [*batch.schema.names, CORRUPT]
+    columns = [found.values if name == "value" else batch.column(name) for name in names[:-1]]
+    return pa.RecordBatch.from_arrays([*columns, found.corrupt], names=names)
+
+
+def _check(field: StructField, rules: FormatRules) -> None:
+    """Raises UsageError for a column that topics do not have, or not with this type."""
+    name, kind = field.name, field.dataType
+    known = [*_FIELDS, CORRUPT] if rules.is_parsed else list(_FIELDS)
+    if name not in known:
+        close = nearest(name, known)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
+        raise UsageError(f"a topic has no column {name!r}: {hint}")
+    if name == "value" and rules.value == "json":
+        if not isinstance(kind, StructType):
+            raise UsageError(f"column value is a struct with valueFormat=json, not {kind.simpleString()}")
+        _check_nullable(kind, "value")
+        return
+    expected = {**_FIELDS, CORRUPT: BinaryType(), "key": _key_type(rules)}[name]
+    if name == "value" and rules.value_type is not None:
+        expected = rules.value_type
+    if kind.simpleString() != expected.simpleString():
+        format_hint = ", or read it so by option valueFormat" if name == "value" and not rules.is_parsed else ""
+        raise UsageError(
+            f"column {name} is {expected.simpleString()}, not {kind.simpleString()}; convert it in the query, by"
+            f" cast or from_json{format_hint}"
+        )
+
+
+def _check_nullable(kind: DataType, path: str) -> None:
+    """Raises UsageError: a producer may leave out what a schema calls `not null`."""
+    children: list[tuple[str, DataType, bool]] = []
+    if isinstance(kind, StructType):
+        children = [(f"{path}.{field.name}", field.dataType, field.nullable) for field in kind]
+    elif isinstance(kind, ArrayType):
+        children = [(f"{path}[]", kind.elementType, kind.containsNull)]
+    elif isinstance(kind, MapType):
+        children = [(f"{path}[]", kind.valueType, kind.valueContainsNull)]
+    for name, child, nullable in children:
+        if not nullable:
+            raise UsageError(f"{name} is `not null` in the schema, but a message may lack it: leave `not null` out")
+        _check_nullable(child, name)
 
 
 def _taking(field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
     name = _OURS.get(field.name, field.name)
     if name == "timestamp":
         return lambda batch: _micros(batch.column(name), field.type)
+    if name == "key" and pa.types.is_string(field.type):
+        return lambda batch: texts_of(batch.column(name))
     if name == "headers":
         return lambda batch: _relabelled(batch.column(name), field.type)
     return lambda batch: batch.column(name)

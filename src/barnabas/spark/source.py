@@ -11,6 +11,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from barnabas.errors import UsageError
+from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.option_table import parse_bool
 from barnabas.spark.schema import record_schema
 from barnabas.spark.sessions import warn_of_missing_settings
@@ -22,26 +24,44 @@ __all__ = ["BarnabasDataSource"]
 class BarnabasDataSource(DataSource):
     """Topics as tables and streams. The modules behind it are imported by the processes that need them."""
 
+    _rules: FormatRules | None = None
+    _inferred: str = ""
+    """The type of values, if it was found out from records."""
+
     @classmethod
     def name(cls) -> str:
         return "barnabas"
 
-    def schema(self) -> StructType:
-        return record_schema(headers=parse_bool(self.options.get("includeHeaders", "false"), "includeHeaders"))
+    def schema(self) -> StructType | str:
+        """Asked for where the query has none of its own. What is found out here is pickled with this object."""
+        rules = self._format()
+        if rules.needs_sample:
+            from barnabas.spark.formats.inference import ddl_of, inferred
+            from barnabas.spark.sampling import newest_values
+
+            rules = rules._replace(value_type=inferred(*newest_values(self._options(), rules.sample_size)))
+            self._rules, self._inferred = rules, ddl_of(rules.value_type)
+        headers = parse_bool(self.options.get("includeHeaders", "false"), "includeHeaders")
+        return record_schema(headers=headers, rules=rules)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settle()
         from barnabas.spark.batch import batch_reader
 
         warn_of_missing_settings()
-        return batch_reader(self._options(), schema)
+        return batch_reader(self._options(), schema, self._format())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         settle()
         from barnabas.spark.stream import StreamReader
 
         warn_of_missing_settings()
-        return StreamReader(self._options(), schema)
+        if self._inferred:
+            raise UsageError(
+                "a stream needs a schema that stays the same when it goes on tomorrow. From the newest records it would"
+                f" be: option valueSchema='{self._inferred}'"
+            )
+        return StreamReader(self._options(), schema, self._format())
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         settle()
@@ -55,6 +75,11 @@ class BarnabasDataSource(DataSource):
         from barnabas.spark.sink import stream_writer
 
         return stream_writer(self._options(), schema)
+
+    def _format(self) -> FormatRules:
+        if self._rules is None:
+            self._rules = FormatRules.parse(self._options())
+        return self._rules
 
     def _options(self) -> dict[str, Any]:
         return dict(self.options)

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from barnabas.spark.feed import Feed, ranges_of
+from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.lookup import Lookup
 from barnabas.spark.offsets import nested, parse_stream_offset
 from barnabas.spark.options import SourceOptions
@@ -31,10 +32,10 @@ __all__ = ["StreamReader"]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One lives on the driver for as long as the query runs; copies of it plan and read elsewhere."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
         self._options = SourceOptions.parse(options, streaming=True)
         self._rules = TaskRules(
-            self._options.client, self._options.on_data_loss, self._options.fetch_timeout_ms, Columns(schema)
+            self._options.client, self._options.on_data_loss, self._options.fetch_timeout_ms, Columns(schema, rules)
         )
         self._lookup: Lookup | None = None
         self._feed: Feed | None = None
