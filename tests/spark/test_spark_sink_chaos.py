@@ -1,32 +1,46 @@
 """Queries that are killed in the middle of a commit, as real processes. `python tests/spark/chaos` plays all cases."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pyspark")
 sys.path.insert(0, str(Path(__file__).parent / "chaos"))
-from sink_cases import Case, play
+from sink_cases import Case, Stage
+from sink_processes import Hosts, served
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    directory = tmp_path_factory.mktemp("chaos")
+    hosts = Hosts(directory)
+    try:
+        with served(directory) as broker:
+            yield Stage(directory, broker, hosts)
+    finally:
+        hosts.close()
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        Case("decided", "jvm", tasks=2, tasks_after=3),
-        Case("first-ended", "broker", two_phase_broker=False),
         Case("before-decision", "raise"),
+        Case("mid-write", "worker"),
+        Case("first-ended", "broker"),
+        Case("decided", "jvm", tasks_after=2),
+        Case("deciding", "stop", tasks_after=2),
     ],
-    ids=lambda case: f"{case.kind}-{case.point}",
+    ids=str,
 )
-def test_each_row_is_committed_once(case: Case, tmp_path: Path) -> None:
-    report = play(case, tmp_path)
-    assert report.fired, report
-    assert report.is_exact, report
+def test_each_row_is_committed_once(case: Case, stage: Stage) -> None:
+    report = stage.play(case)
+    assert report.is_exact, f"{report}\n{report.told}"
 
 
-def test_without_transactions_the_same_kill_doubles_rows(tmp_path: Path) -> None:
+def test_without_transactions_the_same_failure_doubles_rows(stage: Stage) -> None:
     """Else the cases above would prove nothing."""
-    report = play(Case("decided", "jvm", mode="none"), tmp_path)
-    assert report.fired, report
-    assert report.doubled, report
+    report = stage.play(Case("decided", "raise", mode="none"))
+    assert report.fired
+    assert report.verdict.doubled, report

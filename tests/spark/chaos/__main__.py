@@ -1,52 +1,172 @@
-"""Random cases from a seed: `python tests/spark/chaos --rounds 20 --seed 7`; with `--matrix` every place and kind."""
+"""Queries are killed, and every row must come out once.
+
+python tests/spark/chaos --matrix              every place and kind, then the controls
+python tests/spark/chaos --rounds 300 --seed 7 kills at random times
+"""
 
 from __future__ import annotations
 
 import argparse
+import queue
 import random
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from sink_cases import IN_COMMIT, KINDS, Case, play
+from sink_cases import Case, Stage, controls, matrix
+from sink_processes import Hosts, served
+from sink_rounds import Life, lives
+
+Job = Callable[[], bool]
 
 
-def chosen(arguments: argparse.Namespace) -> Iterator[Case]:
-    if arguments.matrix:
-        for point, kinds in KINDS.items():
-            for kind in kinds:
-                yield Case(point, kind)
-                if kind == "jvm" and (point in IN_COMMIT or point == "written"):
-                    yield Case(point, kind, tasks=2, tasks_after=3)
-        yield Case("written", "jvm", mode="none")
-        return
-    rng = random.Random(arguments.seed)
-    for _ in range(arguments.rounds):
-        yield Case.any_of(rng)
+class Progress:
+    """Lines of several lanes, with how long it will still take."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._began = total, 0, time.monotonic()
+        self._lock = threading.Lock()
+        self.failed = 0
+
+    def say(self, text: str, *, ok: bool, took_s: float) -> None:
+        with self._lock:
+            self._done += 1
+            self.failed += not ok
+            left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+            place = f"{self._done}/{self._total}"
+            print(f"{place} {'ok' if ok else 'FAILED'} {text} ({took_s:.1f} s, {left_s / 60:.0f} min left)", flush=True)
+
+    def note(self, text: str) -> None:
+        with self._lock:
+            print(text, flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+def play_matrix(arguments: argparse.Namespace, directory: Path) -> int:
+    cases = [case for case in (*matrix(), *controls()) if not arguments.only or arguments.only in str(case)]
+    jobs: queue.SimpleQueue[Case] = queue.SimpleQueue()
+    for case in cases:
+        jobs.put(case)
+    progress = Progress(len(cases))
+    naive_failed, naive = [], [case for case in cases if case.mode == "none"]
+
+    def lane(number: int) -> None:
+        home = directory / f"lane-{number}"
+        hosts = Hosts(home)
+        try:
+            with served(home) as broker:
+                stage = Stage(home, broker, hosts)
+                while True:
+                    try:
+                        case = jobs.get_nowait()
+                    except queue.Empty:
+                        return
+                    pause_for(arguments.pause_file)
+                    began = time.monotonic()
+                    try:
+                        report = stage.play(case)
+                    except TimeoutError as error:
+                        progress.say(f"{case}: {error}", ok=False, took_s=time.monotonic() - began)
+                        hosts.close()
+                        hosts = stage.hosts = Hosts(home)
+                        continue
+                    if case.mode == "none" and not report.verdict.is_exact:
+                        naive_failed.append(case)
+                    ok = report.is_exact or case.mode == "none"
+                    said = "" if ok else f"\n{report.told[-3000:]}"
+                    progress.say(f"{case}: {report}{said}", ok=ok, took_s=time.monotonic() - began)
+        finally:
+            hosts.close()
+
+    in_lanes(arguments.lanes, lane)
+    print(f"{progress.failed} of {len(cases) - len(naive)} cases failed")
+    print(f"without transactions {len(naive_failed)} of {len(naive)} failed, as they must")
+    return progress.failed > 0 or len(naive_failed) < len(naive)
+
+
+def play_rounds(arguments: argparse.Namespace, directory: Path) -> int:
+    print(f"seed {arguments.seed}, {arguments.rounds} rounds", flush=True)
+    wanted = [
+        life
+        for life in lives(arguments.seed, arguments.rounds, arguments.mode)
+        if arguments.life is None or life.number == arguments.life
+    ]
+    progress = Progress(sum(life.rounds for life in wanted))
+    jobs: queue.SimpleQueue[Life] = queue.SimpleQueue()
+    for life in wanted:
+        jobs.put(life)
+    failed: list[int] = []
+
+    def lane(number: int) -> None:
+        hosts = Hosts(directory / f"lane-{number}")
+        (directory / f"lane-{number}").mkdir()
+        try:
+            while True:
+                try:
+                    life = jobs.get_nowait()
+                except queue.Empty:
+                    return
+                trouble = life.live(
+                    directory / f"life-{life.number}", hosts, progress.say, lambda: pause_for(arguments.pause_file)
+                )
+                if trouble:
+                    failed.append(life.number)
+                    progress.note(f"life {life.number} FAILED: {trouble}\n  again: {life.again}")
+                    hosts.close()
+                    hosts = Hosts(directory / f"lane-{number}")
+        finally:
+            hosts.close()
+
+    in_lanes(arguments.lanes, lane)
+    print(f"seed {arguments.seed}: {len(failed)} of {len(wanted)} lives failed {sorted(failed) or ''}")
+    return len(failed) > 0
+
+
+def in_lanes(count: int, lane: Callable[[int], None]) -> None:
+    """All lanes to their ends; raises what one of them raised."""
+    errors: list[BaseException] = []
+
+    def guarded(number: int) -> None:
+        try:
+            lane(number)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+def pause_for(path: Path | None) -> None:
+    """A measurement may want the machine for itself."""
+    while path is not None and path.exists():
+        time.sleep(0.5)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--only", default="", help="cases of the matrix whose names have this")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
-    parser.add_argument("--matrix", action="store_true")
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}", flush=True)
-    failed = 0
-    for number, case in enumerate(chosen(arguments)):
-        with tempfile.TemporaryDirectory(prefix="sinkchaos-") as directory:
-            report = play(case, Path(directory))
-        as_wanted = report.is_exact if case.mode == "two-phase" else not report.is_exact
-        failed += not as_wanted
-        print(
-            f"{number} {'ok' if as_wanted else 'FAILED'} {case} fired={report.fired} runs={report.runs}"
-            f" finished={report.finished} doubled={report.doubled} missing={report.missing} open={report.left_open}"
-            f"{'' if as_wanted else ' ' + report.told[-1500:]}",
-            flush=True,
-        )
-    print(f"{failed} failed")
-    return failed > 0
+    parser.add_argument("--life", type=int, help="only this one of the rounds' lives")
+    parser.add_argument("--mode", default="two-phase", choices=["two-phase", "none"], help="none: a control")
+    parser.add_argument("--lanes", type=int, default=2, help="so many at once")
+    parser.add_argument("--pause-file", type=Path, help="nothing new is begun while this file is there")
+    parser.add_argument("--keep", type=Path, help="where logs and checkpoints stay")
+    arguments = parser.parse_args(words)
+    play = play_matrix if arguments.matrix else play_rounds
+    if arguments.keep:
+        arguments.keep.mkdir(parents=True)
+        return play(arguments, arguments.keep)
+    with tempfile.TemporaryDirectory(prefix="sinkchaos-", ignore_cleanup_errors=True) as directory:
+        return play(arguments, Path(directory))
 
 
 if __name__ == "__main__":

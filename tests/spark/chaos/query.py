@@ -1,41 +1,71 @@
-"""One run of a query from topic `in` to topic `out` until all is read: `query.py DIRECTORY SERVERS MODE TASKS`."""
+"""A JVM for queries from topic `in…` to topic `out…`: `query.py MASTER [SETTING=VALUE …]`. Orders come as lines of JSON
+to its input, what happens goes as lines of JSON to its output: the JVM's process id, and the end of each query."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import threading
 from pathlib import Path
+from typing import Any
 
-BATCH = 40
+_said = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)  # the JVM writes where it likes
+
+
+def tell(**event: Any) -> None:
+    _said.write(json.dumps(event) + "\n")
+
+
+def start(spark: Any, order: dict[str, Any]) -> Any:
+    directory, servers, tasks = Path(order["directory"]), order["servers"], order["tasks"]
+    source = spark.readStream.format("barnabas").option("bootstrap.servers", servers)
+    source = source.option("subscribe", order["source"]).option("startingOffsets", "earliest")
+    source = source.option("maxOffsetsPerTrigger", order["batch_rows"]).load()
+    rows = source.select("key", "value").repartition(tasks, "value")
+    writer = rows.writeStream.format("sinkchaos").option("bootstrap.servers", servers).option("topic", order["sink"])
+    writer = writer.option("exactlyOnce", order["mode"]).option("kafka.chaos", str(directory))
+    writer = writer.option("kafka.chaos.jitter", order["jitter_ms"])
+    writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
+    return (writer.trigger(availableNow=True) if order["until_read"] else writer).start()
+
+
+def watch(query: Any, number: int) -> None:
+    try:
+        query.awaitTermination()
+        tell(ended=number, error="")
+    except Exception as error:
+        tell(ended=number, error=str(error)[-2000:])
 
 
 def main() -> int:
     from barnabas.spark import session
 
-    directory, servers, mode, tasks = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+    given = dict(pair.split("=", 1) for pair in sys.argv[2:])
     settings = {
         "spark.ui.enabled": "false",
         "spark.log.level": "OFF",
         "spark.driver.memory": "700m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts sooner
         "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": str(tasks),
     }
-    spark = session("chaos", master="local[2,2]", settings=settings)
-    gateway = spark.sparkContext._gateway
-    (directory / "jvm.pid").write_text(str(gateway.proc.pid))
-    options = {"bootstrap.servers": servers, "subscribe": "in", "startingOffsets": "earliest"}
-    source = spark.readStream.format("barnabas").options(**options, maxOffsetsPerTrigger=BATCH).load()
-    rows = source.select("key", "value").repartition(tasks, "value")
-    writer = rows.writeStream.format("sinkchaos").option("bootstrap.servers", servers).option("topic", "out")
-    writer = writer.option("exactlyOnce", mode).option("kafka.chaos", str(directory))
-    query = writer.option("checkpointLocation", str(directory / "checkpoint")).trigger(availableNow=True).start()
-    try:
-        query.awaitTermination(150)
-        still_runs = query.isActive
-    except Exception as error:
-        print(str(error)[-2000:], flush=True)
-        os._exit(3)
-    os._exit(4 if still_runs else 0)
+    spark = session("chaos", master=sys.argv[1], settings={**settings, **given})
+    tell(jvm=spark.sparkContext._gateway.proc.pid)
+    queries: dict[int, Any] = {}
+    for line in sys.stdin:
+        order = json.loads(line)
+        number = order["number"]
+        if order["do"] == "stop":
+            queries[number].stop()
+            continue
+        try:
+            queries[number] = start(spark, order)
+        except Exception as error:
+            tell(ended=number, error=str(error)[-2000:])
+            continue
+        threading.Thread(target=watch, args=(queries[number], number), daemon=True).start()
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -1,32 +1,31 @@
-"""One case: a query is killed, or fails, at a place of its choosing; it runs again until it is through. Readers must
-have each row once, and no transaction may be open."""
+"""One case: at a place of its choosing a query, its worker or its broker is killed, fails, or stands still until a
+successor is done. Then it goes on until it is through. Readers must have each row once, and nothing may be open."""
 
 from __future__ import annotations
 
-import json
-import os
-import random
-import subprocess
-import sys
-import time
-from collections import Counter
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import barnabas
+from sink_processes import Host, Hosts, ServedBroker, is_alive, send, state_of, wait_for
+from sink_scene import Scene, Verdict
 
-HERE = Path(__file__).resolve().parent
-ROWS = 160
+ROWS = 120
+BATCH_ROWS = 40
 RUNS_MAX = 4
-LIMIT_S = 200
 
-IN_TASKS = ("mid-write", "written")
-IN_COMMIT = ("before-take-over", "before-decision", "decided", "first-ended", "ended")
+IN_TASKS = ("begun", "mid-write", "written")
+IN_COMMIT = ("before-take-over", "taken-over", "before-decision", "deciding", "decided", "first-ended", "ended")
+ONCE = ("before-take-over", "taken-over")
+"""A driver takes over with its first batch only."""
 KINDS = {
-    **dict.fromkeys(IN_TASKS, ("jvm", "worker", "raise", "broker")),
-    **dict.fromkeys(IN_COMMIT, ("jvm", "raise", "broker")),
+    "raise": "the Python code raises",
+    "worker": "SIGKILL of the Python process that is there",
+    "broker": "SIGKILL of the broker, leader and coordinator of everything; with other tasks also of the JVM",
+    "jvm": "SIGKILL of the JVM",
+    "zombie": "SIGKILL of the JVM; the Python process that is there goes on when a successor is done",
+    "stop": "SIGSTOP of the JVM and its workers, which go on when a successor is done",
 }
 
 
@@ -34,23 +33,36 @@ KINDS = {
 class Case:
     point: str
     kind: str
-    batch: int = 1
+    tasks_after: int = 3
     mode: str = "two-phase"
     tasks: int = 3
-    tasks_after: int = 3
-    two_phase_broker: bool = True
 
-    @classmethod
-    def any_of(cls, rng: random.Random) -> Case:
-        point = rng.choice((*IN_TASKS, *IN_COMMIT))
-        return cls(
-            point,
-            rng.choice(KINDS[point]),
-            rng.randrange(4),
-            tasks=rng.randrange(1, 5),
-            tasks_after=rng.randrange(1, 5),
-            two_phase_broker=rng.random() < 0.5,
-        )
+    @property
+    def batch(self) -> int:
+        return 0 if self.point in ONCE else 1
+
+    @property
+    def needs_successor(self) -> bool:
+        return self.kind in ("jvm", "zombie", "stop") or (self.kind == "broker" and self.tasks_after != self.tasks)
+
+    def __str__(self) -> str:
+        tasks = f"{self.tasks} tasks" if self.tasks == self.tasks_after else f"{self.tasks} -> {self.tasks_after} tasks"
+        return f"{self.point}, {self.kind}, {tasks}{', naive' if self.mode == 'none' else ''}"
+
+
+def matrix() -> Iterator[Case]:
+    """Each place, each kind, with the same and with other tasks when the batch is repeated."""
+    for kind in KINDS:
+        for point in (*IN_TASKS, *IN_COMMIT):
+            for tasks_after in (3, 2):
+                yield Case(point, kind, tasks_after)
+
+
+def controls() -> Iterator[Case]:
+    """The same kills of a sink without transactions."""
+    for kind in ("jvm", "raise"):
+        for point in ("written", *IN_COMMIT):
+            yield Case(point, kind, mode="none")
 
 
 @dataclass
@@ -59,109 +71,129 @@ class Report:
     fired: bool
     runs: int
     finished: bool
-    doubled: int
-    missing: int
-    left_open: list[str]
-    told: str = ""
+    verdict: Verdict
+    zombie: str
+    """How the query that stood still has ended."""
+    told: str
 
     @property
     def is_exact(self) -> bool:
-        return self.finished and not (self.doubled or self.missing or self.left_open)
+        """A query that was paused must not end as if nothing had been."""
+        return self.fired and self.finished and self.verdict.is_exact and self.zombie != "finished"
+
+    def __str__(self) -> str:
+        text = f"{self.verdict}, {self.runs} runs{'' if self.fired else ', the order was not carried out'}"
+        return text + ("" if self.finished else ", not through") + (f", it {self.zombie}" if self.zombie else "")
 
 
-class ServedBroker:
-    """A broker process that is started again when somebody kills it."""
+class Stage:
+    """A broker and JVMs for many cases."""
 
-    def __init__(self, directory: Path, *, two_phase: bool) -> None:
-        self.directory = directory
-        self.address = "127.0.0.1:0"
-        self._two_phase = two_phase
-        self._process: subprocess.Popen[bytes] | None = None
+    def __init__(self, directory: Path, broker: ServedBroker, hosts: Hosts) -> None:
+        self.directory, self.broker, self.hosts = directory, broker, hosts
+        self._cases = 0
 
-    def start(self) -> None:
-        ready = self.directory / "ready"
-        ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(self.directory / "data")]
-        command += ["--listen", self.address, "--ready-file", str(ready)]
-        command += ["--set", f"transaction.two.phase.commit.enable={str(self._two_phase).lower()}"]
-        command += ["--set", "offsets.topic.num.partitions=4", "--set", "transaction.state.log.num.partitions=4"]
-        with (self.directory / "broker.log").open("ab") as out:
-            self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
-        deadline = time.monotonic() + 60
-        while not (ready.exists() and ready.read_text().count("\n")):
-            assert self._process.poll() is None, (self.directory / "broker.log").read_text()
-            assert time.monotonic() < deadline, "the broker is not ready"
-            time.sleep(0.02)
-        self.address = ready.read_text().splitlines()[0]
-        (self.directory / "broker.pid").write_text(str(self._process.pid))
-
-    def revive(self) -> None:
-        if self._process is not None and self._process.poll() is not None:
-            self.start()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+    def play(self, case: Case) -> Report:
+        self._cases += 1
+        scene = Scene(self.directory / f"case-{self._cases}", self.broker, str(self._cases))
+        return _Play(self, case, scene).report()
 
 
-@contextmanager
-def served(directory: Path, *, two_phase: bool) -> Iterator[ServedBroker]:
-    broker = ServedBroker(directory, two_phase=two_phase)
-    broker.start()
-    try:
-        yield broker
-    finally:
-        broker.kill()
+class _Play:
+    def __init__(self, stage: Stage, case: Case, scene: Scene) -> None:
+        self.case, self.scene, self.broker, self.hosts = case, scene, stage.broker, stage.hosts
+        self.runs = 0
+        self.told = ""
+        self.zombie = ""
+
+    def report(self) -> Report:
+        case, scene = self.case, self.scene
+        scene.feed(ROWS)
+        twice = case.point in IN_TASKS and case.tasks != case.tasks_after and case.kind in ("raise", "worker")
+        scene.order(point=case.point, kind=case.kind, batch=case.batch, times=1 + twice)  # the second ends the query
+        if case.needs_successor:
+            self.hosts.prepare()
+        host = self.hosts.take()
+        self.run(host, case.tasks)
+        wait_for(lambda: scene.fired() or not host.poll(), "the order is carried out")
+        if not scene.fired():
+            return self.ended(host, finished=False)
+        if case.kind in ("raise", "worker"):
+            return self.ended(host, finished=self.through(host, started=True))
+        pid = scene.fired()
+        assert pid is not None
+        wait_for(lambda: state_of(pid) in ("T", "", "Z"), "it stands still")
+        if case.kind == "stop":
+            return self.stopped(host)
+        if case.kind == "zombie":
+            return self.zombied(host, pid)
+        if case.kind == "broker":
+            self.broker.kill()
+        if case.needs_successor:
+            host.kill()
+        send(pid, signal.SIGCONT)
+        self.broker.revive()
+        if not case.needs_successor:
+            return self.ended(host, finished=self.through(host, started=True))
+        successor = self.hosts.take()
+        return self.ended(successor, finished=self.through(successor))
+
+    def run(self, host: Host, tasks: int) -> None:
+        self.runs += 1
+        host.start(self.scene.query(tasks, self.case.mode, batch_rows=BATCH_ROWS, until_read=True))
+
+    def through(self, host: Host, *, started: bool = False) -> bool:
+        """Run by run until all is read."""
+        while True:
+            if not started:
+                if self.runs >= RUNS_MAX:
+                    return False
+                self.run(host, self.case.tasks_after)
+            wait_for(lambda: not host.poll(), "the query ends")
+            started = False
+            if not host.error:
+                return True
+            self.told += host.error
+
+    def stopped(self, host: Host) -> Report:
+        host.freeze()
+        successor = self.hosts.take()
+        finished = self.through(successor)
+        host.thaw()
+        wait_for(lambda: not host.poll(), "the query that stood still ends")
+        self.zombie = f"failed with {_reason(host.error)}" if host.error else "finished"
+        self.told += host.error
+        self.hosts.give_back(host)
+        return self.ended(successor, finished=finished and self.one_more(successor))
+
+    def zombied(self, host: Host, pid: int) -> Report:
+        host.freeze(jvm=False)  # their daemon, too, which would take them along
+        host.kill()
+        successor = self.hosts.take()
+        finished = self.through(successor)
+        send(pid, signal.SIGCONT)
+        wait_for(lambda: not is_alive(pid), "a worker without a JVM ends")
+        host.bury()
+        return self.ended(successor, finished=finished and self.one_more(successor))
+
+    def one_more(self, host: Host) -> bool:
+        """What one that woke up late has begun is ended with the next batch."""
+        self.scene.feed(BATCH_ROWS)
+        self.run(host, self.case.tasks_after)
+        wait_for(lambda: not host.poll(), "the query ends")
+        self.told += host.error
+        return not host.error
+
+    def ended(self, host: Host, *, finished: bool) -> Report:
+        self.hosts.give_back(host)
+        fired = self.scene.fired() is not None
+        return Report(self.case, fired, self.runs, finished, self.scene.verdict(), self.zombie, self.told)
 
 
-def play(case: Case, directory: Path) -> Report:
-    directory.mkdir(parents=True, exist_ok=True)
-    with served(directory, two_phase=case.two_phase_broker) as broker:
-        with barnabas.Admin(bootstrap_servers=broker.address) as admin:
-            admin.create_topics([barnabas.NewTopic("in", 2), barnabas.NewTopic("out", 2)])
-        with barnabas.Producer(bootstrap_servers=broker.address) as producer:
-            producer.send_many("in", [b"%d" % number for number in range(ROWS)]).result(30)
-        (directory / "order.json").write_text(json.dumps({"point": case.point, "kind": case.kind, "batch": case.batch}))
-        runs, told, finished, tasks = 0, "", False, case.tasks
-        while not finished and runs < RUNS_MAX:
-            runs += 1
-            code, said = run_query(directory, broker, case.mode, tasks)
-            finished, told, tasks = code == 0, told + said, case.tasks_after
-        rows = Counter(committed(broker.address))
-        with barnabas.Admin(bootstrap_servers=broker.address) as admin:
-            left = [found.transactional_id for found in admin.list_transactions(states=["Ongoing"])]
-    missing = sum(b"%d" % number not in rows for number in range(ROWS))
-    doubled = sum(rows.values()) - len(rows)
-    fired = (directory / "done.json").exists()
-    return Report(case, fired, runs, finished, doubled, missing, left, told)
-
-
-def run_query(directory: Path, broker: ServedBroker, mode: str, tasks: int) -> tuple[int, str]:
-    source = str(Path(barnabas.__file__).resolve().parents[1])
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([source, str(HERE)])}
-    command = [sys.executable, str(HERE / "query.py"), str(directory), broker.address, mode, str(tasks)]
-    with (directory / "query.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env)
-    deadline = time.monotonic() + LIMIT_S
-    try:
-        while process.poll() is None and time.monotonic() < deadline:
-            broker.revive()
-            time.sleep(0.05)
-    finally:
-        process.kill()
-    said, _ = process.communicate()
-    broker.revive()
-    return process.returncode, said.decode(errors="replace")
-
-
-def committed(servers: str) -> Iterator[bytes]:
-    """To the last stable offset, which is the end unless a transaction is open."""
-    settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest"}
-    with barnabas.Consumer(bootstrap_servers=servers, **settings) as consumer:
-        parts = [("out", 0), ("out", 1)]
-        consumer.assign(parts)
-        ends = consumer.end_offsets(parts)
-        while any(consumer.position(where) < end for where, end in ends.items()):
-            for record in consumer.poll(1):
-                yield record.value
+def _reason(error: str) -> str:
+    """What Spark was told, in few words."""
+    for name in ("Superseded", "RolledBack", "Lost", "CONCURRENT_STREAM_LOG_UPDATE", "Fenced", "InvalidProducerEpoch"):
+        if name in error:
+            return name
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    return lines[-1][:80] if lines else "nothing"
