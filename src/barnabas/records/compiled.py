@@ -1,6 +1,6 @@
 """What the modules that mypyc compiles need from its world, for when they run as plain Python.
 
-Never compiled itself: what is here must work where mypy_extensions is not installed.
+Never compiled itself.
 """
 
 from collections.abc import Callable
