@@ -37,6 +37,7 @@ SOURCE_OPTIONS: Final = (
     Option("subscribe", "", "Topics to read, with commas between."),
     Option("subscribePattern", "", "A regular expression that whole names of topics match; topics that come later are read, too."),
     Option("assign", "", 'Partitions to read: `{"orders": [0, 1]}`.'),
+    Option("segments", "", "Batch reads without a broker: a data directory, a partition's directory, segment files or patterns of them, with commas between. See [log directories](#log-directories-without-a-broker)."),
     Option("startingOffsets", "latest; earliest in batch reads", '`earliest`, `latest`, `group` (what the group of `groupIdForLag` or `kafka.group.id` has committed) or `{"orders": {"0": 23, "1": -2}}`, where -2 is the beginning and -1 the end. Counts when a query begins for the first time; partitions that are new later are read from their beginning.'),
     Option("startingOffsetsByTimestamp", "", 'The first records at or after a time in ms: `{"orders": {"0": 1735689600000}}`. Goes before `startingOffsets`.'),
     Option("startingTimestamp", "", "The same for all partitions: a time in ms. Goes before the other two."),

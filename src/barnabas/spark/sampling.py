@@ -18,6 +18,10 @@ _SHOWN: Final = 3
 
 def newest_values(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:
     """About `count` values, and what they are of, in words. Raises UsageError, and what brokers say."""
+    if "segments" in options:
+        from barnabas.spark.segments.reader import newest_values_of_segments
+
+        return newest_values_of_segments(options, count)
     given = {name: text for name, text in options.items() if not name.lower().startswith(_OF_POSITIONS)}
     parsed = SourceOptions.parse(given, streaming=False)
     found: list[bytes | None] = []

@@ -39,7 +39,8 @@ class BarnabasDataSource(DataSource):
             from barnabas.spark.formats.inference import ddl_of, inferred
             from barnabas.spark.sampling import newest_values
 
-            rules = rules._replace(value_type=inferred(*newest_values(self._options(), rules.sample_size)))
+            values, what = newest_values(self._options(), rules.sample_size)
+            rules = rules._replace(value_type=inferred(values, what))
             self._rules, self._inferred = rules, ddl_of(rules.value_type)
         headers = parse_bool(self.options.get("includeHeaders", "false"), "includeHeaders")
         return record_schema(headers=headers, rules=rules)
@@ -49,6 +50,10 @@ class BarnabasDataSource(DataSource):
         from barnabas.spark.batch import batch_reader
 
         warn_of_missing_settings()
+        if "segments" in self.options:
+            from barnabas.spark.segments.reader import segment_reader
+
+            return segment_reader(self._options(), schema, self._format())
         return batch_reader(self._options(), schema, self._format())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -56,6 +61,8 @@ class BarnabasDataSource(DataSource):
         from barnabas.spark.stream import StreamReader
 
         warn_of_missing_settings()
+        if "segments" in self.options:
+            raise UsageError("option segments is for batch reads (spark.read): files do not tell when they grow")
         if self._inferred:
             raise UsageError(
                 "a stream needs a schema that stays the same when it goes on tomorrow. From the newest records it would"

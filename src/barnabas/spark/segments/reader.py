@@ -1,0 +1,149 @@
+"""`format("barnabas").option("segments", path)`: batch reads of log directories."""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from barnabas.errors import UsageError
+from barnabas.log.disk import Disk, ResourcePool
+from barnabas.log.sparse_index import CorruptIndex
+from barnabas.log.time_index import TimeIndex
+from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.options import SourceOptions, Subscription
+from barnabas.spark.planning import OffsetRange
+from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
+from barnabas.spark.schema import Columns
+from barnabas.spark.segments.committed import committed_part
+from barnabas.spark.segments.finding import SegmentFile, find_segments
+from barnabas.spark.segments.reading import Piece, read_piece
+from barnabas.spark.workers import TaskState, settle
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["SegmentReader", "newest_values_of_segments", "segment_reader"]
+
+_OF_BROKERS: Final = ("starting", "ending", "min", "max", "polltimeoutms", "groupid", "fetchoffset", "kafkaconsumer")
+_SUBSCRIPTIONS: Final = ("subscribe", "subscribepattern", "assign")
+
+
+class _SegmentOptions:
+    """What of the options counts without a broker."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Raises UsageError."""
+        given = {name.lower(): value for name, value in options.items()}
+        self.paths = given.pop("segments")
+        for name in given:
+            if name.endswith("bootstrap.servers"):
+                raise UsageError(
+                    f"options segments and {name} contradict each other: the first reads files, without a broker"
+                )
+            if name.startswith(_OF_BROKERS):
+                raise UsageError(f"option {name} has no effect with segments; say by WHERE what is wanted")
+        asks = any(name in given for name in _SUBSCRIPTIONS)
+        least = {"bootstrap.servers": "none:1"} | ({} if asks else {"subscribepattern": ".*"})
+        parsed = SourceOptions.parse({**given, **least}, streaming=False)
+        self.wants = _wanting(parsed.subscription) if asks else None
+        self.read_committed = parsed.client.get("isolation.level") == "read_committed"
+        self.on_data_loss = parsed.on_data_loss
+        self.filter_pushdown = parsed.filter_pushdown
+
+
+def _wanting(subscription: Subscription) -> Callable[[TopicPartition], bool]:
+    if subscription.pattern is not None:
+        pattern = re.compile(subscription.pattern)
+        return lambda where: pattern.fullmatch(where.topic) is not None
+    if subscription.topics:
+        return lambda where: where.topic in subscription.topics
+    return lambda where: where in subscription.partitions
+
+
+class _FilePartition(TaskState, InputPartition):
+    def __init__(self, piece: Piece | None) -> None:
+        self.piece = piece
+
+
+class SegmentReader(DataSourceReader):
+    """A task for each file. Made where the query is planned, and pickled for the tasks."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
+        self.options = _SegmentOptions(options)
+        self._columns = Columns(schema, rules)
+        self._conditions: list[Condition] = []
+
+    def partitions(self) -> list[_FilePartition]:
+        files = find_segments(self.options.paths, self.options.wants)
+        since = first_ms(self._conditions)
+        pieces: list[Piece] = []
+        for _, group in groupby(files, key=attrgetter("partition")):
+            of_partition = list(group)
+            committed = committed_part(of_partition) if self.options.read_committed else None
+            for file in of_partition:
+                if since is not None and _is_older(file, since):
+                    continue
+                whole = OffsetRange(file.partition, file.base_offset, file.next_base_offset)
+                for part in narrowed([whole], self._conditions):
+                    end = part.end if committed is None else min(part.end, committed.end)
+                    aborted = None if committed is None else committed.touching(part.start, end)
+                    if part.start < end:
+                        pieces.append(Piece(file, part.start, end, aborted))
+        return [_FilePartition(piece) for piece in pieces] or [_FilePartition(None)]
+
+    def read(self, partition: _FilePartition) -> "Iterator[pyarrow.RecordBatch]":
+        settle()
+        if partition.piece is None:  # Spark makes a partition of its own where there is none
+            return
+        columns = self._columns
+        for batch in read_piece(partition.piece, self.options.on_data_loss, headers=columns.with_headers):
+            yield columns.convert(batch)
+
+
+class _NarrowingSegmentReader(SegmentReader):
+    """The same, told of the query's conditions."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
+        self._conditions, rest = conditions_of(filters)
+        return rest
+
+
+def segment_reader(options: Mapping[str, str], schema: StructType, rules: FormatRules) -> SegmentReader:
+    """One that takes conditions only where that is switched on; see `batch_reader`."""
+    switched_on = "pyspark.sql.worker.data_source_pushdown_filters" in sys.modules
+    reader = SegmentReader(options, schema, rules)
+    return _NarrowingSegmentReader(options, schema, rules) if switched_on and reader.options.filter_pushdown else reader
+
+
+def newest_values_of_segments(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:
+    """About `count` values of the newest files, to find out their schema. Raises UsageError."""
+    parsed = _SegmentOptions(options)
+    files = find_segments(parsed.paths, parsed.wants)
+    found: list[bytes | None] = []
+    for file in sorted(files, key=attrgetter("base_offset"), reverse=True):
+        for batch in read_piece(Piece(file, file.base_offset, file.next_base_offset), "skip", headers=False):
+            found += batch.column("value").to_pylist()[: count - len(found)]
+            if len(found) >= count:
+                return found, parsed.paths
+    return found, parsed.paths
+
+
+def _is_older(file: SegmentFile, since_ms: int) -> bool:
+    """Whether all its records are, as far as its time index tells. The newest one may have more than that knows."""
+    if file.is_newest:
+        return False
+    index = TimeIndex(file.path.removesuffix(".log") + ".timeindex", file.base_offset, Disk(), ResourcePool(1))
+    try:
+        index.load()
+        index.sanity_check()
+        return len(index) > 0 and index.last_timestamp() < since_ms
+    except (CorruptIndex, OSError):
+        return False
+    finally:
+        index.release()

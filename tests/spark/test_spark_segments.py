@@ -1,0 +1,314 @@
+"""Log directories read without a broker: which files, and what is in them. No Spark."""
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import barnabas
+from barnabas.errors import UsageError
+from barnabas.records.batch import set_crc
+from barnabas.testing import Broker
+from barnabas.types import TopicPartition
+
+pytest.importorskip("pyarrow")
+
+from barnabas.spark.loss import DataLoss
+from barnabas.spark.segments.committed import committed_part
+from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile, find_segments
+from barnabas.spark.segments.reading import Piece, read_piece
+
+SMALL = {"segment.bytes": "20000", "index.interval.bytes": "500"}
+
+
+PAD = b"." * 60
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of a running broker's directory: `orders` with two partitions and several segments each, `mixed` with
+    transactions, one of them open."""
+    path = tmp_path_factory.mktemp("data")
+    with Broker(data_dir=str(path / "live")) as broker:
+        broker.create_topic("orders", 2, config=SMALL)
+        broker.create_topic("mixed", config=SMALL)
+        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=1000) as producer:
+            for number in range(2000):
+                producer.send("orders", b"value-%d" % number + PAD, key=b"%d" % number, partition=number % 2)
+        with barnabas.Producer(
+            bootstrap_servers=broker.bootstrap_servers, transactional_id="t", batch_size=1000
+        ) as producer:
+            _write_transactions(producer)
+            shutil.copytree(path / "live", path / "copy")
+    return path / "copy"
+
+
+def _write_transactions(producer: barnabas.Producer) -> None:
+    """Committed and aborted ones in turn over several segments; the last one stays open."""
+    producer.init_transactions()
+    for number in range(30):
+        producer.begin_transaction()
+        for _ in range(20):
+            producer.send("mixed", b"%d " % number + PAD)
+        producer.flush()
+        if number < 29:
+            producer.abort_transaction() if number % 3 == 0 else producer.commit_transaction()
+
+
+def piece(file: SegmentFile, **more: Any) -> Piece:
+    return Piece(**{"file": file, "start": file.base_offset, "end": file.next_base_offset, **more})
+
+
+def offsets(pieces: list[Piece], on_data_loss: str = "fail") -> list[int]:
+    return [
+        o
+        for each in pieces
+        for batch in read_piece(each, on_data_loss, headers=False)
+        for o in batch["offset"].to_pylist()
+    ]
+
+
+def files_of(data: Path, name: str) -> list[SegmentFile]:
+    return find_segments(str(data / name))
+
+
+# --- which files ------------------------------------------------------------------------------------------------------
+
+
+def test_all_that_a_path_can_mean(data: Path) -> None:
+    both = [TopicPartition("orders", 0), TopicPartition("orders", 1)]
+    everything = find_segments(str(data))
+    assert {file.partition for file in everything} == {*both, TopicPartition("mixed", 0)}
+    assert {file.partition for file in find_segments(str(data), lambda where: where.topic == "orders")} == set(both)
+    assert find_segments(f"file://{data}/orders-*") == [file for file in everything if file.partition in both]
+    assert find_segments(f"{data}/orders-0, {data}/orders-1") == find_segments(f"{data}/orders-[01]")
+    one = files_of(data, "orders-0")
+    assert len(one) > 2
+    assert [file.is_newest for file in one] == [False] * (len(one) - 1) + [True]
+    assert [file.next_base_offset for file in one[:-1]] == [file.base_offset for file in one[1:]]
+    assert find_segments(one[1].path) == [one[1]]
+
+
+def test_internal_topics_only_if_named(data: Path) -> None:
+    assert not any(file.partition.topic.startswith("__") for file in find_segments(str(data)))
+    assert find_segments(str(data), lambda where: where.topic == "__transaction_state")
+
+
+def test_what_is_wrong_with_a_path_is_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="/nowhere does not exist here"):
+        find_segments("/nowhere")
+    with pytest.raises(UsageError, match="holds no logs"):
+        find_segments(str(tmp_path))
+    with pytest.raises(UsageError, match="no log of the topics"):
+        find_segments(str(data), lambda where: False)
+    (tmp_path / "copy").symlink_to(data / "orders-0")
+    with pytest.raises(UsageError, match="its name does not say of what"):
+        find_segments(str(tmp_path / "copy"))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "orders-0").mkdir()
+    (tmp_path / "other" / "orders-0" / os.path.basename(files_of(data, "orders-0")[0].path)).touch()
+    with pytest.raises(UsageError, match=r"orders-0 is in .* would come twice"):
+        find_segments(f"{data}, {tmp_path / 'other'}")
+
+
+# --- what is in them --------------------------------------------------------------------------------------------------
+
+
+def test_records_are_those_that_were_written(data: Path) -> None:
+    for partition in (0, 1):
+        pieces = [piece(file) for file in files_of(data, f"orders-{partition}")]
+        found = [
+            row for each in pieces for batch in read_piece(each, "fail", headers=True) for row in batch.to_pylist()
+        ]
+        assert [row["offset"] for row in found] == list(range(1000))
+        numbers = range(partition, 2000, 2)
+        assert [(row["key"], row["value"]) for row in found] == [(b"%d" % n, b"value-%d" % n + PAD) for n in numbers]
+        assert {(row["topic"], row["partition"], row["timestamp_type"]) for row in found} == {("orders", partition, 0)}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1000), st.integers(0, 1000))
+def test_any_range_of_offsets(data: Path, one: int, other: int) -> None:
+    start, end = sorted((one, other))
+    pieces = [
+        piece(file, start=max(start, file.base_offset), end=min(end, file.next_base_offset))
+        for file in files_of(data, "orders-1")
+        if start < file.next_base_offset and end > file.base_offset
+    ]
+    assert offsets(pieces) == list(range(start, end))
+
+
+def test_aborted_and_open_transactions(data: Path) -> None:
+    files = files_of(data, "mixed-0")
+    assert len(files) > 2
+    everything = {o: n for n in range(30) for o in range(21 * n, 21 * n + 20)}  # a marker takes an offset too
+    assert offsets([piece(file) for file in files]) == list(everything)
+    committed = committed_part(files)
+    assert committed.end == 29 * 21
+    assert len(committed.aborted) == 10
+    pieces = [
+        piece(
+            file,
+            end=min(file.next_base_offset, committed.end),
+            aborted=committed.touching(file.base_offset, OFFSETS_END),
+        )
+        for file in files
+    ]
+    expected = [o for o, number in everything.items() if number % 3 and number < 29]
+    assert offsets(pieces) == expected
+    for path in (data / "mixed-0").glob("*.snapshot"):  # without them all headers are looked at
+        path.rename(path.with_suffix(".aside"))
+    try:
+        assert committed_part(files).end == 29 * 21
+    finally:
+        for path in (data / "mixed-0").glob("*.aside"):
+            path.rename(path.with_suffix(".snapshot"))
+
+
+def test_a_directory_of_kafkas() -> None:
+    """See tests/log/test_kafka_files.py: 25 committed transactions, eight aborted, one open."""
+    files = find_segments(str(Path(__file__).parents[1] / "log" / "golden" / "txn-0"))
+    committed = committed_part(files)
+    assert (committed.end, len(committed.aborted)) == (365, 8)
+    everything = offsets([piece(file) for file in files])
+    markers = 13 + 20
+    assert len(everything) == 366 - markers
+    kept = offsets([piece(file, end=365, aborted=committed.aborted) for file in files])
+    dropped = {o for each in committed.aborted for o in range(each.first_offset, each.last_offset)}
+    assert kept == [o for o in everything if o < 365 and o not in dropped]
+
+
+# --- damage -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied(data: Path, tmp_path: Path) -> Callable[[int, bytes], SegmentFile]:
+    """A segment with other contents."""
+
+    def make(which: int, content: bytes) -> SegmentFile:
+        directory = tmp_path / "orders-0"
+        directory.mkdir(exist_ok=True)
+        for file in files_of(data, "orders-0"):
+            target = directory / os.path.basename(file.path)
+            target.write_bytes(Path(file.path).read_bytes())
+        wanted = find_segments(str(directory))[which]
+        Path(wanted.path).write_bytes(content)
+        return find_segments(str(directory))[which]
+
+    return make
+
+
+def batches_of(content: bytes) -> list[tuple[int, int]]:
+    found, at = [], 0
+    while at < len(content):
+        end = at + 12 + int.from_bytes(content[at + 8 : at + 12], "big")
+        found.append((at, end))
+        at = end
+    return found
+
+
+def content_of(data: Path, which: int) -> tuple[bytearray, list[tuple[int, int]], list[int]]:
+    file = files_of(data, "orders-0")[which]
+    content = bytearray(Path(file.path).read_bytes())
+    return content, batches_of(bytes(content)), offsets([piece(file)])
+
+
+def test_a_damaged_batch_is_named_or_left_out(data: Path, copied: Any, caplog: Any) -> None:
+    content, batches, whole = content_of(data, 1)
+    start, end = batches[3]
+    content[end - 1] ^= 1
+    file = copied(1, bytes(content))
+    with pytest.raises(DataLoss) as caught:
+        offsets([piece(file)])
+    said = str(caught.value)
+    assert f"{file.path}, byte {start}: " in said
+    assert "fails its checksum" in said
+    assert "seek" not in said
+    assert "onDataLoss=warn" in said
+    found = offsets([piece(file)], "warn")
+    lost = set(whole) - set(found)
+    assert lost
+    assert lost == set(range(min(lost), max(lost) + 1))
+    assert f"byte {start}" in caplog.text
+
+
+def test_records_that_do_not_fill_their_batch(data: Path, copied: Any) -> None:
+    """Its checksum is right: whoever wrote it meant it."""
+    content, batches, whole = content_of(data, 1)
+    start, end = batches[2]
+    content[start + 61] = 127
+    set_crc(memoryview(content)[start:end])
+    file = copied(1, bytes(content))
+    with pytest.raises(DataLoss, match=f"byte {start}: "):
+        offsets([piece(file)])
+    found = offsets([piece(file)], "skip")
+    assert set(found) < set(whole)
+    assert found[-1] == whole[-1]
+
+
+def test_an_end_in_the_middle_of_a_batch(data: Path, copied: Any, caplog: Any) -> None:
+    content, batches, whole = content_of(data, -1)
+    cut = copied(-1, bytes(content[: batches[-1][1] - 5]))
+    found = offsets([piece(cut)])
+    assert 0 < len(found) < len(whole)
+    assert f"byte {batches[-1][0]}: the batch there claims" in caplog.text
+    older = copied(0, content_of(data, 0)[0][:-5])
+    with pytest.raises(DataLoss, match="the batch there claims"):
+        offsets([piece(older)])
+
+
+def test_a_preallocated_file(data: Path, copied: Any, caplog: Any) -> None:
+    content, _, whole = content_of(data, -1)
+    assert offsets([piece(copied(-1, bytes(content) + bytes(100_000)))]) == whole
+    assert not caplog.records
+    with pytest.raises(DataLoss, match="impossible length 0"):
+        offsets([piece(copied(-1, bytes(content) + bytes(1000) + b"x"))])
+
+
+def test_offsets_that_go_back(data: Path, copied: Any) -> None:
+    content, batches, whole = content_of(data, 1)
+    start, end = batches[4]
+    content[end:end] = content[start:end]
+    file = copied(1, bytes(content))
+    with pytest.raises(DataLoss, match=rf"byte {end}: the batch there has offset \d+, behind \d+"):
+        offsets([piece(file)])
+    assert offsets([piece(file)], "skip") == whole
+
+
+def test_files_that_change_after_planning(data: Path, copied: Any) -> None:
+    content, batches, _ = content_of(data, -1)
+    file = copied(-1, bytes(content[: batches[-1][0]]))
+    before = offsets([piece(file)])
+    with open(file.path, "ab") as log:
+        log.write(content[batches[-1][0] :])
+    assert offsets([piece(file)]) == before  # up to the size that it had
+    os.rename(file.path, file.path + ".deleted")
+    with pytest.raises(DataLoss, match="is gone since the query was planned"):
+        offsets([piece(file)])
+    Path(file.path).write_bytes(bytes(content))
+    with pytest.raises(DataLoss, match="is another file since the query was planned"):
+        offsets([piece(file)])
+    assert offsets([piece(file)], "warn") == []
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_damaged_bytes_are_refused_or_left_out(data: Path, copied: Any, seed: int, count: int) -> None:
+    """What comes out is what was written, and nothing is missing without a word."""
+    random_place = random.Random(seed)
+    content, _, whole = content_of(data, 1)
+    for _ in range(count):
+        content[random_place.randrange(len(content))] = random_place.randrange(256)
+    file = copied(1, bytes(content))
+    try:
+        complete = offsets([piece(file)])
+    except DataLoss:
+        assert set(offsets([piece(file)], "skip")) <= set(whole)
+    else:
+        assert complete == whole
