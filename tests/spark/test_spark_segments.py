@@ -172,12 +172,12 @@ def test_aborted_and_open_transactions(data: Path) -> None:
 
 
 def test_a_directory_of_kafkas() -> None:
-    """See tests/log/test_kafka_files.py: 25 committed transactions, eight aborted, one open."""
+    """See tests/log/test_kafka_files.py: 26 transactions have commit markers, eight abort markers, one is open."""
     files = find_segments(str(Path(__file__).parents[1] / "log" / "golden" / "txn-0"))
     committed = committed_part(files)
     assert (committed.end, len(committed.aborted)) == (365, 8)
     everything = offsets([piece(file) for file in files])
-    markers = 13 + 20
+    markers = 26 + 8
     assert len(everything) == 366 - markers
     kept = offsets([piece(file, end=365, aborted=committed.aborted) for file in files])
     dropped = {o for each in committed.aborted for o in range(each.first_offset, each.last_offset)}
