@@ -99,7 +99,8 @@ class _Reading:
     # --- batches by their headers -----------------------------------------------------------------------------------
 
     def _walk(self, data: bytes) -> list[_Batch]:
-        """The whole batches that follow each other, up to one that does not."""
+        """The whole batches that follow each other, up to one that does not. Checksums leave offsets out, so that this is
+        all that tells of a damaged one."""
         found: list[_Batch] = []
         at, last = 0, self._last_offset
         while len(data) - at >= _PREFIX:
@@ -109,7 +110,7 @@ class _Reading:
                 break
             if data[at + _MAGIC_POSITION] >= MAGIC and end - at >= HEADER_SIZE:
                 offset += _DELTA.unpack_from(data, at + _DELTA_POSITION)[0]
-            if offset <= last:
+            if not last < offset < self._piece.file.next_base_offset:
                 break
             last = offset
             found.append(_Batch(at, end, offset))
@@ -133,7 +134,10 @@ class _Reading:
         elif needed > len(data):
             return needed
         else:
-            self._lost(f"the batch there has offset {offset}, behind {self._last_offset}", needed)
+            following = f"the batch there has offset {offset}, which cannot follow {self._last_offset}"
+            if not self._piece.file.is_newest:
+                following += f" in a file that ends before {self._piece.file.next_base_offset}"
+            self._lost(following, needed)
             self._position += needed
             return _CHUNK
         return None
