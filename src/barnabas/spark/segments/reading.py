@@ -99,7 +99,7 @@ class _Reading:
     # --- batches by their headers -----------------------------------------------------------------------------------
 
     def _walk(self, data: bytes) -> list[_Batch]:
-        """The whole batches that follow each other, up to one that does not. Checksums leave offsets out, so that this is
+        """The whole batches that follow each other, up to one that does not. Checksums leave offsets out, so this is
         all that tells of a damaged one."""
         found: list[_Batch] = []
         at, last = 0, self._last_offset
