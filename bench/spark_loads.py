@@ -19,6 +19,7 @@ from barnabas.client.core.admin.topics import NewTopic
 
 TABLE_ROWS = 10_000
 SERVERS = {"kafka": "kafka.bootstrap.servers", "barnabas": "bootstrap.servers"}
+MICRO_BATCH_PARTITIONS = 8
 MICRO_BATCHES_LEFT_OUT = 8
 MICRO_BATCHES = 40
 MICRO_BATCH_LIMIT_S = 40
@@ -87,13 +88,19 @@ class Loads:
         from pyspark.sql import functions
 
         topic = self._filled(f"{self._prefix}-json", self._count(100), _json_values(), 4)
-        parsed = functions.from_json(functions.col("value").cast("string"), JSON_COLUMNS)
-        frame = self._read(how, topic).select(parsed.alias("parsed")).select("parsed.*")
+        name, _, value_format = how.partition(" ")
+        if value_format:
+            reader = self._reader(self.spark.read.format(name), name, topic)
+            frame = reader.option("valueFormat", "json").option("valueSchema", JSON_COLUMNS).load()
+        else:
+            parsed = functions.from_json(functions.col("value").cast("string"), JSON_COLUMNS)
+            frame = self._read(name, topic).select(parsed.alias("value"))
+        frame = frame.select("value.*")
         return self._rate(topic, lambda: _to_noop(frame))
 
     def micro_batches(self, how: str) -> float:
         """The median length of a micro-batch while a hundred records come in a second."""
-        source, target = self._passing_topic(8), self._passing_topic(8)
+        source, target = (self._passing_topic(MICRO_BATCH_PARTITIONS) for _ in range(2))
         reader = self._reader(self.spark.readStream.format(how), how, source)
         frame = reader.load().select("key", "value")
         query = (
@@ -173,9 +180,12 @@ class Loads:
         return topic
 
     def _feed(self, topic: str, over: threading.Event) -> None:
+        """Partition after partition, so that each micro-batch has a task for every one."""
         with barnabas.Producer(bootstrap_servers=self.address, linger_ms=0) as producer:
-            while not over.wait(RECORD_EVERY_S):
-                producer.send(topic, b"x" * 100)
+            for number in itertools.count():
+                if over.wait(RECORD_EVERY_S):
+                    return
+                producer.send(topic, b"x" * 100, partition=number % MICRO_BATCH_PARTITIONS)
 
     def _check(self, topic: str, count: int) -> None:
         """Records of transactions have an end marker behind them, so there may be more offsets."""

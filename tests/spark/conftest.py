@@ -2,6 +2,8 @@
 
 import itertools
 from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,13 @@ import barnabas
 from barnabas.testing import Broker
 
 _numbers = itertools.count()
+
+
+def connector_jars() -> list[str]:
+    """Of Spark's own Kafka connector, where it was fetched (`make spark-connector`) and is for this pyspark."""
+    minor = version("pyspark").rpartition(".")[0]
+    found = Path(__file__).parents[2].glob(f"build/spark-connector/{minor}.*/*.jar")
+    return sorted(str(jar) for jar in found)
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +33,8 @@ def spark() -> Iterator[Any]:
         "spark.sql.session.timeZone": "UTC",
         "spark.driver.memory": "1g",
     }
+    if jars := connector_jars():
+        settings["spark.jars"] = ",".join(jars)  # here and not in one module: all sessions share the JVM of the first
     found = session("tests", master="local[2]", settings=settings)
     yield found
     found.stop()

