@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from barnabas.errors import RequestTimedOut
 from barnabas.spark.feed import Feed, ranges_of
-from barnabas.spark.lookup import Topics
+from barnabas.spark.lookup import LogEnd, Topics
 from barnabas.spark.loss import DataLoss
 from barnabas.spark.offsets import StreamOffset, parse_stream_offset
 from barnabas.spark.options import Position, SourceOptions
@@ -25,7 +25,11 @@ class FakeCluster:
 
     def __init__(self, ends: Mapping[TopicPartition, int]) -> None:
         self.first: dict[TopicPartition, int] = {}
-        self.ends = dict(ends)
+        self.at = dict(ends)
+        self.epochs: dict[TopicPartition, int] = {}
+        self.epoch_ends: dict[tuple[TopicPartition, int], int] = {}
+        self.asked_epochs: list[Mapping[TopicPartition, int]] = []
+        self.wait: Callable[[float], bool] = lambda seconds: False
         self.ids = {"t": "id-1"}
         self.sizes: dict[TopicPartition, float] = {}
         self.committed: list[Mapping[TopicPartition, int]] = []
@@ -33,17 +37,26 @@ class FakeCluster:
         self.refuses = False
 
     def topics(self, *, missing_ok: bool = False) -> Topics:
-        return Topics(self.ends, self.ids)
+        return Topics(self.at, self.ids)
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return {where: self.first.get(where, 0) for where in partitions}
 
-    def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
         self.looks += 1
-        return {where: self.ends[where] for where in partitions}
+        return {where: LogEnd(self.at[where], self.epochs.get(where, -1)) for where in partitions}
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        self.asked_epochs.append(dict(epochs))
+        return {where: self.epoch_ends[where, epoch] for where, epoch in epochs.items()}
+
+    def wait_for_records(self, offsets: Mapping[TopicPartition, int], seconds: float) -> bool:
+        assert offsets == self.at
+        return self.wait(seconds)
 
     def resolve(self, position: Position, partitions: Any) -> dict[TopicPartition, int]:
-        return self.earliest(partitions) if position.kind == "earliest" else self.latest(partitions)
+        latest = {where: self.at[where] for where in partitions}
+        return self.earliest(partitions) if position.kind == "earliest" else latest
 
     def record_bytes(self, partitions: Any) -> dict[TopicPartition, float]:
         return self.sizes
@@ -76,8 +89,14 @@ class Query:
     def __init__(self, cluster: FakeCluster, **options: str) -> None:
         given = {"bootstrap.servers": "a:1", "subscribe": "t", "startingOffsets": "earliest", **options}
         self.clock = Clock()
+        self.cluster = cluster
+        cluster.wait = self._nothing_comes
         self.feed = Feed(SourceOptions.parse(given, streaming=True), cluster, self.clock, self.clock.sleep)
         self.at: StreamOffset | None = None
+
+    def _nothing_comes(self, seconds: float) -> bool:
+        self.clock.now += seconds
+        return False
 
     def batch(self, *, everything: bool = False) -> list[tuple[int, int, int]]:
         """(partition, start, end) of the next micro-batch."""
@@ -98,10 +117,10 @@ def test_batches_follow_each_other() -> None:
     query = Query(cluster)
     assert query.batch() == [(0, 0, 5)]
     assert query.batch() == []
-    cluster.ends = {T0: 6, T1: 2, T2: 1}
+    cluster.at = {T0: 6, T1: 2, T2: 1}
     cluster.first[T2] = 0
     assert query.batch() == [(0, 5, 6), (1, 0, 2), (2, 0, 1)]
-    assert query.feed.latest() == cluster.ends
+    assert query.feed.latest() == cluster.at
 
 
 def test_the_first_batch_keeps_its_start() -> None:
@@ -120,26 +139,38 @@ def test_an_idle_query_waits_and_takes_what_comes_meanwhile() -> None:
     before, looks = query.clock.now, cluster.looks
     assert query.batch() == []
     assert query.clock.now == pytest.approx(before + 0.5)
-    assert cluster.looks - looks < 20
+    assert cluster.looks == looks + 1
 
-    def arrive() -> None:
-        cluster.ends[T0] = 7
+    def arrive(seconds: float) -> bool:
+        cluster.at[T0] = 7
+        return True
 
-    query.clock.on_sleep = arrive
+    cluster.wait = arrive
     before = query.clock.now
     assert query.batch() == [(0, 5, 7)]
-    assert query.clock.now < before + 0.02
+    assert query.clock.now == before
+
+
+def test_what_is_wrong_or_too_little_is_not_asked_for_without_pause() -> None:
+    """A broker that answers at once with an error, or with less than is waited for."""
+    cluster = FakeCluster({T0: 5})
+    query = Query(cluster, minOffsetsPerTrigger="10", pollTimeoutMs="500")
+    query.batch()
+    looks = cluster.looks
+    cluster.wait = lambda seconds: True
+    assert query.batch() == []
+    assert 5 < cluster.looks - looks < 20
 
 
 def test_a_minimum_waits_but_not_for_ever() -> None:
     cluster = FakeCluster({T0: 5})
     query = Query(cluster, minOffsetsPerTrigger="10", maxTriggerDelay="30s")
     assert query.batch() == [(0, 0, 5)]
-    cluster.ends[T0] = 14
+    cluster.at[T0] = 14
     assert query.batch() == []
-    cluster.ends[T0] = 15
+    cluster.at[T0] = 15
     assert query.batch() == [(0, 5, 15)]
-    cluster.ends[T0] = 16
+    cluster.at[T0] = 16
     query.clock.now += 29
     assert query.batch() == []
     query.clock.now += 1
@@ -160,7 +191,7 @@ def test_available_now_ends_where_it_began() -> None:
     query = Query(cluster, maxOffsetsPerTrigger="6", minOffsetsPerTrigger="5")
     query.feed.freeze()
     assert query.batch() == [(0, 0, 6)]
-    cluster.ends = {T0: 99, T1: 5}
+    cluster.at = {T0: 99, T1: 5}
     assert query.batch() == [(0, 6, 10)]
     before = query.clock.now
     assert query.batch() == []
@@ -171,7 +202,7 @@ def test_a_topic_made_again() -> None:
     cluster = FakeCluster({T0: 5, T1: 5})
     query = Query(cluster)
     query.batch()
-    cluster.ids, cluster.ends = {"t": "id-2"}, {T0: 9, T1: 0}
+    cluster.ids, cluster.at = {"t": "id-2"}, {T0: 9, T1: 0}
     with pytest.raises(DataLoss, match=r"topic t was deleted and made again \(its id was id-1, now id-2\)"):
         query.batch()
 
@@ -180,11 +211,11 @@ def test_a_topic_made_again_is_read_from_its_beginning_once() -> None:
     cluster = FakeCluster({T0: 5, T1: 5})
     query = Query(cluster, onDataLoss="warn")
     query.batch()
-    cluster.ids, cluster.ends = {"t": "id-2"}, {T0: 0, T1: 0}
+    cluster.ids, cluster.at = {"t": "id-2"}, {T0: 0, T1: 0}
     assert query.batch() == []
     assert query.at is not None
     assert query.at.ids == {"t": "id-2"}
-    cluster.ends = {T0: 9, T1: 0}
+    cluster.at = {T0: 9, T1: 0}
     assert query.batch() == [(0, 0, 9)]
 
 
@@ -192,10 +223,10 @@ def test_an_end_that_moves_back_for_a_moment_is_no_loss() -> None:
     cluster = FakeCluster({T0: 5})
     query = Query(cluster)
     query.batch()
-    cluster.ends[T0] = 3
+    cluster.at[T0] = 3
 
     def recover() -> None:
-        cluster.ends[T0] = 8
+        cluster.at[T0] = 8
 
     query.clock.on_sleep = recover
     assert query.batch() == [(0, 5, 8)]
@@ -206,7 +237,7 @@ def test_an_end_that_moves_back_for_good(caplog: pytest.LogCaptureFixture) -> No
         cluster = FakeCluster({T0: 5})
         query = Query(cluster, onDataLoss=option)
         query.batch()
-        cluster.ends[T0] = 3
+        cluster.at[T0] = 3
         if option == "fail":
             with pytest.raises(DataLoss, match=r"2 offsets are lost \(t-0, offsets 3 to 4\): the log ends before"):
                 query.batch()
@@ -214,20 +245,59 @@ def test_an_end_that_moves_back_for_good(caplog: pytest.LogCaptureFixture) -> No
             with caplog.at_level(logging.WARNING):
                 assert query.batch() == []
             assert "2 offsets are lost (t-0, offsets 3 to 4)" in caplog.text
-            cluster.ends[T0] = 4
+            cluster.at[T0] = 4
             assert query.batch() == [(0, 3, 4)]
+
+
+def cut(on_data_loss: str) -> tuple[FakeCluster, Query]:
+    """A query has read up to 10 in epoch 3; the leader of epoch 5 had no more than 8 records of it, and has 12 now."""
+    cluster = FakeCluster({T0: 10, T1: 4})
+    cluster.epochs = {T0: 3, T1: 3}
+    query = Query(cluster, onDataLoss=on_data_loss, pollTimeoutMs="0")
+    assert query.batch() == [(0, 0, 10), (1, 0, 4)]
+    cluster.at[T0], cluster.epochs = 12, {T0: 5, T1: 4}
+    cluster.epoch_ends = {(T0, 3): 8, (T1, 3): 4}
+    return cluster, query
+
+
+def test_a_log_that_was_cut_and_has_grown_again() -> None:
+    _, query = cut("fail")
+    with pytest.raises(DataLoss, match=r"2 offsets are lost \(t-0, offsets 8 to 9\): they were read, and a new leader"):
+        query.batch()
+
+
+def test_a_log_that_was_cut_is_read_from_there_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster, query = cut("warn")
+    assert query.batch() == [(0, 8, 12)]
+    assert "t-0, offsets 8 to 9" in caplog.text
+    assert query.batch() == []
+    cluster.at[T0] = 13
+    assert query.batch() == [(0, 12, 13)]
+
+
+def test_a_new_leader_that_has_all_is_asked_once() -> None:
+    cluster, query = cut("fail")
+    cluster.epoch_ends[T0, 3] = 10
+    cluster.at[T0] = 10
+    for _ in range(3):
+        assert query.batch() == []
+    assert cluster.asked_epochs == [{T0: 3, T1: 3}]
+    cluster.at[T0] = 11
+    assert query.batch() == [(0, 10, 11)]
+    assert query.at is not None
+    assert query.at.epochs == {T0: 5, T1: 4}
 
 
 def test_partitions_that_are_gone() -> None:
     cluster = FakeCluster({T0: 5, T1: 5})
     query = Query(cluster)
     query.batch()
-    del cluster.ends[T1]
+    del cluster.at[T1]
     with pytest.raises(DataLoss, match="t-1 is no longer there"):
         query.batch()
     query = Query(cluster := FakeCluster({T0: 5, T1: 5}), onDataLoss="skip")
     query.batch()
-    del cluster.ends[T1]
+    del cluster.at[T1]
     assert query.batch() == []
     assert query.at is not None
     assert set(query.at.offsets) == {T0}
@@ -241,9 +311,9 @@ def test_offsets_for_lag_are_those_of_finished_batches() -> None:
     query.batch()
     query.batch()
     assert cluster.committed == [{T0: 5}]
-    cluster.refuses, cluster.ends[T0] = True, 6
+    cluster.refuses, cluster.at[T0] = True, 6
     query.batch()
-    cluster.ends[T0] = 7
+    cluster.at[T0] = 7
     assert query.batch() == [(0, 6, 7)]
 
 
@@ -257,8 +327,8 @@ def test_each_offset_is_read_once_whatever_happens(data: st.DataObject) -> None:
     start: StreamOffset | None = None
     for _ in range(data.draw(st.integers(1, 12))):
         for where in (T0, T1, T2):
-            if where in cluster.ends or data.draw(st.booleans()):
-                cluster.ends[where] = cluster.ends.get(where, 0) + data.draw(st.integers(0, 9))
+            if where in cluster.at or data.draw(st.booleans()):
+                cluster.at[where] = cluster.at.get(where, 0) + data.draw(st.integers(0, 9))
         options = {"maxOffsetsPerTrigger": str(data.draw(st.integers(1, 30)))} if data.draw(st.booleans()) else {}
         query = Query(cluster, pollTimeoutMs="0", **options)
         if data.draw(st.booleans()):
@@ -274,4 +344,4 @@ def test_each_offset_is_read_once_whatever_happens(data: st.DataObject) -> None:
     begin = start or stored(query.feed.initial())
     log.append((begin, query.feed.after(begin)))
     read = [(r.partition, offset) for pair in log for r in ranges_of(*pair) for offset in range(r.start, r.end)]
-    assert sorted(read) == sorted((where, offset) for where, end in cluster.ends.items() for offset in range(end))
+    assert sorted(read) == sorted((where, offset) for where, end in cluster.at.items() for offset in range(end))

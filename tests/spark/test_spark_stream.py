@@ -175,6 +175,30 @@ def test_lost_ranges_are_named_or_left_out(stream: Stream, broker: Broker, write
     assert stream.rows() == some(0, range(10), range(14, 20))
 
 
+def test_offsets_that_the_connector_of_the_jvm_has_written(
+    stream: Stream, broker: Broker, writer: Writer, topic: str
+) -> None:
+    """A checkpoint may be taken over from it: partitions and offsets, and nothing else."""
+    broker.create_topic(topic, 2)
+    writer.write(topic, 0, range(5))
+    stream.run()
+    offsets = Path(stream.checkpoint) / "offsets" / "0"
+    lines = offsets.read_text().splitlines()
+    offsets.write_text("\n".join([*lines[:-1], json.dumps({topic: {"1": 0, "0": 3}})]))
+    (offsets.parent / ".0.crc").unlink(missing_ok=True)
+    writer.write(topic, 1, range(2))
+    stream.run()
+    assert stream.rows() == sorted(some(0, range(5), range(3, 5)) + some(1, range(2)))
+
+
+def test_leader_epochs_are_kept(stream: Stream, broker: Broker, writer: Writer, topic: str) -> None:
+    broker.create_topic(topic)
+    writer.write(topic, 0, range(5))
+    stream.run()
+    kept = json.loads((Path(stream.checkpoint) / "offsets" / "0").read_text().splitlines()[-1])
+    assert kept["@epochs"] == {topic: {"0": 0}}
+
+
 def test_transactions(stream: Stream, broker: Broker, topic: str) -> None:
     broker.create_topic(topic)
     seen = []

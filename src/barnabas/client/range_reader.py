@@ -19,7 +19,11 @@ __all__ = ["RangeReader"]
 
 _LOOK_S: Final = 0.5
 """How long nothing may come before it is asked whether there is anything."""
-_DEFAULTS: Final = {"fetch.max.wait.ms": 100, "max.partition.fetch.bytes": 4 * 1024 * 1024}
+_DEFAULTS: Final = {
+    "fetch.max.wait.ms": 100,
+    "max.partition.fetch.bytes": 4 * 1024 * 1024,
+    "receive.buffer.bytes": -1,  # 64 KiB, as Kafka has it, is a twentieth of what comes at once
+}
 
 
 class RangeReader(Consumer):

@@ -7,10 +7,10 @@ that Spark writes into the checkpoint before anything is read, so that a replay 
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.lookup import Topics
+from barnabas.spark.lookup import LogEnd, Topics
 from barnabas.spark.loss import lost, lost_for
 from barnabas.spark.offsets import Plan, StreamOffset, partitions_text
 from barnabas.spark.options import Position, SourceOptions
@@ -23,7 +23,7 @@ _log = logging.getLogger("barnabas.spark")
 
 _PAUSE_FIRST_S: Final = 0.01
 _PAUSE_MAX_S: Final = 0.05
-"""Between two looks for new records while a query has nothing to do."""
+"""Between two looks for new records when the first found too few, or something was wrong."""
 _RETREATS: Final = 3
 _RETREAT_S: Final = 0.3
 """An end that moves back is asked for again: a new leader may need a moment to know its end."""
@@ -36,7 +36,9 @@ class Cluster(Protocol):
 
     def topics(self, *, missing_ok: bool = False) -> Topics: ...
     def earliest(self, partitions: Any) -> dict[TopicPartition, int]: ...
-    def latest(self, partitions: Any) -> dict[TopicPartition, int]: ...
+    def ends(self, partitions: Any) -> dict[TopicPartition, LogEnd]: ...
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]: ...
+    def wait_for_records(self, offsets: Offsets, seconds: float) -> bool: ...
     def resolve(self, position: Position, partitions: Any) -> dict[TopicPartition, int]: ...
     def record_bytes(self, partitions: Any) -> dict[TopicPartition, float]: ...
     def commit_for_lag(self, group_id: str, offsets: Offsets) -> None: ...
@@ -48,6 +50,14 @@ def ranges_of(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         return []
     begin = {**start.offsets, **end.start}
     return [OffsetRange(where, begin.get(where, offset), offset) for where, offset in sorted(end.offsets.items())]
+
+
+class _Seen(NamedTuple):
+    """What one look finds."""
+
+    topics: Topics
+    ends: dict[TopicPartition, int]
+    epochs: dict[TopicPartition, int]
 
 
 class Feed:
@@ -65,11 +75,13 @@ class Feed:
         self._clock = clock
         self._sleep = sleep
         self._frozen = False
-        self._known: tuple[Topics, dict[TopicPartition, int]] | None = None
+        self._known: _Seen | None = None
         """Topics and ends, as they are or as they were when they were frozen."""
         self._batch_at = float("-inf")
         """When the last micro-batch was given."""
         self._committed: Offsets = {}
+        self._sound: dict[TopicPartition, tuple[int, int]] = {}
+        """Logs that were not cut between these two epochs, below what was read."""
 
     # --- what Spark asks --------------------------------------------------------------------------------------------
 
@@ -86,49 +98,55 @@ class Feed:
 
     def latest(self) -> dict[TopicPartition, int] | None:
         """The ends as of the last look."""
-        return None if self._known is None else self._known[1]
+        return None if self._known is None else self._known.ends
 
     def after(self, start: StreamOffset, *, everything: bool = False) -> StreamOffset:
         """The end of the next micro-batch; `start` itself if there is nothing to do. `everything`: without limits.
         Raises DataLoss."""
         self._commit_for_lag(start)
         deadline = self._clock() + self._options.poll_timeout_ms / 1000
-        pause = _PAUSE_FIRST_S
+        pause = 0.0
         while True:
-            topics, ends = self._look(start)
-            begin = self._begin(start, topics)
-            moved = any(not _is_same(start, topics, where.topic) or where not in begin for where in start.offsets)
-            if start.is_initial or moved or self._is_enough(begin, ends, everything):
+            seen = self._look(start)
+            begin = self._begin(start, seen)
+            moved = any(
+                begin.get(where) != offset or not _is_same(start, seen.topics, where.topic)
+                for where, offset in start.offsets.items()
+            )
+            if start.is_initial or moved or self._is_enough(begin, seen.ends, everything):
                 self._batch_at = self._clock()
-                return self._offset(start, topics, begin, self._bounded(begin, ends, everything))
+                return self._offset(start, seen, begin, self._bounded(begin, seen.ends, everything))
             left = deadline - self._clock()
-            if left <= 0 or self._frozen:
+            if self._frozen or left <= 0 or not self._cluster.wait_for_records(seen.ends, left):
                 return start
-            self._sleep(min(pause, left))
-            pause = min(2 * pause, _PAUSE_MAX_S)
+            self._sleep(pause)
+            pause = min(max(2 * pause, _PAUSE_FIRST_S), _PAUSE_MAX_S)
 
     # --- what there is ----------------------------------------------------------------------------------------------
 
-    def _look(self, start: StreamOffset) -> tuple[Topics, dict[TopicPartition, int]]:
+    def _look(self, start: StreamOffset) -> "_Seen":
         if self._frozen and self._known is not None:
             return self._known
         topics = self._cluster.topics(missing_ok=True)
         self._check_gone(start, topics)
-        same = [where for where in start.offsets if _is_same(start, topics, where.topic)]
-        ends = self._cluster.latest(topics.partitions)
-        for _ in range(_RETREATS):
-            if all(ends.get(where, start.offsets[where]) >= start.offsets[where] for where in same):
-                break
+        seen = self._seen(topics)
+        back = _retreats(start, seen)
+        for _ in range(_RETREATS if back else 0):
             self._sleep(_RETREAT_S)
-            ends = self._cluster.latest(topics.partitions)
-        else:
-            back = [OffsetRange(where, ends[where], start.offsets[where]) for where in same if where in ends]
-            back = [each for each in back if each.size]
-            if back:
-                why = "the log ends before what was read already: its leader lost records, or the topic is another one"
-                lost(self._options.on_data_loss, back, why)
-        self._known = topics, ends
-        return self._known
+            seen = self._seen(topics)
+            back = _retreats(start, seen)
+            if not back:
+                break
+        if back:
+            why = "the log ends before what was read already: its leader lost records, or the topic is another one"
+            lost(self._options.on_data_loss, back, why)
+        self._known = seen
+        return seen
+
+    def _seen(self, topics: Topics) -> "_Seen":
+        ends = self._cluster.ends(topics.partitions)
+        epochs = {where: each.epoch for where, each in ends.items() if each.epoch >= 0}
+        return _Seen(topics, {where: each.offset for where, each in ends.items()}, epochs)
 
     def _check_gone(self, start: StreamOffset, topics: Topics) -> None:
         gone = set(start.offsets).difference(topics.partitions)
@@ -136,8 +154,9 @@ class Feed:
             what = f"{partitions_text(gone)} is no longer there: what was not read of it is lost"
             lost_for(self._options.on_data_loss, what)
 
-    def _begin(self, start: StreamOffset, topics: Topics) -> dict[TopicPartition, int]:
+    def _begin(self, start: StreamOffset, seen: "_Seen") -> dict[TopicPartition, int]:
         """Where each partition goes on; those that are new, or of topics that were made again, at their beginning."""
+        topics = seen.topics
         again = {topic for topic in topics.ids if not _is_same(start, topics, topic)}
         for topic in sorted(again):
             read = ", ".join(
@@ -152,7 +171,28 @@ class Feed:
                 )
         found = {w: offset for w, offset in start.offsets.items() if w.topic not in again}
         found = {where: found[where] for where in topics.partitions if where in found}
+        found |= self._cuts(start, seen)
         return {**found, **self._cluster.earliest([where for where in topics.partitions if where not in found])}
+
+    def _cuts(self, start: StreamOffset, seen: "_Seen") -> dict[TopicPartition, int]:
+        """Where logs were cut below what was read, and have grown again since: by a leader that did not have all
+        records. It tells by where the epochs end that were read."""
+        changed = {
+            where: epoch
+            for where, epoch in start.epochs.items()
+            if _is_same(start, seen.topics, where.topic)
+            and where in start.offsets
+            and seen.epochs.get(where, epoch) != epoch
+            and self._sound.get(where) != (epoch, seen.epochs[where])
+        }
+        ends = self._cluster.ends_of_epochs(changed) if changed else {}
+        cuts = {where: end for where, end in ends.items() if end < start.offsets[where]}
+        if cuts:
+            gone = [OffsetRange(where, end, start.offsets[where]) for where, end in cuts.items()]
+            why = "they were read, and a new leader has others in their place, which were not (unclean leader election)"
+            lost(self._options.on_data_loss, gone, why)
+        self._sound |= {where: (epoch, seen.epochs[where]) for where, epoch in changed.items() if where not in cuts}
+        return cuts
 
     # --- how much of it ---------------------------------------------------------------------------------------------
 
@@ -177,11 +217,12 @@ class Feed:
             found = bounded_by_bytes(limits.max_bytes, begin, found, sizes)
         return found
 
-    def _offset(self, start: StreamOffset, topics: Topics, begin: Offsets, ends: Offsets) -> StreamOffset:
+    def _offset(self, start: StreamOffset, seen: "_Seen", begin: Offsets, ends: Offsets) -> StreamOffset:
         """The end, with where it begins if Spark could not know that."""
         limits = self._options.limits
         unknown = {w: offset for w, offset in begin.items() if start.is_initial or start.offsets.get(w) != offset}
-        return StreamOffset(ends, unknown, Plan(limits.min_partitions, limits.max_records), topics.ids)
+        plan = Plan(limits.min_partitions, limits.max_records)
+        return StreamOffset(ends, unknown, plan, seen.topics.ids, epochs=seen.epochs)
 
     # --- lag --------------------------------------------------------------------------------------------------------
 
@@ -196,6 +237,16 @@ class Feed:
         except BarnabasError as error:
             _log.warning("the offsets of group %s (option groupIdForLag) cannot be committed: %s", group_id, error)
         self._committed = start.offsets
+
+
+def _retreats(start: StreamOffset, seen: _Seen) -> list[OffsetRange]:
+    """What was read and is behind the ends now."""
+    found = [
+        OffsetRange(where, seen.ends.get(where, offset), offset)
+        for where, offset in start.offsets.items()
+        if _is_same(start, seen.topics, where.topic)
+    ]
+    return [each for each in found if each.size]
 
 
 def _is_same(start: StreamOffset, topics: Topics, topic: str) -> bool:

@@ -4,21 +4,29 @@ import logging
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.client.admin import Admin
 from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ItemsFailed
+from barnabas.client.watcher import Watcher
 from barnabas.config.definitions import nearest
-from barnabas.errors import InvalidTopic, KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition, UsageError
+from barnabas.errors import (
+    InvalidTopic,
+    KafkaError,
+    TopicAuthorizationFailed,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    UsageError,
+)
 from barnabas.spark.offsets import EARLIEST, LATEST, partitions_text
 from barnabas.spark.options import Position, SourceOptions
-from barnabas.types import TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
+    from barnabas.client.core.offset_messages import PartitionOffset
     from barnabas.client.core.views import TopicView
 
-__all__ = ["Lookup", "Topics"]
+__all__ = ["LogEnd", "Lookup", "Topics"]
 
 _log = logging.getLogger("barnabas.spark")
 
@@ -36,17 +44,25 @@ class Topics:
         """Without those of brokers that have none."""
 
 
+class LogEnd(NamedTuple):
+    """The offset behind the last record, and the leader epoch of that or a later one; -1 where brokers do not say."""
+
+    offset: int
+    epoch: int = NO_LEADER_EPOCH
+
+
 class Lookup:
     """Asks brokers, by connections that are kept. Close it."""
 
     def __init__(self, options: SourceOptions) -> None:
         known = AdminSettings.definitions
         settings = {name: value for name, value in options.client.items() if name in known}
-        self._admin = Admin({"client.id": "barnabas-spark", **settings})
+        self._admin = Watcher({"client.id": "barnabas-spark", **settings})
         self._options = options
         self._sizes: dict[TopicPartition, float] = {}
         self._sizes_until = float("-inf")
-        self._isolation = options.client.get("isolation.level", "read_uncommitted")
+        self._read_committed = options.client.get("isolation.level") == "read_committed"
+        self._tells_epochs = True
 
     def close(self) -> None:
         self._admin.close()
@@ -105,21 +121,40 @@ class Lookup:
     # --- offsets ----------------------------------------------------------------------------------------------------
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        return self._at(dict.fromkeys(partitions, "earliest"))
+        return self.at_times(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Behind the last record; with read_committed behind the last that is decided."""
-        return self._at(dict.fromkeys(partitions, "latest"))
+        return self.at_times(dict.fromkeys(partitions, LATEST))
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
+        """The same, with epochs."""
+        found = self._asked(dict.fromkeys(partitions, LATEST))
+        return {where: LogEnd(each.offset, each.leader_epoch) for where, each in found.items()}
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first record at or after each time in ms, -1 for none."""
-        return self._at(times)
+        return {where: each.offset for where, each in self._asked(times).items()}
 
-    def _at(self, wanted: Mapping[TopicPartition, Any]) -> dict[TopicPartition, int]:
-        if not wanted:
+    def _asked(self, times: Mapping[TopicPartition, int]) -> "dict[TopicPartition, PartitionOffset]":
+        return self._admin.offsets_at(times, read_committed=self._read_committed) if times else {}
+
+    def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Where each leader epoch, or the last one before it, ends; nothing for partitions whose brokers do not
+        know."""
+        if not self._tells_epochs:
             return {}
-        found = self._admin.list_offsets(dict(wanted.items()), isolation=self._isolation)
-        return {where: each.offset for where, each in found.items()}
+        try:
+            found = self._admin.epoch_ends(epochs)
+        except UnsupportedVersion as error:
+            _log.warning("whether logs were cut cannot be told: %s", error)
+            self._tells_epochs = False
+            return {}
+        return {where: end for where, (_, end) in found.items() if end >= 0}
+
+    def wait_for_records(self, offsets: Mapping[TopicPartition, int], seconds: float) -> bool:
+        """Until there is a record at one of the offsets, or something is wrong with one; False: neither in time."""
+        return self._admin.wait_for_records(offsets, seconds, read_committed=self._read_committed)
 
     def resolve(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each partition begins or ends. Raises UsageError."""

@@ -2,8 +2,8 @@
 
 `{"topic": {"0": 23}}` is that of Spark's Kafka connector. What a checkpoint has besides stands under names that no
 topic can have: `@start` (where partitions begin that are new in this batch; all of them in the first one), `@plan`
-(what the tasks are made of, so that a replay makes the same ones) and `@ids` (topic ids: a topic that was deleted and
-made again is another one).
+(what the tasks are made of, so that a replay makes the same ones), `@ids` (topic ids: a topic that was deleted and
+made again is another one) and `@epochs` (leader epochs: a log that was cut below what was read has ended them earlier).
 """
 
 import json
@@ -34,6 +34,7 @@ _PARTITION_MAX: Final = 2**31 - 1
 _START: Final = "@start"
 _PLAN: Final = "@plan"
 _IDS: Final = "@ids"
+_EPOCHS: Final = "@epochs"
 
 
 class Plan(NamedTuple):
@@ -52,6 +53,8 @@ class StreamOffset(NamedTuple):
     ids: Mapping[str, str] = {}
     is_initial: bool = False
     """Of a query that has not read anything: its start may be another one the next time."""
+    epochs: Mapping[TopicPartition, int] = {}
+    """Of leaders: no record before the offset is of a later one."""
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = nested(self.offsets)
@@ -61,6 +64,8 @@ class StreamOffset(NamedTuple):
             document[_PLAN] = {name: value for name, value in zip(Plan._fields, self.plan) if value}
         if self.ids:
             document[_IDS] = dict(sorted(self.ids.items()))
+        if self.epochs:
+            document[_EPOCHS] = nested(self.epochs)
         return document
 
 
@@ -156,21 +161,24 @@ def _is_int(value: object, least: int, most: int) -> bool:
 def parse_stream_offset(document: Mapping[str, Any]) -> StreamOffset:
     """What `StreamOffset.to_json` gave, or the connector of the JVM. Raises UsageError for anything else."""
     extras = {name: value for name, value in document.items() if name.startswith("@")}
-    unknown = extras.keys() - {_START, _PLAN, _IDS}
+    unknown = extras.keys() - {_START, _PLAN, _IDS, _EPOCHS}
     if unknown:
         raise _unreadable(f"{sorted(unknown)} is not known; a newer version of Barnabas may have written it")
     topics = {name: value for name, value in document.items() if name not in extras}
     what, example = "the offsets in the query's checkpoint", '{"orders": {"0": 23}}'
     start = extras.get(_START, {})
     is_initial = _START in extras and start is None
-    if not is_initial and not isinstance(start, dict):
-        raise _unreadable(f"{_START} is {start!r}")
+    epochs = extras.get(_EPOCHS, {})
+    for name, part in ((_START, {} if is_initial else start), (_EPOCHS, epochs)):
+        if not isinstance(part, dict):
+            raise _unreadable(f"{name} is {part!r}")
     return StreamOffset(
         _offsets(topics, what, example, 0),
         {} if is_initial else _offsets(start, what, example, 0),
         _plan(extras.get(_PLAN, {})),
         _ids(extras.get(_IDS, {})),
         is_initial,
+        _offsets(epochs, what, example, 0),
     )
 
 
