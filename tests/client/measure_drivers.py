@@ -43,7 +43,9 @@ class ThreadDriver(SyncDriver):
             self._employ()
         return result
 
-    def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    def wait(
+        self, done: Callable[[], bool], timeout_s: float | None = None, *, may_leave: Callable[[], bool] | None = None
+    ) -> bool:
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while True:
             with self.lock:

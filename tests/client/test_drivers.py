@@ -213,6 +213,32 @@ def test_ctrl_c_ends_waits_at_once(driver: SyncDriver) -> None:
     assert driver.wait_for(groups(driver), 10).error_code == 0
 
 
+def test_a_signal_just_before_the_poll_is_not_slept_through(driver: SyncDriver) -> None:
+    heard: list[int] = []
+
+    class Poller:
+        def __init__(self, poller: Any) -> None:
+            self.poller = poller
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.poller, name)
+
+        def poll(self, timeout: float) -> Any:
+            if timeout and not heard:
+                os.kill(os.getpid(), signal.SIGUSR1)
+            return self.poller.poll(timeout)
+
+    driver._poller = Poller(driver._poller)  # type: ignore[assignment]
+    before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    try:
+        started = time.monotonic()
+        assert driver.wait(lambda: bool(heard), 30)
+        assert time.monotonic() - started < 10
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert signal.set_wakeup_fd(-1) == -1, "nobody's signals are written anywhere afterwards"
+
+
 def test_close_does_not_wait_for_names(monkeypatch: pytest.MonkeyPatch) -> None:
     release, looked_up = threading.Event(), threading.Event()
 

@@ -99,7 +99,7 @@ class Consumer(ReadingBase):
         with self._reads():
             try:
                 self._collect(records, self._next(timeout), limit)
-                if self._core.fetching.wants_turn:
+                if self._core.fetching.wants_turn and not self._driver.owes_turn:
                     self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
                 if self._core.closing:
                     raise ClientClosed("the consumer is closed")
@@ -227,19 +227,23 @@ class Consumer(ReadingBase):
                 return found
             else:
                 left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                driver.run(core.enter)
+                with driver.lock:
+                    core.enter()
                 ready = False
                 try:
-                    ready = driver.wait(core.is_ready, left)
+                    ready = driver.wait(core.is_ready, left, may_leave=core.has_little)
                 finally:
-                    if ready:  # the engine has just turned: nothing stands between what came and the application
+                    if ready:
                         with driver.lock:
-                            core.leave()
-                        self._turned_at = time.monotonic()
+                            found = core.arrived()
                     elif not driver.closed:
                         driver.run(core.leave)
                 if not ready:
                     return None
+                if found is not None:  # nothing stands between what came and the application
+                    if core.fetching.wants_turn and core.has_little():
+                        driver.turn_soon()
+                    return found
 
     def _look(self) -> Notice | Held | CompletedFetch | None:
         """What comes next; mostly that is in store, and the engine need not turn for each of a thousand records."""

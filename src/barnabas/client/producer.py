@@ -353,13 +353,16 @@ class Producer(ProducerBase):
     # --- what the core asks -----------------------------------------------------------------------------------------
 
     def opened(self) -> None:
-        self._driver.nudge()
+        if self.settings.linger_ms > 0:  # else whoever sends turns the engine right away
+            self._driver.nudge()
 
     def turn(self) -> None:
         self._driver.run(nothing)
 
     def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
-        if not self._driver.wait(lambda: batch.done or batch.parts is not None, timeout):
+        accumulator = self._core.accumulator
+        done = lambda: batch.done or batch.parts is not None  # noqa: E731
+        if not self._driver.wait(done, timeout, may_leave=lambda: not accumulator.waiting):
             raise OperationTimedOut(f"the record was not acknowledged within {timeout:g} s")
 
     def await_batch(self, batch: Batch) -> Any:

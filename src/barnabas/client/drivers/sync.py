@@ -12,6 +12,7 @@ The engine is touched only under `lock`, which is never held while a thread wait
 import contextlib
 import os
 import select
+import signal
 import threading
 import time
 import weakref
@@ -88,6 +89,8 @@ class SyncDriver:
         self._active_at = float("-inf")
         """When a thread of the application turned the engine last."""
         self._damaged = False
+        self._owes_turn = False
+        """Whether the background thread was asked for one."""
         self._thread: threading.Thread | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -107,26 +110,31 @@ class SyncDriver:
         self._call_back()
         return result
 
-    def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Turn the engine until `done()`, which is asked under the lock; False when the time is over before."""
+    def wait(
+        self, done: Callable[[], bool], timeout_s: float | None = None, *, may_leave: Callable[[], bool] | None = None
+    ) -> bool:
+        """Turn the engine until `done()`, which is asked under the lock; False when the time is over before.
+
+        `may_leave`: whether nothing is lost if the engine does not turn once more before the caller goes on; whoever
+        comes next sees to it, the background thread after its nap if nobody does."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         has_led = False
         try:
             while True:
                 follower = None
                 with self.lock:
-                    if has_led and done():
-                        return True
-                    if not self.closed and self._may_lead():
-                        self._active_turn()
+                    leads = not self.closed and self._may_lead()
+                    if leads and not has_led:  # who has led has turned the engine after that
+                        self._guarded(self._turn)
                     if done():
                         return True
                     self._check_open()
                     left = deadline - time.monotonic()
-                    if left <= 0:
+                    if left <= 0 and (has_led or not leads):
                         return False
-                    if self._may_lead():
-                        self._lead(left)
+                    if leads:
+                        self._lead(max(left, 0.0), None if may_leave is None else lambda: done() and may_leave())
+                        self._active_at = time.monotonic()
                         has_led = True
                     else:
                         follower = _Follower(done)
@@ -151,6 +159,19 @@ class SyncDriver:
             with contextlib.suppress(OSError):
                 os.write(self._pipe[1], b"\0")
 
+    def turn_soon(self) -> None:
+        """Have the background thread turn the engine, as soon as it gets the interpreter: what can wait so long costs
+        the caller nothing."""
+        with self.lock:
+            self._owes_turn = True
+            self._pass_on()
+            self._ring()
+
+    @property
+    def owes_turn(self) -> bool:
+        """Whether a turn is under way that somebody asked for."""
+        return self._owes_turn
+
     def nudge(self) -> None:
         """With the lock held: something was added that has a deadline; see that somebody keeps it."""
         self._pass_on()
@@ -174,19 +195,21 @@ class SyncDriver:
 
     def _turn(self) -> None:
         """Let the engine do what is due, and carry out its orders until it has none."""
+        self._owes_turn = False
         for _ in range(TURNS_MAX):
             self.engine.advance(time.monotonic())
             if not self._channels.obey():
                 return
 
-    def _handle(self, events: list[tuple[int, int]]) -> None:
+    def _handle(self, events: list[tuple[int, int]], leaves: Callable[[], bool] | None = None) -> None:
         for fd, _ in events:
             if fd == self._pipe[0]:
                 with contextlib.suppress(BlockingIOError):
                     os.read(fd, 4096)
             else:
                 self._channels.serve(fd)
-        self._turn()
+        if leaves is None or not leaves():
+            self._turn()
 
     def _guarded(self, action: Callable[[], T], *, may_refuse: bool = False) -> T:
         """A KeyboardInterrupt may come between any two steps. What was half done with a connection is undone by
@@ -220,9 +243,9 @@ class SyncDriver:
         """Nobody polls, or only the background thread, which gives way."""
         return not self._leader or (self._thread is not None and self._leader == self._thread.ident)
 
-    def _lead(self, left_s: float) -> None:
+    def _lead(self, left_s: float, leaves: Callable[[], bool] | None = None) -> None:
         """Poll until something happens, it is time for something, or `left_s` is over; the lock is given up
-        meanwhile."""
+        meanwhile. The engine does not turn after that if the thread `leaves` then."""
         me = threading.get_ident()
         self._displace()
         self._leader = me
@@ -234,7 +257,7 @@ class SyncDriver:
         self._polling += 1
         try:
             self.lock.release()
-            events = self._poller.poll(timeout)
+            events = self._poll(timeout)
         finally:
             try:
                 self.lock.acquire()
@@ -246,8 +269,22 @@ class SyncDriver:
         if self.closed:
             self._dispose()
         elif leads:
-            self._guarded(lambda: self._handle(events))
+            self._guarded(lambda: self._handle(events, leaves))
             self._wake_followers()
+
+    def _poll(self, timeout: float) -> list[tuple[int, int]]:
+        """A signal that comes just before the system call does not interrupt it, and Ctrl-C would wait for its end: so
+        signals write into the pipe meanwhile, where nobody else has them do so."""
+        if threading.get_ident() != threading.main_thread().ident:
+            return self._poller.poll(timeout)
+        before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        try:
+            if before >= 0:
+                signal.set_wakeup_fd(before)
+            return self._poller.poll(timeout)
+        finally:
+            if before < 0:
+                signal.set_wakeup_fd(-1)
 
     def _displace(self) -> None:
         """The background thread stops polling, and naps."""
@@ -323,6 +360,8 @@ class SyncDriver:
         with self.lock:
             if self.closed:
                 return False
+            if self._owes_turn and not self._leader:
+                self._guarded(self._turn)
             now = time.monotonic()
             if self._leader:
                 nap = POLL_MAX_S  # who leads rings the bell on leaving

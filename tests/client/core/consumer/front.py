@@ -34,6 +34,11 @@ class Driver:
         self.engine = client.engine
         self.lock = contextlib.nullcontext()
         self.closed = False
+        self.owes_turn = False
+
+    def turn_soon(self) -> None:
+        """As the background thread, only at once."""
+        self.client.turn()
 
     def run(self, action: Callable[[], T]) -> T:
         self._check_open()
@@ -43,7 +48,10 @@ class Driver:
         self._call_back()
         return result
 
-    def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    def wait(
+        self, done: Callable[[], bool], timeout_s: float | None = None, *, may_leave: Callable[[], bool] | None = None
+    ) -> bool:
+        """Every answer is followed by a turn, whether the caller needs it or not."""
         self._check_open()
         self.client.now = self.engine.now = self.client.cluster.now
         self.client.turn()

@@ -7,6 +7,7 @@ whoever makes them.
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from barnabas.client.core.assignors import assignor_for
 from barnabas.client.core.completed_fetch import CompletedFetch
@@ -35,6 +36,8 @@ from barnabas.types import TopicPartition
 __all__ = ["ConsumerCore"]
 
 _log = logging.getLogger("barnabas.consumer")
+
+LITTLE_BYTES: Final = 16 * 1024
 
 _LASTING = (InvalidTopic.code, TopicAuthorizationFailed.code)
 
@@ -290,6 +293,14 @@ class ConsumerCore:
         if self.membership is not None:
             self.membership.watch.leave(self.engine.now)
 
+    def arrived(self) -> Held | CompletedFetch | None:
+        """As `leave`, with what came if it is nothing but records; None: look."""
+        self.leave()
+        if self._wants_application():
+            return None
+        self.handing.came_back()
+        return self.more()
+
     def look(self) -> "Notice | Held | CompletedFetch | None":
         """What the application has to do or to get next: tell its listener, take what is held, decode what came. None:
         wait until `is_ready`. Raises what it has to hear."""
@@ -349,6 +360,10 @@ class ConsumerCore:
     def is_ready(self) -> bool:
         """Whether `look` has something to say."""
         return self._wants_application() or self.handing.next_held() is not None or not self.fetcher.store.is_empty
+
+    def has_little(self) -> bool:
+        """Whether so little has come that asking for more can wait until the application has it."""
+        return self.fetcher.store.size_bytes <= LITTLE_BYTES
 
     def _take_failure(self) -> BarnabasError | None:
         failure = None if self.membership is None else self.membership.take_failure()

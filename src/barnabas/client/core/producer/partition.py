@@ -51,7 +51,7 @@ class PartitionState:
 
     def add(self, batch: Batch) -> None:
         """A batch that was just closed."""
-        batch.number = self.next_number
+        batch.number = float(self.next_number)
         self.next_number += 1
         self.queue.append(batch)
 
