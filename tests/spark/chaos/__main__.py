@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from sink_cases import Case, Stage, controls, matrix
-from sink_processes import Hosts, served
+from sink_processes import Hosts, archive_classes, served
 from sink_rounds import Life, lives
 
 Job = Callable[[], bool]
@@ -50,11 +50,13 @@ def play_matrix(arguments: argparse.Namespace, directory: Path) -> int:
     for case in cases:
         jobs.put(case)
     progress = Progress(len(cases))
+    java = archive_classes(directory)
     naive_failed, naive = [], [case for case in cases if case.mode == "none"]
 
     def lane(number: int) -> None:
         home = directory / f"lane-{number}"
-        hosts = Hosts(home)
+        home.mkdir()
+        hosts = Hosts(home, java=java)
         try:
             with served(home) as broker:
                 stage = Stage(home, broker, hosts)
@@ -70,7 +72,7 @@ def play_matrix(arguments: argparse.Namespace, directory: Path) -> int:
                     except TimeoutError as error:
                         progress.say(f"{case}: {error}", ok=False, took_s=time.monotonic() - began)
                         hosts.close()
-                        hosts = stage.hosts = Hosts(home)
+                        hosts = stage.hosts = Hosts(home, java=java)
                         continue
                     if case.mode == "none" and not report.verdict.is_exact:
                         naive_failed.append(case)
@@ -98,10 +100,12 @@ def play_rounds(arguments: argparse.Namespace, directory: Path) -> int:
     for life in wanted:
         jobs.put(life)
     failed: list[int] = []
+    java = archive_classes(directory)
 
     def lane(number: int) -> None:
-        hosts = Hosts(directory / f"lane-{number}")
-        (directory / f"lane-{number}").mkdir()
+        home = directory / f"lane-{number}"
+        home.mkdir()
+        hosts = Hosts(home, java=java)
         try:
             while True:
                 try:
@@ -115,7 +119,7 @@ def play_rounds(arguments: argparse.Namespace, directory: Path) -> int:
                     failed.append(life.number)
                     progress.note(f"life {life.number} FAILED: {trouble}\n  again: {life.again}")
                     hosts.close()
-                    hosts = Hosts(directory / f"lane-{number}")
+                    hosts = Hosts(home, java=java)
         finally:
             hosts.close()
 

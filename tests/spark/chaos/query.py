@@ -47,10 +47,10 @@ def main() -> int:
         "spark.ui.enabled": "false",
         "spark.log.level": "OFF",
         "spark.driver.memory": "700m",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # starts sooner
         "spark.sql.adaptive.enabled": "false",
     }
     spark = session("chaos", master=sys.argv[1], settings={**settings, **given})
+    spark.range(8).repartition(2).selectExpr("sum(id)").collect()  # a query is quicker then
     tell(jvm=spark.sparkContext._gateway.proc.pid)
     queries: dict[int, Any] = {}
     for line in sys.stdin:
@@ -65,7 +65,8 @@ def main() -> int:
             tell(ended=number, error=str(error)[-2000:])
             continue
         threading.Thread(target=watch, args=(queries[number], number), daemon=True).start()
-    os._exit(0)
+    spark.stop()
+    return 0
 
 
 if __name__ == "__main__":
