@@ -18,6 +18,12 @@ def tell(**event: Any) -> None:
     _said.write(json.dumps(event) + "\n")
 
 
+def in_short(error: Exception) -> str:
+    """What it is, and where it comes from."""
+    text = str(error)
+    return text if len(text) < 4000 else f"{text[:2500]}\n...\n{text[-1500:]}"
+
+
 def start(spark: Any, order: dict[str, Any]) -> Any:
     directory, servers, tasks = Path(order["directory"]), order["servers"], order["tasks"]
     source = spark.readStream.format("barnabas").option("bootstrap.servers", servers)
@@ -36,7 +42,7 @@ def watch(query: Any, number: int) -> None:
         query.awaitTermination()
         tell(ended=number, error="")
     except Exception as error:
-        tell(ended=number, error=str(error)[-2000:])
+        tell(ended=number, error=in_short(error))
 
 
 def main() -> int:
@@ -62,7 +68,7 @@ def main() -> int:
         try:
             queries[number] = start(spark, order)
         except Exception as error:
-            tell(ended=number, error=str(error)[-2000:])
+            tell(ended=number, error=in_short(error))
             continue
         threading.Thread(target=watch, args=(queries[number], number), daemon=True).start()
     spark.stop()

@@ -20,6 +20,7 @@ ROUNDS_EACH = 10
 JITTER_MS = 60
 LIMIT_S = 150.0
 FIGHT_S = 20.0
+STARTS_MAX = 4
 STRIKES = {"jvm": 3, "python": 6, "broker": 5, "both": 1, "pause": 4, "successor": 1}
 """What is struck, and how often. `python`: any process beneath the JVM; `pause`: something stands still for a moment;
 `successor`: the JVM and all beneath it stand still until a successor is through."""
@@ -80,13 +81,12 @@ class _Living:
         self.tasks = 0
         self.starts = 0
         self.errors: list[str] = []
-        self.settled = True
+        self.settled = False
 
     def round(self, *, last: bool) -> str:
         rng = self.rng
         kind = rng.choices(list(STRIKES), list(STRIKES.values()))[0]
-        # a query that has just begun needs its time; one that waits for rows works on them at once
-        delay_s, rows = rng.uniform(0, 1.5 if self.settled else 6), rng.randrange(10, 150)
+        delay_s, rows = rng.uniform(0, 1.5), rng.randrange(10, 150)
         settles = last or rng.random() < 0.7
         drawn = random.Random(rng.random())
         self.starts, self.errors = 0, []
@@ -94,6 +94,8 @@ class _Living:
             self.hosts.prepare()
         self.go_on(drawn)
         self.scene.feed(rows)
+        if not self.settled and rng.random() < 0.7:
+            self.wait_for_a_batch()
         self.watch_for(delay_s)
         where = self.scene.reached()
         struck = self.strike(kind, drawn)
@@ -112,8 +114,10 @@ class _Living:
             return
         if self.host is not None and self.host.error:
             self.errors.append(self.host.error)
-        if self.starts > 4:
-            raise Trouble(f"the query does not go on: {self.errors[-1][-1500:]}")
+        if self.starts > STARTS_MAX:
+            raise Trouble("the query does not go on: " + "\n--\n".join(self.errors))
+        if self.host is not None and self.starts == STARTS_MAX:
+            self.host.kill()  # Spark does not get over every loss of a Python process
         if self.host is None or not self.host.alive:
             self.host = self.hosts.take()
         self.starts += 1
@@ -139,6 +143,14 @@ class _Living:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             self.read()
+
+    def wait_for_a_batch(self) -> None:
+        """A query that has just begun needs its time until there is something to strike."""
+        before = self.scene.reached()
+        wait_for(lambda: self.read() or self.scene.reached() != before or not self.host_runs(), "a batch", LIMIT_S)
+
+    def host_runs(self) -> bool:
+        return self.host is not None and self.host.poll()
 
     def settle(self, rng: random.Random) -> None:
         def through() -> bool:
