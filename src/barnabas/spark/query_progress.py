@@ -25,7 +25,11 @@ class QueryProgress(NamedTuple):
     rows_per_second: float
     batch_ms: int
     lag: Mapping[TopicPartition, int]
-    """Of partitions whose end is known."""
+    """Of partitions whose end is known, as they were when the batch began."""
+    read: Mapping[TopicPartition, int] = {}
+    """Up to where each partition is read."""
+    watermark: str | None = None
+    """Up to where a query with event time has seen everything, as Spark writes it."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any], before: "QueryProgress | None" = None) -> "QueryProgress":
@@ -40,6 +44,8 @@ class QueryProgress(NamedTuple):
             float(report.get("processedRowsPerSecond") or 0.0),
             int((report.get("durationMs") or {}).get("triggerExecution") or 0),
             _lag(report.get("sources") or ()),
+            _read(report.get("sources") or ()),
+            (report.get("eventTime") or {}).get("watermark"),
         )
 
     @property
@@ -61,6 +67,10 @@ def _lag(sources: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
             if where in read:
                 found[where] = found.get(where, 0) + max(end - read[where], 0)
     return found
+
+
+def _read(sources: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
+    return {where: offset for source in sources for where, offset in _offsets(source.get("endOffset")).items()}
 
 
 def _offsets(document: Any) -> Mapping[TopicPartition, int]:

