@@ -103,13 +103,9 @@ class Consumer(ReadingBase):
         limit = self._poll_limit(max_records)
         records: list[ConsumerRecord] = []
         with self._reads():
-            found = await self._next(timeout)
-            try:
-                self._collect(records, found, limit)
-            except BaseException:
-                self._take_back(records)
-                raise
+            self._collect(records, await self._next(timeout), limit)
             self._opened().nudge()  # what was taken makes room: ask for more while the application works
+        self._core.handing.owed = {}
         return records
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
@@ -136,7 +132,8 @@ class Consumer(ReadingBase):
                     batch = self._read_batch(await self._wait_for_next())
             except _Ended:
                 return
-            if batch:
+            if batch is not None:
+                self._core.handing.owed = {}
                 yield batch
 
     async def arrow(self, *, headers: bool = False) -> "AsyncIterator[pyarrow.Table]":
@@ -148,6 +145,7 @@ class Consumer(ReadingBase):
             except _Ended:
                 return
             if table is not None:
+                self._core.handing.owed = {}
                 yield table
 
     async def process(
@@ -212,11 +210,12 @@ class Consumer(ReadingBase):
                 return found
             else:
                 left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                driver.run(core.enter)
                 try:
+                    driver.run(core.enter)
                     if not await driver.wait(core.is_ready, left):
                         return None
                 finally:
+                    core.waits = False
                     if not driver.closed:
                         driver.run(core.leave)
 
@@ -248,6 +247,7 @@ class Consumer(ReadingBase):
 
     async def _tell(self, notice: Notice) -> None:
         callback = self._callback_for(notice)
+        self._core.told()
         if callback is not None:
             told = callback(self, notice.partitions)
             if inspect.isawaitable(told):

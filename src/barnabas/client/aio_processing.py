@@ -80,10 +80,11 @@ class Processing:
             if notice is not None:
                 await self._tell(notice)
             elif not await self._feed():
-                driver.run(core.enter)
                 try:
+                    driver.run(core.enter)
                     await driver.wait(self._is_due)
                 finally:
+                    core.waits = False
                     if not driver.closed:
                         driver.run(core.leave)
 
@@ -107,6 +108,7 @@ class Processing:
             self._driver.run(lambda: self._core.seek(TopicPartition(record.topic, record.partition), record.offset + 1))
             return True
         self._work.add(records or [])
+        self._core.handing.owed = {}
         self._begin()
         return True
 

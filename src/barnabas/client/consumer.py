@@ -95,17 +95,15 @@ class Consumer(ReadingBase):
         The records count as done when the next poll begins: a commit by itself leaves them out before.
         """
         limit = self._poll_limit(max_records)
+        return self._handed(lambda: self._poll(timeout, limit))
+
+    def _poll(self, timeout: float | None, limit: int) -> list[ConsumerRecord]:
         records: list[ConsumerRecord] = []
-        with self._reads():
-            try:
-                self._collect(records, self._next(timeout), limit)
-                if self._core.fetching.wants_turn and not self._driver.owes_turn:
-                    self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
-                if self._core.closing:
-                    raise ClientClosed("the consumer is closed")
-            except BaseException:
-                self._take_back(records)
-                raise
+        self._collect(records, self._next(timeout), limit)
+        if self._core.fetching.wants_turn and not self._driver.owes_turn:
+            self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
+        if self._core.closing:
+            raise ClientClosed("the consumer is closed")
         return records
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -133,9 +131,8 @@ class Consumer(ReadingBase):
         when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         with contextlib.suppress(_Ended):
             while True:
-                with self._reads(ends=True):
-                    batch = self._read_batch(self._wait_for_next())
-                if batch:
+                batch = self._handed(lambda: self._read_batch(self._wait_for_next()), ends=True)
+                if batch is not None:
                     yield batch
 
     def arrow(self, *, headers: bool = False) -> "Iterator[pyarrow.Table]":
@@ -144,8 +141,7 @@ class Consumer(ReadingBase):
         not see them. Needs pyarrow."""
         with contextlib.suppress(_Ended):
             while True:
-                with self._reads(ends=True):
-                    table = self._read_table(self._wait_for_next(), headers)
+                table = self._handed(lambda: self._read_table(self._wait_for_next(), headers), ends=True)
                 if table is not None:
                     yield table
 
@@ -189,16 +185,28 @@ class Consumer(ReadingBase):
         self._check_process()
         if threading.get_ident() in self._inside and self._reading.locked():
             raise UsageError("a consumer cannot be polled from its own callbacks, deserializers and interceptors")
-        with self._enters():
-            self._reading.acquire()
+        with self._enters(), self._reading:
             try:
                 yield
             except ClientClosed:
                 if ends and self._core.closing:
                     raise _Ended from None
                 raise
-            finally:
-                self._reading.release()
+
+    def _handed(self, read: Callable[[], T], *, ends: bool = False) -> T:
+        """What `read` gives to the application. A KeyboardInterrupt comes after a call or at the beginning of one, so
+        never between what is done last here and what the caller does with it if that calls nothing."""
+        owed: dict[TopicPartition, OffsetAndMetadata] = {}
+        try:
+            with self._reads(ends=ends):
+                found = read()
+                handing = self._core.handing
+                owed, handing.owed = handing.owed, {}
+        except BaseException:
+            if owed:
+                self._core.handing.owed = owed
+            raise
+        return found
 
     @contextlib.contextmanager
     def _enters(self) -> Iterator[None]:
@@ -227,12 +235,13 @@ class Consumer(ReadingBase):
                 return found
             else:
                 left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                with driver.lock:
-                    core.enter()
                 ready = False
                 try:
+                    with driver.lock:
+                        core.enter()
                     ready = driver.wait(core.is_ready, left, may_leave=core.has_little)
                 finally:
+                    core.waits = False
                     if ready:
                         with driver.lock:
                             found = core.arrived()
@@ -276,6 +285,7 @@ class Consumer(ReadingBase):
 
     def _tell(self, notice: Notice) -> None:
         callback = self._callback_for(notice)
+        self._core.told()
         if callback is not None:
             callback(self, notice.partitions)
 

@@ -81,12 +81,6 @@ class ReadingBase(ConsumerBase):
             with self._driver.lock:
                 found = self._core.more_of_it() if records else self._core.more()
 
-    def _take_back(self, records: list[ConsumerRecord]) -> None:
-        """They do not come to the application, so the next poll returns them."""
-        if records:
-            with self._driver.lock:
-                self._core.handing.take_back(records)
-
     def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord] | None:
         """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
         try:
@@ -127,7 +121,8 @@ class ReadingBase(ConsumerBase):
         if isinstance(found, CompletedFetch) and not self._is_seen:
             return self._read_whole(found, found.read_batch)
         where = found.where if isinstance(found, Held) else found.partition
-        return RecordBatch.of(where, self._return_some(found, CHUNK, told=True) or [])
+        records = self._return_some(found, CHUNK, told=True)
+        return RecordBatch.of(where, records) if records else None
 
     @property
     def _is_seen(self) -> bool:
@@ -150,10 +145,10 @@ class ReadingBase(ConsumerBase):
             batch = read()
         except BarnabasError:
             with self._driver.lock:
-                self._core.took(fetch, ended=False)
+                self._core.took(fetch, ended=False, gives=False)
             raise
         with self._driver.lock:
-            counts = self._core.took(fetch, ended=fetch.is_ended)
+            counts = self._core.took(fetch, ended=fetch.is_ended, gives=batch is not None)
         return batch if counts else None
 
     def _callback_for(self, notice: Notice) -> Callback | None:

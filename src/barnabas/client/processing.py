@@ -216,10 +216,11 @@ class Processing:
             if notice is not None:
                 self._tell(notice)
             elif not self._feed():
-                driver.run(core.enter)
                 try:
+                    driver.run(core.enter)
                     driver.wait(self._is_due)
                 finally:
+                    core.waits = False
                     if not driver.closed:
                         driver.run(core.leave)
 
@@ -247,6 +248,7 @@ class Processing:
             self._driver.run(lambda: self._core.seek(TopicPartition(record.topic, record.partition), record.offset + 1))
             return True
         self._pool.add(records or [])
+        self._core.handing.owed = {}
         return True
 
     # --- rebalances -------------------------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Answers that were fetched and are not read to their end, and failures that the application must hear of.
 
 Both belong to an offset: after a seek, a reset or a rebalance they are dropped when they are next looked at.
+
+Where steps belong together there is no call among them, so that no KeyboardInterrupt comes between.
 """
 
 from collections import deque
@@ -22,6 +24,8 @@ class FetchStore:
     def __init__(self, subscription: SubscriptionState) -> None:
         self.size_bytes = 0
         """Of all answers in store."""
+        self.has_dropped = False
+        """Whether something was dropped, so that it has to be asked for again; whoever asks sets it to False."""
         self._subscription = subscription
         self._answers: dict[TopicPartition, deque[CompletedFetch]] = {}
         """In the order in which partitions are read."""
@@ -49,7 +53,8 @@ class FetchStore:
 
     def add(self, fetch: CompletedFetch) -> None:
         """It begins at `next_offset`."""
-        self._answers.setdefault(fetch.partition, deque()).append(fetch)
+        answers = self._answers.setdefault(fetch.partition, deque())
+        answers += (fetch,)
         self.size_bytes += fetch.size_bytes
 
     def fail(self, where: TopicPartition, offset: int, error: BarnabasError) -> None:
@@ -81,8 +86,12 @@ class FetchStore:
             self._failures.pop(where, None)
 
     def _drop(self, where: TopicPartition) -> None:
-        for fetch in self._answers.pop(where, ()):
-            self.size_bytes -= fetch.size_bytes
+        self.has_dropped = True
+        answers = self._answers.get(where)
+        if answers is not None:
+            size = sum(fetch.size_bytes for fetch in answers)
+            self.size_bytes -= size
+            del self._answers[where]
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -140,8 +149,10 @@ class FetchStore:
 
     def _done(self, where: TopicPartition) -> None:
         """The first answer is read to its end: it is the other partitions' turn."""
-        answers = self._answers.pop(where)
-        self.size_bytes -= answers.popleft().size_bytes
+        answers = self._answers[where]
+        self.size_bytes -= answers[0].size_bytes
+        del answers[0]
+        del self._answers[where]
         if answers:
             self._answers[where] = answers
         self._subscription.take_turn(where)

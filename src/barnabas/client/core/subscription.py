@@ -174,9 +174,11 @@ class SubscriptionState:
 
     def take_turn(self, where: TopicPartition) -> None:
         """It was served: the others come first the next time."""
-        state = self._states.pop(where, None)
-        if state is not None:
-            self._states[where] = state
+        states = self._states
+        if where in states:  # no call between the next steps: a KeyboardInterrupt there would lose the partition
+            state = states[where]
+            del states[where]
+            states[where] = state
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         for state in [self._state(where) for where in partitions]:
@@ -234,6 +236,12 @@ class SubscriptionState:
         position = self._state(where).position
         assert position is not None, where
         self._states[where].position = position._replace(offset=offset, offset_epoch=offset_epoch)
+
+    def go_back(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
+        """What was returned since `before` has not come to the application."""
+        state = self._states.get(where)
+        if state is not None and state.position is not None:
+            self.advance(where, before.offset, before.leader_epoch)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What can be committed: all positions that are valid."""

@@ -104,7 +104,7 @@ class Script:
         """What the consumer's poll does for membership, for so long."""
         membership, world = self.membership, self.world
         end = world.now + seconds
-        membership.watch.enter(world.now)
+        membership.watch.look_in(world.now, True)
         try:
             while True:
                 world.run(self._wanted, seconds=max(end - world.now, 0.0))
@@ -112,7 +112,7 @@ class Script:
                     return
                 self._serve()
         finally:
-            membership.watch.leave(world.now)
+            membership.watch.look_in(world.now, False)
 
     def _wanted(self) -> bool:
         membership = self.membership

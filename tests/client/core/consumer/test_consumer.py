@@ -95,19 +95,6 @@ def test_a_poll_that_is_interrupted_keeps_nothing_to_itself(cluster: Cluster) ->
     assert offsets(seen) == offsets(seen, T1) == [*range(10)]
 
 
-def test_what_was_taken_back_comes_before_what_is_held(cluster: Cluster) -> None:
-    fill(cluster)
-    consumer = assigned(cluster, T0)
-    for record in consumer:
-        if record.offset == 1:
-            break
-    records = consumer.poll(5, max_records=3)
-    assert offsets(records) == [2, 3, 4]
-    consumer._take_back(records)
-    assert consumer.position(T0) == 2
-    assert offsets(consumer.poll(5)) == [*range(2, 10)]
-
-
 # --- interceptors -----------------------------------------------------------------------------------------------------
 
 

@@ -240,7 +240,7 @@ def test_an_expelled_member_without_partitions_comes_back_by_itself(script: Scri
 
 def test_an_assignment_that_nobody_took_is_void_after_an_expulsion(script: Script) -> None:
     script.membership.subscribe()
-    script.membership.watch.enter(script.world.now)
+    script.membership.watch.look_in(script.world.now, True)
     script.membership.begin_preparation()
     script.membership.join()
     script.answer_with(HEARTBEAT, UNKNOWN_MEMBER)

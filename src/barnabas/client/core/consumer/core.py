@@ -51,6 +51,8 @@ class ConsumerCore:
         self.closing = False
         self.woken = False
         """Set by `wakeup`, at any time and by anybody."""
+        self.waits = False
+        """The application waits in a poll. Unset without the lock, so that nothing can come before that."""
         self.touched_at = float("-inf")
         """When an iteration last showed that the application is alive; set without the lock."""
         self.attention = False
@@ -124,8 +126,10 @@ class ConsumerCore:
     def advance(self, now: float) -> None:
         membership = self.membership
         if membership is not None:
-            if self.touched_at > membership.watch.polled_at:
-                membership.watch.touch(self.touched_at)
+            watch = membership.watch
+            watch.look_in(now, self.waits)
+            if self.touched_at > watch.polled_at:
+                watch.touch(self.touched_at)
             membership.advance(now)
         self.locating.advance(now)
         self.fetching.advance(now)
@@ -285,13 +289,16 @@ class ConsumerCore:
 
     def enter(self) -> None:
         """The application waits in a poll from now on."""
-        if self.membership is not None:
-            self.membership.watch.enter(self.engine.now)
+        self.waits = True
+        self._look_in()
 
     def leave(self) -> None:
-        """It goes back to its work."""
+        """It goes back to its work; `waits` is unset already."""
+        self._look_in()
+
+    def _look_in(self) -> None:
         if self.membership is not None:
-            self.membership.watch.leave(self.engine.now)
+            self.membership.watch.look_in(self.engine.now, self.waits)
 
     def arrived(self) -> Held | CompletedFetch | None:
         """As `leave`, with what came if it is nothing but records; None: look."""
@@ -308,7 +315,7 @@ class ConsumerCore:
 
     def attend(self) -> Notice | None:
         """As `look`, without records."""
-        self.handing.came_back()
+        self._came_back()
         if self.membership is not None:
             self.membership.watch.touch(self.engine.now)
         if self.closing:
@@ -321,12 +328,25 @@ class ConsumerCore:
             raise failure
         return None if self.rebalancing is None else self.rebalancing.step()
 
+    def told(self) -> None:
+        """The listener hears of a notice now."""
+        if self.rebalancing is not None:
+            self.rebalancing.told()
+
     def glance(self) -> Held | CompletedFetch | None:
         """As `look`, between two turns of the engine while all is quiet; None: look properly."""
-        if self.attention or self.fetching.wants_turn:
+        if self.attention or self.fetching.wants_turn or self.handing.owed:
             return None
         self.handing.came_back()
         return self.more()
+
+    def _came_back(self) -> None:
+        """The application asks for more. What did not come to it before, because that was interrupted, it gets now."""
+        for where, before in list(self.handing.owed.items()):
+            self.subscription.go_back(where, before)
+            self.fetching.drop([where])
+            self.handing.drop([where])
+        self.handing.came_back()
 
     def more(self) -> Held | CompletedFetch | None:
         """Records that are held, or what is to be decoded next: read it without the lock, then `take` it."""
@@ -338,23 +358,25 @@ class ConsumerCore:
 
     def take(self, fetch: CompletedFetch, records: list[ConsumerRecord], *, ended: bool) -> Held | None:
         """What came of a fetch; None if there is nothing to hand out, or the partition has moved elsewhere since."""
-        before = self._was_read(fetch, ended=ended)
+        before = self._was_read(fetch, ended=ended, gives=bool(records))
         return self.handing.take(fetch.partition, records, before) if records and before is not None else None
 
-    def took(self, fetch: CompletedFetch, *, ended: bool) -> bool:
-        """As `take`, for what goes to the application at once; whether it still counts."""
-        before = self._was_read(fetch, ended=ended)
+    def took(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> bool:
+        """As `take`, for what goes to the application at once, if there is any; whether it still counts."""
+        before = self._was_read(fetch, ended=ended, gives=gives)
         if before is not None:
             self.handing.return_all(fetch.partition, before)
         return before is not None
 
-    def _was_read(self, fetch: CompletedFetch, *, ended: bool) -> OffsetAndMetadata | None:
+    def _was_read(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> OffsetAndMetadata | None:
         state = self.subscription.get(fetch.partition)
         before = None if state is None else state.stands_at()
         if before is None:
             return None
         if ended and not self.fetcher.is_asking(fetch.partition):
             self.fetching.changed()
+        if gives:
+            self.handing.owe(fetch.partition, before)
         return before if self.fetcher.store.was_read(fetch, ended=ended) else None
 
     def is_ready(self) -> bool:
@@ -483,7 +505,7 @@ class ConsumerCore:
         """Commit what was read, if that is this consumer's to do; `all_done`: what is at hand counts."""
         if all_done:
             self.handing.interrupt()  # what an iteration in another thread gave beyond this would be done twice
-            self.handing.came_back()
+            self._came_back()
         if self.auto_commit is not None and self.subscription.kind is not SubscriptionKind.NONE:
             return self.auto_commit.commit(timeout_s or None)
         done: Promise[None] = Promise()

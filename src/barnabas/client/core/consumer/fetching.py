@@ -30,8 +30,7 @@ class Fetching:
         self.failed = 0
         self._engine = engine
         self._subscription = subscription
-        self.wants_turn = True
-        """Whether there may be something to ask for."""
+        self._has_news = True
         self._retry_at = float("inf")
         self._unready: set[int] = set()
         """Brokers that would be asked if their connection stood."""
@@ -41,7 +40,12 @@ class Fetching:
 
     def changed(self) -> None:
         """Positions, pauses, leaders or what is in store have changed."""
-        self.wants_turn = True
+        self._has_news = True
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether there may be something to ask for."""
+        return self._has_news or self.fetcher.store.has_dropped
 
     def take_failure(self) -> BarnabasError | None:
         failure, self._failure = self._failure, None
@@ -56,7 +60,7 @@ class Fetching:
     def advance(self, now: float) -> None:
         if not self.wants_turn and now < self._retry_at and not self._is_any_ready():
             return
-        self.wants_turn = False
+        self._has_news = self.fetcher.store.has_dropped = False
         self._retry_at = float("inf")
         self._unready.clear()
         for task in self.fetcher.tasks(now, self._is_ready):
@@ -83,7 +87,7 @@ class Fetching:
 
     def _send(self, task: FetchTask) -> None:
         def done(response: Any, error: Error | None) -> None:
-            self.wants_turn = True
+            self._has_news = True
             if error is None:
                 self._failures.pop(task.node, None)
                 self.answers += 1
@@ -111,7 +115,7 @@ class Fetching:
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """They are no longer assigned, or read from elsewhere."""
         self.fetcher.forget(partitions)
-        self.wants_turn = True
+        self._has_news = True
 
 
 def _response(data: bytes, position: int, version: int) -> FetchResponse:

@@ -3,9 +3,12 @@
 Positions in the subscription run ahead: they stand behind everything that was decoded. Records that are decoded and not
 handed out yet are held here; those that were handed out since the last poll are still being worked on, so that a commit
 by itself leaves them out.
+
+A KeyboardInterrupt may come between any two steps of handing out. `owed` says where the partitions stood before, from
+the first step until the application has its records: whoever finds something there begins again from it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from operator import length_hint
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
@@ -14,6 +17,8 @@ from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
 __all__ = ["Handing", "Held"]
+
+Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
 class Held:
@@ -63,6 +68,9 @@ class Handing:
     def __init__(self, subscription: SubscriptionState) -> None:
         self.current: Held | None = None
         """What an iteration goes through now."""
+        self.owed: dict[TopicPartition, OffsetAndMetadata] = {}
+        """Where partitions stood before what is being handed out. Emptied by whoever hands out, by an assignment right
+        before the return, where nothing can come between."""
         self._subscription = subscription
         self._held: dict[TopicPartition, Held] = {}
         self._in_hand: dict[TopicPartition, OffsetAndMetadata] = {}
@@ -79,13 +87,17 @@ class Handing:
             if current.is_empty and self._held.get(current.where) is current:
                 del self._held[current.where]
 
+    def owe(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
+        """The partition moves on from `before` now."""
+        self.owed.setdefault(where, before)
+
     def take(self, where: TopicPartition, records: list[ConsumerRecord], before: OffsetAndMetadata) -> Held:
         """Decoded records, to be handed out; the position, which was `before`, stands behind them."""
         held = self._held[where] = Held(where, records, before)
         return held
 
     def return_all(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
-        """What was read from `before` up to the position is in the application's hands."""
+        """What was read from `before` up to the position goes into the application's hands."""
         self._in_hand.setdefault(where, before)
 
     def next_held(self) -> Held | None:
@@ -98,35 +110,28 @@ class Handing:
     def iterate(self, held: Held) -> None:
         """The application goes through these, one by one."""
         self.current = held
+        self.owed = {}
 
     def return_some(self, held: Held, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` of them at once, as a poll returns them."""
         before = held.handed_out
-        self._in_hand.setdefault(held.where, held.behind(before))
+        stood = held.behind(before)
+        self.owe(held.where, stood)
+        self._in_hand.setdefault(held.where, stood)
         records = held.records[before : before + limit]
         self._keep(held.where, held.split(before + len(records)))
         return records
 
-    def take_back(self, records: Sequence[ConsumerRecord]) -> None:
-        """What `return_some` gave has not come to the application: it gets it with the next poll."""
-        groups: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for record in records:
-            groups.setdefault(TopicPartition(record.topic, record.partition), []).append(record)
-        for where, group in groups.items():
-            before = self._in_hand.pop(where, None)
-            if before is None:
-                continue  # dropped since
-            left = self._held.get(where)
-            rest = left.records[left.handed_out :] if left is not None else []
-            self._held[where] = Held(where, [*group, *rest], before)
-
     def interrupt(self) -> None:
         """The iteration ends behind the record that it gave last, which is still in the application's hands."""
-        held, self.current = self.current, None
+        held = self.current
         if held is not None:
             count = held.handed_out
             self._in_hand[held.where] = held.behind(count - 1)
+            self.owe(held.where, held.behind(count))
+            self.current = None
             self._keep(held.where, held.split(count))
+            del self.owed[held.where]
 
     def _keep(self, where: TopicPartition, left: Held | None) -> None:
         if left is None:
@@ -143,33 +148,42 @@ class Handing:
                 held.stop()
                 if held is self.current:
                     self.current = None
+            self.owed.pop(where, None)  # last: what interrupts this begins again
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, where: TopicPartition) -> OffsetAndMetadata | None:
         """Behind what the application has got; None if there is no valid position. Raises UsageError."""
         position = self._subscription.position(where)
+        owed = self.owed.get(where)
+        if owed is not None:
+            return owed
         held = self._held.get(where)
         if held is not None and not held.is_empty:
             return held.behind(held.handed_out)
         return None if position is None else OffsetAndMetadata(position.offset, "", position.offset_epoch)
 
-    def consumed(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def consumed(self) -> Offsets:
         """What a commit of the application's means: all that it has got."""
         offsets = self._subscription.consumed()
         for where, held in self._held.items():
             if where in offsets and not held.is_empty:
                 offsets[where] = held.behind(held.handed_out)
-        return offsets
+        return self._bounded(offsets, self.owed)
 
-    def done(self) -> Mapping[TopicPartition, OffsetAndMetadata]:
+    def done(self) -> Offsets:
         """What may be committed without being asked: what it has got and come back after."""
         offsets = self._subscription.consumed()
         for where, held in self._held.items():
             if where in offsets and (held is self.current or not held.is_empty):
                 count = held.handed_out
                 offsets[where] = held.behind(count - 1 if held is self.current else count)
-        for where, before in self._in_hand.items():
+        return self._bounded(self._bounded(offsets, self._in_hand), self.owed)
+
+    @staticmethod
+    def _bounded(offsets: Offsets, bounds: Offsets) -> Offsets:
+        """As far as these partitions go, and no other."""
+        for where, before in bounds.items():
             if where in offsets:
                 offsets[where] = before
         return offsets

@@ -183,6 +183,12 @@ class Membership:
         """Whether the group no longer counts on us: others may have the partitions already."""
         return self.generation.generation_id < 0 or not self.generation.member_id
 
+    def prepare_again(self, reason: str) -> None:
+        """What the application has begun was cut short."""
+        self._share = None
+        self._needs_preparation = True
+        self.request_rejoin(reason)
+
     def join(self) -> None:
         """The partitions are given up: go on by itself. Does nothing if there is something new to prepare."""
         if self._reason is None or self._needs_preparation or self._in_flight:

@@ -72,31 +72,26 @@ class PollWatch:
     def __init__(self, settings: MembershipSettings) -> None:
         self._group_id = settings.group_id
         self._interval_s = settings.max_poll_interval_s
-        self._polls = 0
-        """Calls that are inside now."""
         self._warnings = 0
+        self.inside = False
+        """Whether the application waits in a poll, as far as was last said."""
         self.polled_at = float("inf")
 
-    def enter(self, now: float) -> None:
-        self._polls += 1
-        self.touch(now)
-
-    def leave(self, now: float) -> None:
-        self._polls -= 1
-        self.touch(now)
+    def look_in(self, now: float, inside: bool) -> None:
+        """Whether the application waits in a poll. It need not say that it goes: it was there when it was last seen
+        there."""
+        if inside or self.inside:
+            self.touch(now)
+        self.inside = inside
 
     def touch(self, now: float) -> None:
         """The application shows that it is alive."""
         self.polled_at = now
         self._warnings = 0
 
-    @property
-    def inside(self) -> bool:
-        return self._polls > 0
-
     def deadline(self) -> float:
         """When `look` has something to say."""
-        if self._polls:
+        if self.inside:
             return float("inf")
         share = WARN_AT[self._warnings] if self._warnings < len(WARN_AT) else 1.0
         return self.polled_at + share * self._interval_s

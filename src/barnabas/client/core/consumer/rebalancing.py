@@ -1,7 +1,8 @@
 """The application's half of a rebalance: what it gives up, what it gets, what its listener hears, in which order.
 
 `step` goes as far as it can without the application. A `Notice` that it returns is for the listener; while there is
-none but `under_way`, an answer is awaited. A rebalance that a listener's exception interrupts goes on at the next step.
+none but `under_way`, an answer is awaited. A rebalance that a listener's exception interrupts goes on at the next step;
+one that a KeyboardInterrupt cuts short begins anew.
 """
 
 import logging
@@ -57,33 +58,45 @@ class Rebalancing:
         self.auto_commit = auto_commit
         self._on_change = on_change
         self._steps: _Steps | None = None
-        self._awaited: Promise[None] | None = None
+        self._item: Notice | Promise[None] | None = None
+        """What the steps gave last."""
 
     @property
     def can_step(self) -> bool:
         """Whether `step` has something to do."""
         if self._steps is not None:
-            return self._awaited is None or self._awaited.done
+            return not isinstance(self._item, Promise) or self._item.done
         return self._membership.has_assignment or self._membership.wants_preparation
 
     def step(self) -> Notice | None:
-        """Go on; the next notice, None if there is none for now."""
-        while self.can_step:
-            if self._steps is None:
-                share = self._membership.take_assignment()
-                self._steps = self._prepare() if share is None else self._complete(share)
-            item = next(self._steps, None)
-            if isinstance(item, Notice):
-                self._awaited = None
-                return item
-            self._awaited = item
-            if item is None:
-                self._steps = None
-        return None
+        """Go on; the next notice, None if there is none for now. A notice is given again until it is `told`."""
+        try:
+            while not isinstance(self._item, Notice) and self.can_step:
+                self._go_on()
+        except Exception:
+            raise
+        except BaseException:
+            self.abandon()
+            self._membership.prepare_again("the application was interrupted while it rebalanced")
+            raise
+        return self._item if isinstance(self._item, Notice) else None
+
+    def _go_on(self) -> None:
+        if self._steps is None:
+            share = self._membership.take_assignment()
+            self._steps = self._prepare() if share is None else self._complete(share)
+        steps, self._item = self._steps, None
+        for self._item in steps:  # no call, so that nothing comes between
+            return
+        self._steps = None
+
+    def told(self) -> None:
+        """The listener hears of the notice now."""
+        self._item = None
 
     def abandon(self) -> None:
         """There is no group any more to rebalance with."""
-        self._steps = self._awaited = None
+        self._steps = self._item = None
 
     # --- giving up --------------------------------------------------------------------------------------------------
 
@@ -149,7 +162,7 @@ class Rebalancing:
         if self.auto_commit is not None:
             self.auto_commit.start()
         yield Notice(ASSIGNED, tuple(added))
-        subscription.mark_pending_callback(added, False)
+        subscription.mark_pending_callback(assigned, False)
         self._on_change(())
 
     def _assign(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
