@@ -22,7 +22,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/barna
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,spark,dev]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,spark-formats,dev]'
 	@touch $@
 
 run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every figure compared with pandas

@@ -1,6 +1,7 @@
 """Values with types, read by a real Spark session from a real broker."""
 
 import json
+from io import BytesIO
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ from barnabas.testing import Broker
 pytest.importorskip("pyspark")
 
 ORDERS = "id bigint, customer string, at timestamp, lines array<struct<sku: string, count: int>>"
+
+TIME = {"type": "long", "logicalType": "timestamp-millis"}
 
 
 @pytest.fixture
@@ -120,6 +123,34 @@ def test_texts(read: Any, broker: Broker, topic: str) -> None:
     ]
 
 
+def test_avro(read: Any, broker: Broker, topic: str) -> None:
+    fastavro = pytest.importorskip("fastavro")
+    schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "at", "type": TIME}]}
+    broker.create_topic(topic)
+    values = []
+    for number in range(3):
+        out = BytesIO()
+        fastavro.schemaless_writer(out, fastavro.parse_schema(schema), {"n": number, "at": 1000 * number})
+        values.append(out.getvalue())
+    write(broker, topic, *values, b"\xff")
+    rows = read(valueFormat="avro", valueSchema=json.dumps(schema)).load().orderBy("offset")
+    found = rows.selectExpr("value.n", "unix_millis(value.at) as at", "_corrupt").collect()
+    assert [(row.n, row.at) for row in found] == [(0, 0), (1, 1000), (2, 2000), (None, None)]
+    assert found[3]._corrupt == b"\xff"
+
+
+def test_protobuf(read: Any, broker: Broker, topic: str, tmp_path: Any) -> None:
+    descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")
+    file = descriptor_pb2.FileDescriptorProto(name="n.proto", syntax="proto3")
+    file.message_type.add(name="N").field.add(name="n", number=1, type=3, label=1)
+    path = tmp_path / "n.desc"
+    path.write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    broker.create_topic(topic)
+    write(broker, topic, b"\x08\x07", b"", b"\x08")
+    rows = read(valueFormat="protobuf", valueSchema=path, messageName="N").load().orderBy("offset").collect()
+    assert [(row.value and row.value.n, row._corrupt) for row in rows] == [(7, None), (0, None), (None, b"\x08")]
+
+
 def test_what_is_wrong_is_named(read: Any, broker: Broker, topic: str) -> None:
     broker.create_topic(topic)
     assert "has no records to find the schema in" in refused(read(valueFormat="json"))
@@ -129,7 +160,7 @@ def test_what_is_wrong_is_named(read: Any, broker: Broker, topic: str) -> None:
     said = refused(read(valueFormat="json", valueSchema="a int", mode="DROPMALFORMED"))
     assert "must be PERMISSIVE or FAILFAST" in said
     assert "_corrupt IS NULL" in said
-    assert "option valueSchema is for valueFormat=json" in refused(read(valueSchema="a int"))
+    assert "option valueSchema is for valueFormat=json|avro" in refused(read(valueSchema="a int"))
     assert "'Mars' is no time zone" in refused(read(valueFormat="json", valueSchema="a int", timeZone="Mars"))
     said = refused(read(valueFormat="json", valueSchema="a interval day to second"))
     assert "value.a: JSON has nothing for the type" in said

@@ -86,6 +86,10 @@ class BarnabasDataSource(DataSource):
     def _format(self) -> FormatRules:
         if self._rules is None:
             self._rules = FormatRules.parse(self._options())
+            if self._rules.value == "confluent-avro":
+                from barnabas.spark.formats.registry import with_reader_schema
+
+                self._rules = with_reader_schema(self._rules, self._options())
         return self._rules
 
     def _options(self) -> dict[str, Any]:

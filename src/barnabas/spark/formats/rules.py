@@ -10,17 +10,23 @@ from barnabas.errors import UsageError
 from barnabas.spark.formats.times import time_zone
 from barnabas.spark.option_table import parse_count
 
-__all__ = ["CORRUPT", "FORMATS", "FormatRules"]
+__all__ = ["CORRUPT", "FORMATS", "FormatRules", "missing_package"]
 
 CORRUPT: Final = "_corrupt"
 """The column of raw values that do not parse."""
-FORMATS: Final = ("binary", "string", "json")
+FORMATS: Final = ("binary", "string", "json", "avro", "confluent-avro", "protobuf")
 _MODES: Final = ("PERMISSIVE", "FAILFAST")
 _SAMPLE: Final = 1000
+_REGISTRY: Final = "schema.registry."
+_REGISTRY_TIMEOUT_MS: Final = 10_000
 _OF_FORMAT: Final = {
-    "valueSchema": ("json",),
+    "valueSchema": ("json", "avro", "confluent-avro", "protobuf"),
+    "messageName": ("protobuf",),
     "timeZone": ("json",),
     "sampleSize": ("json",),
+    "schema.registry.url": ("confluent-avro",),
+    "schema.registry.basic.auth.user.info": ("confluent-avro",),
+    "schema.registry.timeout.ms": ("confluent-avro",),
 }
 """Which formats an option is for."""
 
@@ -31,10 +37,15 @@ class FormatRules(NamedTuple):
     value: str = "binary"
     key: str = "binary"
     schema: str = ""
-    """As given: a Spark type in DDL or JSON."""
+    """As given: for JSON a Spark type in DDL or JSON, for Avro its JSON, for protobuf the path of its descriptors."""
+    message: str = ""
+    """Of protobuf."""
     mode: str = "PERMISSIVE"
     zone: str = "UTC"
     sample_size: int = _SAMPLE
+    registry: Mapping[str, str] = {}
+    descriptors: bytes = b""
+    """What stands in the file of protobuf's descriptors: tasks may run where it is not."""
     value_type: DataType | None = None
     """What the schema makes of values; None where the query's own schema says it."""
 
@@ -56,9 +67,11 @@ class FormatRules(NamedTuple):
             value,
             _choice(given, "keyFormat", ("binary", "string")),
             given.get("valueschema", "").strip(),
+            given.get("messagename", "").strip(),
             mode,
             given.get("timezone", "UTC").strip(),
             parse_count(given.get("samplesize", str(_SAMPLE)), "sampleSize"),
+            {name.removeprefix(_REGISTRY): text for name, text in given.items() if name.startswith(_REGISTRY)},
         )
         time_zone(rules.zone)
         return rules._typed()
@@ -73,12 +86,27 @@ class FormatRules(NamedTuple):
         """Whether the schema has to be found out from records."""
         return self.value == "json" and not self.schema
 
+    @property
+    def registry_timeout_s(self) -> float:
+        return parse_count(self.registry.get("timeout.ms", str(_REGISTRY_TIMEOUT_MS)), f"{_REGISTRY}timeout.ms") / 1000
+
     def _typed(self) -> "FormatRules":
         """With `value_type`, where the options alone say it."""
         if self.value == "string":
             return self._replace(value_type=StringType())
         if self.value == "json" and self.schema.startswith("{"):
             return self._replace(value_type=_type_of_json(self.schema))
+        if self.value == "avro":
+            from barnabas.spark.formats.avro_schema import parse_schema, value_type
+
+            if not self.schema:
+                raise UsageError("valueFormat=avro needs option valueSchema: the writers' schema as Avro JSON")
+            return self._replace(value_type=value_type(parse_schema(self.schema)))
+        if self.value == "protobuf":
+            from barnabas.spark.formats.protobuf_values import message_type, read_descriptors
+
+            descriptors = read_descriptors(self.schema)
+            return self._replace(descriptors=descriptors, value_type=message_type(descriptors, self.message))
         return self
 
     def ddl(self) -> str | None:
@@ -104,3 +132,8 @@ def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> 
     if value not in choices:
         raise UsageError(f"option {option}={value!r} must be one of {', '.join(choices)}")
     return value
+
+
+def missing_package(value_format: str, package: str) -> UsageError:
+    """For the one who has not installed the extra."""
+    return UsageError(f"valueFormat={value_format} needs {package}: pip install 'barnabas[spark-formats]'")

@@ -80,6 +80,14 @@ def decoder_of(rules: FormatRules, target: Any) -> Decoder:
         from barnabas.spark.formats.json_values import JsonDecoder
 
         return JsonDecoder(target, rules.zone)
+    if rules.value == "protobuf":
+        from barnabas.spark.formats.protobuf_values import ProtobufDecoder
+
+        return ProtobufDecoder(rules.descriptors, rules.message, target)
+    if rules.value in ("avro", "confluent-avro"):
+        from barnabas.spark.formats.avro_values import avro_decoder
+
+        return avro_decoder(rules, target)
     return _TextDecoder()
 
 

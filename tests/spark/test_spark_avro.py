@@ -1,0 +1,271 @@
+"""Avro values, bare and by a registry's ids: what was written comes back, and damaged bytes are only that. No Spark."""
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+pa = pytest.importorskip("pyarrow")
+fastavro = pytest.importorskip("fastavro")
+
+from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
+
+from barnabas.errors import UsageError  # noqa: E402
+from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
+from barnabas.spark.formats.registry import Registry, RegistryUnavailable, UnknownSchema, with_reader_schema  # noqa: E402
+from barnabas.spark.formats.rules import FormatRules  # noqa: E402
+from barnabas.spark.formats.values import decoder_of  # noqa: E402
+
+LINE = {
+    "type": "record",
+    "name": "Line",
+    "fields": [{"name": "sku", "type": "string"}, {"name": "count", "type": "int"}],
+}
+LOOP = {"type": "record", "name": "R", "fields": [{"name": "r", "type": ["null", "R"]}]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "name", "type": ["null", "string"], "default": None},
+        {"name": "share", "type": "double"},
+        {"name": "open", "type": "boolean"},
+        {"name": "raw", "type": "bytes"},
+        {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
+        {"name": "on", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": ["null", {"type": "long", "logicalType": "timestamp-millis"}]},
+        {"name": "local", "type": {"type": "long", "logicalType": "local-timestamp-micros"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "lines", "type": {"type": "array", "items": LINE}},
+        {"name": "first", "type": ["null", "Line"]},
+        {"name": "counts", "type": {"type": "map", "values": ["null", "int"]}},
+    ],
+}
+
+
+def decoded(schema: Any, values: list[bytes], **more: Any) -> tuple[list[Any], dict[int, str]]:
+    rules = FormatRules.parse({"valueFormat": "avro", "valueSchema": json.dumps(schema), **more})
+    return decoded_by(rules, values)
+
+
+def decoded_by(rules: FormatRules, values: list[bytes]) -> tuple[list[Any], dict[int, str]]:
+    assert rules.value_type is not None
+    kind = to_arrow_type(rules.value_type, timezone="UTC")
+    failures: dict[int, str] = {}
+    found = decoder_of(rules, kind).decode(pa.array(values, pa.binary()), failures)
+    assert found.type == kind
+    found.validate(full=True)
+    return found.to_pylist(), failures
+
+
+def written(schema: Any, value: Any) -> bytes:
+    out = BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return out.getvalue()
+
+
+INTS = st.integers(-(2**31), 2**31 - 1)
+LINES = st.fixed_dictionaries({"sku": st.text(max_size=5), "count": INTS})
+MILLIS = st.datetimes(min_value=datetime(1900, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 -- hypothesis wants it so
+    lambda time: time.replace(microsecond=time.microsecond // 1000 * 1000)
+)
+ORDERS = st.fixed_dictionaries(
+    {
+        "id": st.integers(-(2**63), 2**63 - 1),
+        "name": st.none() | st.text(max_size=5),
+        "share": st.floats(allow_nan=False),
+        "open": st.booleans(),
+        "raw": st.binary(max_size=5),
+        "kind": st.sampled_from("AB"),
+        "on": st.dates(),
+        "at": st.none() | MILLIS,
+        "local": st.datetimes(min_value=datetime(1900, 1, 1)),  # noqa: DTZ001
+        "price": st.decimals(-(10**6), 10**6, places=2),
+        "lines": st.lists(LINES, max_size=3),
+        "first": st.none() | LINES,
+        "counts": st.dictionaries(st.text(max_size=3), st.none() | INTS, max_size=3),
+    }
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(ORDERS, max_size=4))
+def test_what_was_written_comes_back(orders: list[dict[str, Any]]) -> None:
+    found, failures = decoded(ORDER, [written(ORDER, order) for order in orders])
+    assert not failures
+    for row in found:
+        row["counts"] = dict(row["counts"])
+    assert found == orders
+
+
+SAMPLE = written(
+    ORDER,
+    {
+        "id": 7, "name": "Ada", "share": 0.5, "open": True, "raw": b"r", "kind": "B", "on": date(2026, 1, 31),
+        "at": datetime(2026, 1, 31, tzinfo=UTC), "local": datetime(2026, 1, 31), "price": Decimal("1.25"),  # noqa: DTZ001
+        "lines": [{"sku": "x", "count": 1}] * 3, "first": None, "counts": {"a": 1},
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(SAMPLE) - 1), st.binary(max_size=4), st.booleans())
+def test_damaged_bytes_are_corrupt_or_something_else(place: int, other: bytes, cut: bool) -> None:
+    value = SAMPLE[:place] + other + (b"" if cut else SAMPLE[place + len(other) :])
+    found, failures = decoded(ORDER, [SAMPLE, value, SAMPLE])
+    assert failures.keys() <= {1}
+    assert found[0] == found[2]
+    assert (found[1] is None) == bool(failures)
+
+
+def test_types() -> None:
+    assert value_type(parse_schema(json.dumps(ORDER))).simpleString() == (
+        "struct<id:bigint,name:string,share:double,open:boolean,raw:binary,kind:string,on:date,at:timestamp,"
+        "local:timestamp_ntz,price:decimal(9,2),lines:array<struct<sku:string,count:int>>,"
+        "first:struct<sku:string,count:int>,counts:map<string,int>>"
+    )
+    assert value_type(parse_schema('["null", "int", "long"]')).simpleString() == "bigint"
+    assert decoded('"string"'.strip('"'), [written("string", "x"), b"\x02"])[0] == ["x", None]
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "array", "items": "null"}, "value: an array of what takes no bytes"),
+        ({"type": "record", "name": "R", "fields": []}, "a record without fields"),
+        (["int", "string"], "a union of int and string has no one type"),
+        (LOOP, r"value\.r: .* contains itself"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 60}, r"decimal\(60,0\) is beyond"),
+        ({"type": "rekord"}, "not the JSON of an Avro schema"),
+    ],
+)  # fmt: skip
+def test_schemas_that_have_no_type(schema: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        decoded(schema, [])
+
+
+def test_times_that_do_not_fit() -> None:
+    schema = {"type": "long", "logicalType": "timestamp-millis"}
+    found, failures = decoded(schema, [written("long", 2**62), written("long", 1000)])
+    assert found == [None, datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=1)]
+    assert "does not fit its type" in failures[0]
+
+
+# --- a registry -------------------------------------------------------------------------------------------------------
+
+OLD = {"type": "record", "name": "P", "fields": [{"name": "a", "type": "int"}]}
+NEW = {"type": "record", "name": "P", "fields": [*OLD["fields"], {"name": "b", "type": "string", "default": "-"}]}
+OTHER = {"type": "record", "name": "P", "fields": [{"name": "a", "type": "string"}]}
+
+
+class FakeRegistry:
+    """Answers as Confluent's does; counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.password: str | None = None
+        fake = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                fake.asked.append(self.path)
+                status, body = fake.answer(self.path, self.headers.get("Authorization"))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def answer(self, path: str, authorization: str | None) -> tuple[int, Any]:
+        if self.password and authorization != "Basic " + base64.b64encode(self.password.encode()).decode():
+            return 401, {}
+        schemas = {"/schemas/ids/1": OLD, "/schemas/ids/2": NEW, "/schemas/ids/3": OTHER}
+        schemas["/subjects/orders-value/versions/latest"] = NEW
+        if path == "/schemas/ids/4":
+            return 200, {"schema": "{}", "schemaType": "JSON"}
+        if path == "/schemas/ids/5":
+            return 500, {}
+        return (200, {"schema": json.dumps(schemas[path])}) if path in schemas else (404, {"error_code": 40403})
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    fake = FakeRegistry()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
+
+
+def framed(schema_id: int, schema: Any, value: Any) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + written(schema, value)
+
+
+def rules_for(fake: FakeRegistry, **more: str) -> FormatRules:
+    options = {"valueFormat": "confluent-avro", "schema.registry.url": fake.url, "subscribe": "orders", **more}
+    return with_reader_schema(FormatRules.parse(options), options)
+
+
+def test_values_of_several_schemas(registry: FakeRegistry) -> None:
+    values = [
+        framed(1, OLD, {"a": 1}),
+        framed(2, NEW, {"a": 2, "b": "x"}),
+        framed(3, OTHER, {"a": "text"}),
+        framed(4, OLD, {"a": 1}),
+        framed(9, OLD, {"a": 1}),
+        b"\1" + bytes(5),
+        b"",
+        framed(1, OLD, {"a": 3}) + b"!",
+    ]
+    rules = rules_for(registry)
+    assert rules.value_type is not None
+    assert rules.value_type.simpleString() == "struct<a:int,b:string>"
+    found, failures = decoded_by(rules, values)
+    assert found == [{"a": 1, "b": "-"}, {"a": 2, "b": "x"}, *[None] * 6]
+    assert failures.keys() == set(range(2, 8))
+    assert "SchemaResolutionError" in failures[2]
+    assert failures[3] == "schema 4 is JSON, not Avro"
+    assert f"the registry at {registry.url} has no schema 9" in failures[4]
+    assert failures[6].endswith("but with nothing")
+    before = len(registry.asked)
+    assert decoded_by(rules, values[:3])[0] == found[:3]
+    assert len(registry.asked) == before  # known by now
+
+
+def test_a_readers_schema_of_ones_own(registry: FakeRegistry) -> None:
+    rules = rules_for(registry, valueSchema=json.dumps(OLD), subscribe="a,b")
+    assert decoded_by(rules, [framed(2, NEW, {"a": 2, "b": "x"})]) == ([{"a": 2}], {})
+    with pytest.raises(UsageError, match="for several give it by option valueSchema"):
+        rules_for(registry, subscribe="a,b")
+    with pytest.raises(UsageError, match="has no subject 'paid-value'; give the reader's schema by"):
+        rules_for(registry, subscribe="paid")
+
+
+def test_a_registry_that_is_no_help(registry: FakeRegistry) -> None:
+    registry.password = "ada:secret"
+    with pytest.raises(RegistryUnavailable, match=r"HTTP 401 .*user:password"):
+        Registry({"url": registry.url}, 5).schema_of(1)
+    known = {"url": f"http://127.0.0.1:1, {registry.url}/", "basic.auth.user.info": "ada:secret"}
+    assert json.loads(Registry(known, 5).schema_of(1)) == OLD
+    with pytest.raises(UnknownSchema):
+        Registry(known, 5).schema_of(77)
+    with pytest.raises(RegistryUnavailable, match=r"gives no answer to /schemas/ids/5 .*refused.*HTTP 500"):
+        Registry(known, 5).schema_of(5)
+    for wrong in ({}, {"url": "localhost:8081"}, {"url": "http://x", "basic.auth.user.info": "ada"}):
+        with pytest.raises(UsageError, match=r"schema\.registry\."):
+            Registry(wrong, 5)
