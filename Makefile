@@ -29,7 +29,7 @@ run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every 
 	$(BIN)/barnabas pipeline demo
 
 test: lint interop-clients  ## Everything that must hold on every change, real clients included
-	$(BIN)/python -m pytest -m 'not spark'
+	$(BIN)/python -m pytest -m 'not spark or smoke'
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
 	$(BIN)/python -m pytest -m 'not spark' --ignore tests/interop --ignore tests/faults

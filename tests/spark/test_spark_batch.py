@@ -43,6 +43,7 @@ def refused(frame: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.smoke
 def test_rows_are_those_of_sparks_connector(read: Any, broker: Broker, topic: str) -> None:
     broker.create_topic(topic, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
     with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
@@ -63,6 +64,7 @@ def test_rows_are_those_of_sparks_connector(read: Any, broker: Broker, topic: st
     assert "headers" not in read().load().columns
 
 
+@pytest.mark.smoke
 def test_ranges_and_splits(read: Any, broker: Broker, writer: Writer, topic: str) -> None:
     broker.create_topic(topic, 2)
     writer.write(topic, 0, range(300))

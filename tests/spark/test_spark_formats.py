@@ -41,6 +41,7 @@ def refused(frame: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.smoke
 def test_json_with_a_schema(read: Any, broker: Broker, topic: str) -> None:
     broker.create_topic(topic)
     good = {"id": 7, "customer": "Ada", "at": "2026-01-31T05:15:00.5+01:00", "lines": [{"sku": "x", "count": 2}]}

@@ -76,6 +76,7 @@ def sink(spark: Any, broker: Broker, topic: str) -> Sink:
     return Sink(spark, broker, topic)
 
 
+@pytest.mark.smoke
 def test_rows_become_records(sink: Sink) -> None:
     at = datetime.datetime(2026, 3, 1, 12, 0, 0, 123000, datetime.UTC)
     rows = [
@@ -111,6 +112,7 @@ def test_rows_name_their_topics(sink: Sink) -> None:
     assert len(sink.values()) == 66 + 100
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("mode", ["two-phase", "none"])
 def test_a_larger_write(sink: Sink, mode: str) -> None:
     sink.save(sink.numbers(50_000, tasks=5), exactlyOnce=mode)
@@ -166,6 +168,7 @@ def feed(sink: Sink, source: str, numbers: range) -> None:
         producer.send_many(source, [b"%d" % number for number in numbers]).result(30)
 
 
+@pytest.mark.smoke
 def test_a_stream_goes_on_and_refuses_an_older_checkpoint(sink: Sink, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 

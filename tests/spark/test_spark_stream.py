@@ -72,6 +72,7 @@ def some(partition: int, *numbers: range) -> list[tuple[int, int]]:
     return [(partition, offset) for each in numbers for offset in each]
 
 
+@pytest.mark.smoke
 def test_what_is_there_then_what_came(stream: Stream, broker: Broker, writer: Writer, topic: str) -> None:
     broker.create_topic(topic, 2)
     writer.write(topic, 0, range(50))
@@ -199,6 +200,7 @@ def test_leader_epochs_are_kept(stream: Stream, broker: Broker, writer: Writer, 
     assert kept["@epochs"] == {topic: {"0": 0}}
 
 
+@pytest.mark.smoke
 def test_transactions(stream: Stream, broker: Broker, topic: str) -> None:
     broker.create_topic(topic)
     seen = []
