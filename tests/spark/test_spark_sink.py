@@ -188,6 +188,31 @@ def test_a_stream_goes_on_and_refuses_an_older_checkpoint(sink: Sink, tmp_path: 
     assert sink.left_open() == []
 
 
+def test_a_checkpoint_that_is_older_by_one_batch_is_refused_and_a_batch_may_be_repeated(
+    sink: Sink, tmp_path: Path
+) -> None:
+    """Both times batch 1 is written again, with as many rows as before."""
+    from pyspark.errors import StreamingQueryException
+
+    source, path, older = sink.topic + "-in", tmp_path / "checkpoint", tmp_path / "older"
+    sink.broker.create_topic(source, 2)
+    for batch in range(2):
+        feed(sink, source, range(10 * batch, 10 * batch + 10))
+        copying(sink, source, path).start().awaitTermination(120)
+        if not batch:
+            shutil.copytree(path, older)
+    with pytest.raises(StreamingQueryException, match=r"batch 1 is committed, and is now .* with other rows"):
+        copying(sink, source, older).start().awaitTermination(120)
+    for name in ("1", ".1.crc"):
+        (path / "commits" / name).unlink(missing_ok=True)
+    copying(sink, source, path).start().awaitTermination(120)
+    assert sink.values() == list(range(20))
+    feed(sink, source, range(20, 30))
+    copying(sink, source, path).start().awaitTermination(120)
+    assert sink.values() == list(range(30))
+    assert sink.left_open() == []
+
+
 def test_each_version_of_foreach_batch_is_written_once(sink: Sink, tmp_path: Path) -> None:
     source = sink.topic + "-in"
     sink.broker.create_topic(source, 2)

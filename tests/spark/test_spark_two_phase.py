@@ -195,6 +195,18 @@ def test_a_repeated_batch_has_as_many_rows_as_before() -> None:
                 steps.send(None)
 
 
+def test_a_repeated_batch_is_planned_as_before() -> None:
+    mine = Transaction("q/r/0.0", 1, 1)
+    for before, plan, goes_on in (("a", "a", True), ("", "a", True), ("a", "", True), ("a", "b", False)):
+        steps = commit(3, "r", [mine], rows=10, plan=plan)
+        next(steps)
+        next(steps)
+        assert (steps.send(Decision(3, "other", (), ("other",), 10, before)) == ListOpen(frozenset())) is goes_on
+        if not goes_on:
+            with pytest.raises(RolledBack, match="batch 3 is committed, and is now to be written with other rows"):
+                steps.send(None)
+
+
 def test_a_writer_that_does_not_come_again_is_ended() -> None:
     """What it has decided is committed, and nothing else; who was its driver finds out."""
     decided, later = Transaction("q/r/0.0", 1, 1), Transaction("q/r/1.0", 2, 5)
@@ -230,13 +242,14 @@ def test_a_writer_that_does_not_come_again_is_ended() -> None:
         max_size=900,
     ),
     st.lists(st.text("0123456789abcdef", min_size=8, max_size=8), max_size=16).map(tuple),
+    st.sampled_from(["", "0123456789abcdef"]),
 )
 def test_a_decision_comes_back_from_its_notes(
-    batch: int, tasks: list[tuple[int, int, int, int]], drivers: tuple[str, ...]
+    batch: int, tasks: list[tuple[int, int, int, int]], drivers: tuple[str, ...], plan: str
 ) -> None:
     run = "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001"
     transactions = tuple(Transaction(task_id("q q", run, p, a), pid, epoch) for p, a, pid, epoch in tasks)
-    decision = Decision(batch, run, transactions, drivers, len(tasks))
+    decision = Decision(batch, run, transactions, drivers, len(tasks), plan)
     notes = notes_of(decision, f"q q/{run}/", "t", 100)
     assert all(len(note.metadata.encode()) <= NOTE_BYTES_MAX for note in notes.values())
     older = {TopicPartition("t", 99): OffsetAndMetadata(batch - 1, "x"), TopicPartition("u", 0): OffsetAndMetadata(0)}

@@ -32,13 +32,14 @@ class Transaction(NamedTuple):
 
 class Decision(NamedTuple):
     """The transactions of `run` that are committed with the batch, the drivers that have said so, in their order (the
-    beginnings of their runs' names), and how many rows the batch has."""
+    beginnings of their runs' names), how many rows the batch has, and a mark of what it was planned to be."""
 
     batch: int
     run: str
     transactions: tuple[Transaction, ...]
     drivers: tuple[str, ...] = ()
     rows: int = 0
+    plan: str = ""
 
     def __contains__(self, transactional_id: object) -> bool:
         return any(each.transactional_id == transactional_id for each in self.transactions)
@@ -80,14 +81,14 @@ def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: s
     notes = sorted(_parsed(committed.metadata) for committed in offsets.values() if committed.offset == batch)
     count = notes[0].parts
     if (
-        len({(note.run, note.drivers, note.rows) for note in notes}) != 1
+        len({(note.run, note.drivers, note.rows, note.plan) for note in notes}) != 1
         or [note.part for note in notes] != list(range(count))
         or {n.parts for n in notes} != {count}
     ):
         raise _damaged(f"of batch {batch} there are parts {', '.join(f'{n.part + 1} of {n.parts}' for n in notes)}")
     run, drivers = notes[0].run, notes[0].drivers
     found = tuple(_transaction(word, f"{prefix}{run}/") for note in notes for word in note.words)
-    return Decision(batch, run, found, drivers, notes[0].rows)
+    return Decision(batch, run, found, drivers, notes[0].rows, notes[0].plan)
 
 
 class _Note(NamedTuple):
@@ -96,11 +97,13 @@ class _Note(NamedTuple):
     run: str
     drivers: tuple[str, ...]
     rows: int
+    plan: str
     words: Sequence[str]
 
 
 def _head(decision: Decision, index: int, count: int) -> str:
-    return f"{_FORM} {index}/{count} {decision.run} {','.join(decision.drivers)} {decision.rows}"
+    rows = f"{decision.rows}:{decision.plan}" if decision.plan else str(decision.rows)
+    return f"{_FORM} {index}/{count} {decision.run} {','.join(decision.drivers)} {rows}"
 
 
 def _word(transaction: Transaction, prefix: str) -> str:
@@ -113,7 +116,9 @@ def _parsed(note: str) -> _Note:
         form, place, run, drivers, rows, *words = note.split(" ")
         index, _, count = place.partition("/")
         if form == _FORM:
-            return _Note(int(index), int(count), run, tuple(drivers.split(",")) if drivers else (), int(rows), words)
+            number, _, plan = rows.partition(":")
+            names = tuple(drivers.split(",")) if drivers else ()
+            return _Note(int(index), int(count), run, names, int(number), plan, words)
     except ValueError:
         pass
     raise _damaged(f"{note[:60]!r} is no decision")

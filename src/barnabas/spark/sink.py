@@ -11,6 +11,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.errors import BarnabasError, UsageError
+from barnabas.spark.checkpoint import plan_of
 from barnabas.spark.decision import Decision, Transaction
 from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
 from barnabas.spark.sink_columns import SinkColumns
@@ -63,8 +64,8 @@ class StreamDriver:
         self._latest: Decision | None = None
         self._holds = False
 
-    def commit(self, batch: int, run: str, written: Sequence[Transaction], rows: int) -> None:
-        steps = commit(batch, run, written, rows=rows, latest=self._latest, holds=self._holds)
+    def commit(self, batch: int, run: str, written: Sequence[Transaction], rows: int, plan: str) -> None:
+        steps = commit(batch, run, written, rows=rows, plan=plan, latest=self._latest, holds=self._holds)
         self._latest = self.cluster.run(steps)
         self._holds = True
 
@@ -88,7 +89,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         try:
             if driver.cluster.note_at is None and topics:
                 driver.cluster.note_at = topics[0]
-            driver.commit(batchId, name.run, _transactions(messages), sum(message.rows for message in messages))
+            rows, plan = sum(message.rows for message in messages), plan_of(self._options.checkpoint, batchId)
+            driver.commit(batchId, name.run, _transactions(messages), rows, plan)
         except BaseException:
             driver.cluster.close()
             raise

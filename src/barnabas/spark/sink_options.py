@@ -37,6 +37,8 @@ class SinkOptions(NamedTuple):
     two_phase: bool
     app_id: str | None
     version: int
+    checkpoint: str | None
+    """Where a stream's checkpoint is, if an option says so."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "SinkOptions":
@@ -48,7 +50,8 @@ class SinkOptions(NamedTuple):
             raise UsageError(f"option exactlyOnce={mode!r} must be one of {', '.join(_MODES)}")
         two_phase = mode == TWO_PHASE
         app_id, version = _writer(given, streaming=streaming, two_phase=two_phase)
-        return cls(_client(given, two_phase=two_phase), _topic(given), two_phase, app_id, version)
+        client = _client(given, two_phase=two_phase)
+        return cls(client, _topic(given), two_phase, app_id, version, given.get("checkpointlocation"))
 
 
 def _topic(given: Mapping[str, str]) -> str | None:

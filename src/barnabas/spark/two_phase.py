@@ -110,14 +110,15 @@ def commit(
     written: Sequence[Transaction],
     *,
     rows: int | None = None,
+    plan: str = "",
     latest: Decision | None = None,
     holds: bool = False,
 ) -> Commit:
     """Decide that the batch is what `written` has, or find out that it was decided before, and end all of it. Returns
     the decision. Raises RolledBack, Superseded.
 
-    `rows` of a batch that is repeated must be as many as before. `holds`: this driver has taken over before, and
-    `latest` is what it has decided since.
+    A batch that is repeated has the same `plan` as before, where both are known, and as many `rows`. `holds`: this
+    driver has taken over before, and `latest` is what it has decided since.
     """
     if not holds:
         yield TakeOver()
@@ -136,8 +137,15 @@ def commit(
             " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
             " or begin with a new one, and starting offsets that do not repeat what was written"
         )
-    decision = Decision(batch, run, tuple(written), (me,), rows or 0)
+    decision = Decision(batch, run, tuple(written), (me,), rows or 0, plan)
     if latest is not None and latest.batch == batch:
+        if plan and latest.plan and plan != latest.plan:
+            yield End((), written)
+            raise RolledBack(
+                f"batch {batch} is committed, and is now to be written with other rows: its checkpoint was rolled back"
+                " by one batch (restored from a copy). Restore the newest checkpoint, or begin with a new one, and"
+                " starting offsets that do not repeat what was written"
+            )
         if rows is not None and rows != latest.rows:
             yield End((), written)
             raise RolledBack(
