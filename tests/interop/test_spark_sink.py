@@ -147,8 +147,10 @@ def test_what_was_open_for_longer_than_kafka_allows_is_told(tmp_path: Path) -> N
     settings = {"transaction.max.timeout.ms": "1000"}
     with kafka(tmp_path, settings) as broker:
         topics, client = Topics(broker.bootstrap), {"bootstrap.servers": broker.bootstrap}
+        client |= keeping(client).settings()
+        assert client["transaction.timeout.ms"] == "1000"
         name = task_id("q", "run", 0, 0)
-        with barnabas.Producer({**client, **keeping(client).settings(), "transactional.id": name}) as producer:
+        with barnabas.Producer({**client, "transactional.id": name}) as producer:
             producer.init_transactions()
             producer.begin_transaction()
             producer.send_many(topics.name, [b"1", b"2"])

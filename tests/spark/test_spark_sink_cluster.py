@@ -19,7 +19,8 @@ STEPS = ("take over", "read", "list", "decide", "end")
 
 @pytest.fixture(scope="module", params=["true", "false"])
 def shared(request: pytest.FixtureRequest) -> Iterator[Broker]:
-    with Broker(settings={"transaction.two.phase.commit.enable": request.param}) as broker:
+    settings = {"transaction.two.phase.commit.enable": request.param, "transaction.max.timeout.ms": "600000"}
+    with Broker(settings=settings) as broker:
         yield broker
 
 
@@ -164,5 +165,5 @@ def test_what_a_query_has_left_open_is_ended(writer: Writer) -> None:
 def test_what_the_brokers_keep(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:
     two_phase = keeping(writer.client).two_phase
     assert ("rows of the batch are lost" in caplog.text) is not two_phase
-    assert keeping(writer.client) == (Keeping(True, 0) if two_phase else Keeping(False, 900_000))
+    assert keeping(writer.client) == (Keeping(True, 0) if two_phase else Keeping(False, 600_000))
     assert keeping({**writer.client, "transaction.timeout.ms": "5000"}) == Keeping(False, 5000)

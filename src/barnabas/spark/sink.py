@@ -108,7 +108,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return StreamDriver(self._cluster(name.writer))
 
     def _cluster(self, writer: str) -> SinkCluster:
-        return SinkCluster(self._options.client, writer, self._options.topic)
+        return SinkCluster(self._rules.client, writer, self._options.topic)
 
 
 def _stream_task() -> TaskName:
@@ -189,7 +189,7 @@ class BatchWriter(DataSourceArrowWriter):
                 _log.info("group %s is left behind: %s", group_of(self._writer), error)
 
     def _cluster(self) -> SinkCluster:
-        return SinkCluster(self._options.client, self._writer, self._options.topic)
+        return SinkCluster(self._rules.client, self._writer, self._options.topic)
 
 
 def _continuing(steps: Any, cluster: SinkCluster, began_as: PreparedTransaction | None) -> Any:

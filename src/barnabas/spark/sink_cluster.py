@@ -50,6 +50,7 @@ _AT_ONCE_MAX: Final = 16
 _PATIENCE_S: Final = 600.0
 _MAX_TIMEOUT_MS: Final = 900_000
 """transaction.max.timeout.ms, as brokers have it by default."""
+_OWN_TIMEOUT_MS: Final = 60_000
 _BACKOFF_MS: Final = "20"
 """Also how long metadata stay new enough: a batch asks for them again, and should not wait for it."""
 _PROBE: Final = "barnabas-spark-sink-probe"
@@ -92,10 +93,10 @@ def _longest_timeout_ms(client: Mapping[str, str]) -> int:
     name = "transaction.max.timeout.ms"
     try:
         with _admin(client) as admin:
-            broker = ("broker", str(admin.describe_cluster().brokers[0].node_id))
-            found = admin.describe_configs([broker], keys=[name])
+            brokers = [("broker", str(node_id)) for node_id in admin.describe_cluster().brokers]
+            found = admin.describe_configs(brokers, keys=[name])
             return min(int(entries[name].value or _MAX_TIMEOUT_MS) for entries in found.values())
-    except (BarnabasError, KeyError, ValueError) as error:
+    except BarnabasError as error:
         _log.info("%s cannot be asked for (%s): %d is used", name, error, _MAX_TIMEOUT_MS)
         return _MAX_TIMEOUT_MS
 
@@ -133,15 +134,16 @@ class SinkCluster:
     """A writer's driver at its brokers. Close it."""
 
     def __init__(self, client: Mapping[str, str], writer: str, topic: str | None) -> None:
-        """`topic` is where decisions are noted; if None, at the topic of the last one, or of `note_at`."""
+        """`client` as a task's producer has it. `topic` is where decisions are noted; if None, at the topic of the last
+        one, or of `note_at`."""
         self.writer = writer
         self.note_at = topic
         self.admin = _admin(client)
-        self._settings = {
-            "client.id": "barnabas-spark-sink",
-            **{name: value for name, value in client.items() if name != "transaction.timeout.ms"},
-            "transactional.id": driver_id(writer),
-        }
+        self._settings = {"client.id": "barnabas-spark-sink", **client, "transactional.id": driver_id(writer)}
+        # a driver's own transaction is short: nobody is to wait for long behind one that was killed in it
+        self._settings.pop("transaction.two.phase.commit.enable", None)
+        if "transaction.timeout.ms" in client:
+            self._settings["transaction.timeout.ms"] = str(min(int(client["transaction.timeout.ms"]), _OWN_TIMEOUT_MS))
         self._producer: Producer | None = None
         self._pool = ThreadPoolExecutor(_AT_ONCE_MAX, thread_name_prefix="barnabas-sink")
 
