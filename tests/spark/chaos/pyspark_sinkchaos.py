@@ -37,8 +37,7 @@ class Places:
 
     def reach(self, point: str, batch: int, part: int = 0) -> None:
         """Carry out the order for this place, as often as it says."""
-        with (self.directory / "trace").open("a") as trace:
-            trace.write(f"{point} {batch} {part} {os.getpid()}\n")
+        self._trace(point, batch, part)
         self._dawdle(point, batch, part)
         path = self.directory / "order.json"
         try:
@@ -56,9 +55,15 @@ class Places:
         if order["kind"] == "raise":
             raise RuntimeError(f"ordered at {point}")
         if order["kind"] == "stall":
-            time.sleep(order["stall_s"])  # longer than a copy of the task takes elsewhere
+            while not (self.directory / "go-on").exists():
+                time.sleep(0.05)
+            self._trace("woken", batch, part)
             return
         os.kill(os.getpid(), signal.SIGKILL if order["kind"] == "worker" else signal.SIGSTOP)
+
+    def _trace(self, point: str, batch: int, part: int) -> None:
+        with (self.directory / "trace").open("a") as trace:
+            trace.write(f"{point} {batch} {part} {os.getpid()}\n")
 
     def _dawdle(self, point: str, batch: int, part: int) -> None:
         """Batches are short: so kills at random times meet all places."""

@@ -27,6 +27,8 @@ KINDS = {
     "zombie": "SIGKILL of the JVM; the Python process that is there goes on when a successor is done",
     "stop": "SIGSTOP of the JVM and its workers, which go on when a successor is done",
 }
+STALL = "stall"
+"""The task stands still until the query is through: a cluster that speculates runs a copy of it."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class Report:
     zombie: str
     """How the query that stood still has ended."""
     told: str
+    copies: int
+    """How often the task at which the order was carried out has begun."""
 
     @property
     def is_exact(self) -> bool:
@@ -122,6 +126,8 @@ class _Play:
             return self.ended(host, finished=self.through(host, started=True))
         pid = scene.fired()
         assert pid is not None
+        if case.kind == STALL:
+            return self.stalled(host, pid)
         wait_for(lambda: state_of(pid) in ("T", "", "Z"), "it stands still")
         if case.kind == "stop":
             return self.stopped(host)
@@ -176,6 +182,12 @@ class _Play:
         host.bury()
         return self.ended(successor, finished=finished and self.one_more(successor))
 
+    def stalled(self, host: Host, pid: int) -> Report:
+        finished = self.through(host, started=True)
+        (self.scene.directory / "go-on").touch()
+        wait_for(lambda: self.scene.times(f"woken {self.case.batch}") or not is_alive(pid), "a slow task goes on")
+        return self.ended(host, finished=finished and self.one_more(host))
+
     def one_more(self, host: Host) -> bool:
         """What one that woke up late has begun is ended with the next batch."""
         self.scene.feed(BATCH_ROWS)
@@ -187,7 +199,8 @@ class _Play:
     def ended(self, host: Host, *, finished: bool) -> Report:
         self.hosts.give_back(host)
         fired = self.scene.fired() is not None
-        return Report(self.case, fired, self.runs, finished, self.scene.verdict(), self.zombie, self.told)
+        copies = self.scene.times(f"begun {self.case.batch} 0")
+        return Report(self.case, fired, self.runs, finished, self.scene.verdict(), self.zombie, self.told, copies)
 
 
 def _reason(error: str) -> str:

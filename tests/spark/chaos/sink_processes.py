@@ -127,8 +127,9 @@ class Host:
 
     def __init__(self, log: Path, master: str, settings: tuple[str, ...]) -> None:
         source = str(Path(barnabas.__file__).resolve().parents[1])
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join([source, str(HERE)])}
-        command = [sys.executable, str(HERE / "query.py"), master, *settings]
+        path = os.pathsep.join([source, str(HERE)])
+        env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        command = [sys.executable, str(HERE / "query.py"), master, f"spark.executorEnv.PYTHONPATH={path}", *settings]
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, env=env, text=True

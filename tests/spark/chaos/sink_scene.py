@@ -116,6 +116,13 @@ class Scene:
             return f"{point} of batch {batch}"
         return "nothing"
 
+    def times(self, place: str) -> int:
+        """How often a place was reached."""
+        try:
+            return sum(line.startswith(f"{place} ") for line in (self.directory / "trace").read_text().splitlines())
+        except FileNotFoundError:
+            return 0
+
     # --- what must be true ------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
