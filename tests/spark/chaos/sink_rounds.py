@@ -16,19 +16,23 @@ from typing import Any
 from sink_processes import Host, Hosts, ServedBroker, role_of, send, served, wait_for
 from sink_scene import Scene, Seen
 
-ROUNDS_EACH = 10
+ROUNDS_EACH = 20
 JITTER_MS = 60
-LIMIT_S = 150.0
+LIMIT_S = 400.0
 FIGHT_S = 20.0
-STARTS_MAX = 4
-STRIKES = {"jvm": 3, "python": 6, "broker": 5, "both": 1, "pause": 4, "successor": 1}
-"""What is struck, and how often. `python`: any process beneath the JVM; `pause`: something stands still for a moment;
+STARTS_MAX = 8
+STRIKES = {"jvm": 3, "python": 14, "broker": 12, "both": 1, "pause": 9, "successor": 1}
+"""What is struck, and how often. `python`: a process beneath the JVM; `pause`: something stands still for a moment;
 `successor`: the JVM and all beneath it stand still until a successor is through."""
 
 
 def lives(seed: int, rounds: int, mode: str = "two-phase") -> Iterator[Life]:
     for number in range(-(-rounds // ROUNDS_EACH)):
         yield Life(seed, number, min(ROUNDS_EACH, rounds - number * ROUNDS_EACH), rounds, mode)
+
+
+WRITERS = ("write_into_data_source", "python_streaming_sink_runner", "worker")
+"""Those that write and commit; three quarters of what is struck among the Python processes."""
 
 
 class Trouble(Exception):
@@ -172,7 +176,8 @@ class _Living:
             there = self.host.pythons()
             if not there:
                 return "python (there was none)"
-            pid = rng.choice(there)
+            writers = [pid for pid in there if role_of(pid) in WRITERS]
+            pid = rng.choice(writers if writers and rng.random() < 0.75 else there)
             role = role_of(pid)
             send(pid, signal.SIGKILL)
             return f"python {role}"
