@@ -219,6 +219,21 @@ def test_a_topic_made_again_is_read_from_its_beginning_once() -> None:
     assert query.batch() == [(0, 0, 9)]
 
 
+def test_a_replay_does_not_read_another_topic() -> None:
+    """The query stopped in the middle of a batch, and its topic was made again."""
+    cluster = FakeCluster({T0: 5})
+    first = Query(cluster)
+    start = stored(first.feed.initial())
+    end = stored(first.feed.after(start))
+    assert [each.size for each in first.feed.to_read(start, end)] == [5]
+    assert [each.size for each in Query(cluster).feed.to_read(start, end)] == [5]
+    for ids in ({"t": "id-2"}, {}):
+        cluster.ids = ids
+        with pytest.raises(DataLoss, match=r"5 offsets are lost \(t-0, offsets 0 to 4\): they were to be read"):
+            Query(cluster).feed.to_read(start, end)
+        assert Query(cluster, onDataLoss="warn").feed.to_read(start, end) == []
+
+
 def test_an_end_that_moves_back_for_a_moment_is_no_loss() -> None:
     cluster = FakeCluster({T0: 5})
     query = Query(cluster)

@@ -1,13 +1,16 @@
 """For those who plan what is read elsewhere: where logs and epochs end, and when there is more."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from barnabas.client.admin import Admin
 from barnabas.client.core.consumer.leader_offsets import epoch_ends, list_offsets
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import PartitionOffset
-from barnabas.client.core.parking import Parking
 from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from barnabas.client.core.parking import Parking
 
 __all__ = ["Watcher"]
 
@@ -18,7 +21,7 @@ class Watcher(Admin):
 
     def _open(self) -> None:
         super()._open()
-        self._parking = Parking(self._engine)
+        self._parking: Parking | None = None
 
     def offsets_at(
         self, times: Mapping[TopicPartition, int], *, read_committed: bool = False
@@ -41,7 +44,12 @@ class Watcher(Admin):
         """Wait until there is a record at one of the offsets or behind it; False if there is none in time. Also true
         when something is wrong, such as a leader that is not known: look again then."""
         driver = self._opened()
-        news = driver.run(lambda: self._parking.wait(offsets, timeout, read_committed=read_committed))
+        if self._parking is None:
+            from barnabas.client.core.parking import Parking  # all of fetching; who never waits need not pay for it
+
+            self._parking = Parking(self._engine)
+        parking = self._parking
+        news = driver.run(lambda: parking.wait(offsets, timeout, read_committed=read_committed))
         return driver.wait(lambda: news.done, timeout)
 
     @property

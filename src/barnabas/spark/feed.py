@@ -79,6 +79,7 @@ class Feed:
         """Topics and ends, as they are or as they were when they were frozen."""
         self._batch_at = float("-inf")
         """When the last micro-batch was given."""
+        self._given: StreamOffset | None = None
         self._committed: Offsets = {}
         self._sound: dict[TopicPartition, tuple[int, int]] = {}
         """Logs that were not cut between these two epochs, below what was read."""
@@ -100,6 +101,20 @@ class Feed:
         """The ends as of the last look."""
         return None if self._known is None else self._known.ends
 
+    def to_read(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
+        """What a micro-batch reads. A replay may find that a topic is another one by now: its offsets mean nothing
+        there. Raises DataLoss."""
+        ranges = ranges_of(start, end)
+        if end == self._given or not end.ids:
+            return ranges
+        ids = self._cluster.topics(missing_ok=True).ids
+        known = [each for each in ranges if each.size and each.partition.topic in end.ids]
+        gone = [each for each in known if ids.get(each.partition.topic) != end.ids[each.partition.topic]]
+        if gone:
+            why = "they were to be read when the query stopped, and their topic is another one now or there is none"
+            lost(self._options.on_data_loss, gone, why)
+        return [each for each in ranges if each not in gone]
+
     def after(self, start: StreamOffset, *, everything: bool = False) -> StreamOffset:
         """The end of the next micro-batch; `start` itself if there is nothing to do. `everything`: without limits.
         Raises DataLoss."""
@@ -115,7 +130,8 @@ class Feed:
             )
             if start.is_initial or moved or self._is_enough(begin, seen.ends, everything):
                 self._batch_at = self._clock()
-                return self._offset(start, seen, begin, self._bounded(begin, seen.ends, everything))
+                self._given = self._offset(start, seen, begin, self._bounded(begin, seen.ends, everything))
+                return self._given
             left = deadline - self._clock()
             if self._frozen or left <= 0 or not self._cluster.wait_for_records(seen.ends, left):
                 return start

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import InputPartition
 
-from barnabas.client.range_reader import RangeReader
 from barnabas.errors import OffsetOutOfRange
 from barnabas.spark.loss import lost
 from barnabas.spark.planning import OffsetRange
@@ -18,11 +17,13 @@ from barnabas.spark.workers import TaskState, settle
 if TYPE_CHECKING:
     import pyarrow
 
+    from barnabas.client.range_reader import RangeReader
+
 __all__ = ["RangePartition", "TaskRules", "read_ranges"]
 
 _READERS_MAX: Final = 4
 """Clusters, or users, that one worker keeps connections for."""
-_readers: dict[tuple[tuple[str, str], ...], RangeReader] = {}
+_readers: "dict[tuple[tuple[str, str], ...], RangeReader]" = {}
 
 
 class RangePartition(InputPartition):
@@ -50,7 +51,7 @@ def read_ranges(rules: TaskRules, wanted: Sequence[OffsetRange]) -> "Iterator[py
         yield from _read(reader, rules, each)
 
 
-def _read(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
+def _read(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
     columns = rules.columns
     while True:
         position = wanted.start
@@ -66,7 +67,7 @@ def _read(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) -> "Iterat
             wanted = _behind_the_gap(reader, rules, wanted._replace(start=position))
 
 
-def _behind_the_gap(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
+def _behind_the_gap(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
     """What is left of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
     where = wanted.partition
     first = reader.beginning_offsets([where])[where]
@@ -80,7 +81,9 @@ def _behind_the_gap(reader: RangeReader, rules: TaskRules, wanted: OffsetRange) 
     return wanted._replace(end=min(wanted.end, end))
 
 
-def _reader(client: Mapping[str, str]) -> RangeReader:
+def _reader(client: Mapping[str, str]) -> "RangeReader":
+    from barnabas.client.range_reader import RangeReader  # who plans need not wait for it
+
     key = tuple(sorted(client.items()))
     found = _readers.get(key)
     if found is None:

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -163,6 +162,8 @@ def _micros(millis: pa.Array, kind: Any) -> pa.Array:
     try:
         return millis.cast(kind)
     except pa.ArrowInvalid:
+        import pyarrow.compute as pc  # 50 ms for each process that plans
+
         numbers = millis.cast(pa.int64())
         fits = pc.and_(pc.less_equal(numbers, _MICROS_MAX), pc.greater_equal(numbers, -_MICROS_MAX))
         return pc.if_else(fits, numbers, None).cast(millis.type).cast(kind)

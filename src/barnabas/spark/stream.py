@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from barnabas.spark.feed import Feed, ranges_of
+from barnabas.spark.feed import Feed
 from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.lookup import Lookup
 from barnabas.spark.offsets import nested, parse_stream_offset
@@ -80,7 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         until = parse_stream_offset(end)
-        pieces = split(ranges_of(parse_stream_offset(start), until), until.plan)
+        pieces = split(self._fed().to_read(parse_stream_offset(start), until), until.plan)
         return [RangePartition(task) for task in combined(pieces, until.plan)]
 
     def stop(self) -> None:
