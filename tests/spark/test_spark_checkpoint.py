@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark.checkpoint import plan_of
+from barnabas.spark.checkpoint import Planned, planned
 
 
 @pytest.fixture
@@ -16,16 +16,32 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_batch_has_its_own_mark(folder: Path) -> None:
-    first = plan_of(str(folder), 0)
-    assert len(first) == 16
-    assert plan_of(str(folder), 1) != first
-    assert plan_of(folder.as_uri(), 0) == first
-    assert plan_of(folder.as_uri().replace("///", "/"), 0) == first
+    first = planned(str(folder), 0)
+    assert len(first.mark) == 16
+    assert planned(str(folder), 1) != first
+    assert planned(folder.as_uri(), 0) == first
+    assert planned(folder.as_uri().replace("///", "/"), 0) == first
     (folder / "offsets" / "0").write_text("planned anew")
-    assert plan_of(str(folder), 0) != first
+    assert planned(str(folder), 0) != first
 
 
 def test_what_cannot_be_read_has_none(folder: Path) -> None:
     for location in (None, str(folder / "other"), f"hdfs://cluster{folder}", f"file://elsewhere{folder}", "s3a://b/c"):
-        assert plan_of(location, 0) == ""
-    assert plan_of(str(folder), 7) == ""
+        assert planned(location, 0) == Planned()
+    assert planned(str(folder), 7) == Planned()
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ('v1\n{"batchWatermarkMs":0,"batchTimestampMs":1763000000000,"conf":{}}\n{"t":{"0":1}}', 1763000000000),
+        ('v1\n{"batchTimestampMs":"soon"}', None),
+        ("v1\n[7]", None),
+        ('v1\n{"batchTimestampMs"', None),
+        ("v1", None),
+        ("", None),
+    ],
+)
+def test_when_it_was_planned(folder: Path, text: str, at_ms: int | None) -> None:
+    (folder / "offsets" / "0").write_text(text)
+    assert planned(str(folder), 0).at_ms == at_ms

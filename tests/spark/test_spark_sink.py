@@ -1,6 +1,7 @@
 """Writes by a real Spark session to a real broker: batches, and `foreachBatch`."""
 
 import datetime
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -207,6 +208,34 @@ def test_a_checkpoint_that_is_older_by_one_batch_is_refused_and_a_batch_may_be_r
         (path / "commits" / name).unlink(missing_ok=True)
     copying(sink, source, path).start().awaitTermination(120)
     assert sink.values() == list(range(20))
+    feed(sink, source, range(20, 30))
+    copying(sink, source, path).start().awaitTermination(120)
+    assert sink.values() == list(range(30))
+    assert sink.left_open() == []
+
+
+def test_a_batch_that_was_planned_before_decisions_are_forgotten_is_not_repeated(sink: Sink, tmp_path: Path) -> None:
+    """Its query was killed behind the decision, and away for longer than brokers keep a group's offsets."""
+    from pyspark.errors import StreamingQueryException
+
+    source, path = sink.topic + "-in", tmp_path / "checkpoint"
+    sink.broker.create_topic(source, 2)
+    for batch in range(2):
+        feed(sink, source, range(10 * batch, 10 * batch + 10))
+        copying(sink, source, path).start().awaitTermination(120)
+    offsets, commits = path / "offsets", path / "commits"
+    week_ms = 7 * 24 * 3_600_000
+    at_ms = re.compile(r'"batchTimestampMs":(\d+)')
+    text = (offsets / "1").read_text()
+    (offsets / "1").write_text(at_ms.sub(lambda found: f'"batchTimestampMs":{int(found[1]) - week_ms - 1}', text))
+    for file in (offsets / ".1.crc", commits / "1", commits / ".1.crc"):
+        file.unlink(missing_ok=True)
+    with barnabas.Admin(bootstrap_servers=sink.broker.bootstrap_servers) as admin:
+        admin.delete_groups([name for name in sink.groups() if name.startswith("spark-sink.")])
+    with pytest.raises(StreamingQueryException, match=r"copy commits/0 of the checkpoint to commits/1; if not"):
+        copying(sink, source, path).start().awaitTermination(120)
+    assert sink.values() == list(range(20))
+    shutil.copy(commits / "0", commits / "1")
     feed(sink, source, range(20, 30))
     copying(sink, source, path).start().awaitTermination(120)
     assert sink.values() == list(range(30))

@@ -20,6 +20,7 @@ STEPS = ("take over", "read", "list", "decide", "end")
 @pytest.fixture(scope="module", params=["true", "false"])
 def shared(request: pytest.FixtureRequest) -> Iterator[Broker]:
     settings = {"transaction.two.phase.commit.enable": request.param, "transaction.max.timeout.ms": "600000"}
+    settings["offsets.retention.minutes"] = "30"
     with Broker(settings=settings) as broker:
         yield broker
 
@@ -167,3 +168,4 @@ def test_what_the_brokers_keep(writer: Writer, caplog: pytest.LogCaptureFixture)
     assert ("rows of the batch are lost" in caplog.text) is not two_phase
     assert keeping(writer.client) == (Keeping(True, 0) if two_phase else Keeping(False, 600_000))
     assert keeping({**writer.client, "transaction.timeout.ms": "5000"}) == Keeping(False, 5000)
+    assert writer.driver().decisions_kept_ms() == 30 * 60_000

@@ -23,6 +23,7 @@ from barnabas.spark.two_phase import (
     Commit,
     Decide,
     End,
+    Forgotten,
     ListOpen,
     ReadDecision,
     RolledBack,
@@ -204,6 +205,18 @@ def test_a_repeated_batch_is_planned_as_before() -> None:
         assert (steps.send(Decision(3, "other", (), ("other",), 10, before)) == ListOpen(frozenset())) is goes_on
         if not goes_on:
             with pytest.raises(RolledBack, match="batch 3 is committed, and is now to be written with other rows"):
+                steps.send(None)
+
+
+def test_a_batch_whose_decision_may_be_gone_is_not_written_again() -> None:
+    mine = Transaction("q/r/0.0", 1, 1)
+    for latest, overdue, goes_on in ((None, True, False), (None, False, True), (Decision(2, "o", ()), True, True)):
+        steps = commit(3, "r", [mine], overdue=overdue)
+        next(steps)
+        next(steps)
+        assert (steps.send(latest) == ListOpen(frozenset([mine.transactional_id]))) is goes_on
+        if not goes_on:
+            with pytest.raises(Forgotten, match=r"copy commits/2 .* to commits/3; if not, delete offsets/3"):
                 steps.send(None)
 
 

@@ -1,29 +1,45 @@
 """What a query's checkpoint tells the sink about the micro-batch that it is to commit."""
 
 import hashlib
+import json
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["plan_of"]
+__all__ = ["Planned", "planned"]
 
 _DIGITS: Final = 16
 
 
-def plan_of(location: str | None, batch: int) -> str:
-    """A mark of what Spark has planned for the batch: offsets, watermark, time. A batch that is repeated has the same
-    one; where its number is given out again, to rows that were read anew, the time at least is another.
+class Planned(NamedTuple):
+    """What Spark has planned for a batch."""
 
-    Empty where the checkpoint is not on a disk of this machine, or its place is not known.
-    """
+    mark: str = ""
+    """Of its offsets, watermark and time: a batch that is repeated has the same one; where its number is given out
+    again, to rows that were read anew, the time at least is another."""
+    at_ms: int | None = None
+
+
+def planned(location: str | None, batch: int) -> Planned:
+    """Nothing where the checkpoint is not on a disk of this machine, or its place is not known."""
     folder = None if location is None else _local(location)
     if folder is None:
-        return ""
+        return Planned()
     try:
-        planned = (folder / "offsets" / str(batch)).read_bytes()
+        content = (folder / "offsets" / str(batch)).read_bytes()
     except OSError:
-        return ""
-    return hashlib.sha256(planned).hexdigest()[:_DIGITS]
+        return Planned()
+    return Planned(hashlib.sha256(content).hexdigest()[:_DIGITS], _time(content))
+
+
+def _time(content: bytes) -> int | None:
+    """The first line of JSON has it, behind the one of the version."""
+    lines = content.splitlines()
+    try:
+        at_ms = json.loads(lines[1])["batchTimestampMs"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return at_ms if isinstance(at_ms, int) else None
 
 
 def _local(location: str) -> Path | None:

@@ -1,6 +1,7 @@
 """Writes to topics: batches and streams, each row once. See `two_phase` for how, `sink_tasks` for what tasks do."""
 
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ from pyspark.sql.types import StructType
 
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.errors import BarnabasError, UsageError
-from barnabas.spark.checkpoint import plan_of
+from barnabas.spark.checkpoint import Planned, planned
 from barnabas.spark.decision import Decision, Transaction
 from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
 from barnabas.spark.sink_columns import SinkColumns
@@ -28,6 +29,8 @@ _log = logging.getLogger("barnabas.spark")
 
 _DRIVERS_MAX: Final = 8
 """Queries that write at the same time from one session and keep their connections."""
+_RETENTION_MIN_MS: Final = 60_000
+"""offsets.retention.minutes is at least 1: it need not be asked for about a batch that is younger."""
 _drivers: "dict[tuple[str, str], StreamDriver]" = {}
 _kept: dict[tuple[tuple[str, str], ...], Keeping] = {}
 
@@ -64,10 +67,18 @@ class StreamDriver:
         self._latest: Decision | None = None
         self._holds = False
 
-    def commit(self, batch: int, run: str, written: Sequence[Transaction], rows: int, plan: str) -> None:
-        steps = commit(batch, run, written, rows=rows, plan=plan, latest=self._latest, holds=self._holds)
+    def commit(self, batch: int, run: str, written: Sequence[Transaction], rows: int, plan: Planned) -> None:
+        overdue = not self._holds and self._is_overdue(plan)
+        steps = commit(
+            batch, run, written, rows=rows, plan=plan.mark, overdue=overdue, latest=self._latest, holds=self._holds
+        )
         self._latest = self.cluster.run(steps)
         self._holds = True
+
+    def _is_overdue(self, plan: Planned) -> bool:
+        """Only a batch of an earlier run can be so old."""
+        age_ms = 0.0 if plan.at_ms is None else time.time() * 1000 - plan.at_ms
+        return age_ms > _RETENTION_MIN_MS and age_ms > self.cluster.decisions_kept_ms()
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -89,7 +100,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         try:
             if driver.cluster.note_at is None and topics:
                 driver.cluster.note_at = topics[0]
-            rows, plan = sum(message.rows for message in messages), plan_of(self._options.checkpoint, batchId)
+            rows, plan = sum(message.rows for message in messages), planned(self._options.checkpoint, batchId)
             driver.commit(batchId, name.run, _transactions(messages), rows, plan)
         except BaseException:
             driver.cluster.close()

@@ -50,6 +50,8 @@ _AT_ONCE_MAX: Final = 16
 _PATIENCE_S: Final = 600.0
 _MAX_TIMEOUT_MS: Final = 900_000
 """transaction.max.timeout.ms, as brokers have it by default."""
+_RETENTION_MINUTES: Final = 7 * 24 * 60
+"""offsets.retention.minutes, as brokers have it by default."""
 _OWN_TIMEOUT_MS: Final = 60_000
 _BACKOFF_MS: Final = "20"
 """Also how long metadata stay new enough: a batch asks for them again, and should not wait for it."""
@@ -90,15 +92,19 @@ def keeping(client: Mapping[str, str]) -> Keeping:
 
 
 def _longest_timeout_ms(client: Mapping[str, str]) -> int:
-    name = "transaction.max.timeout.ms"
+    with _admin(client) as admin:
+        return _least(admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
+
+
+def _least(admin: Admin, name: str, usual: int) -> int:
+    """Of a setting, among the brokers'; `usual` where they do not tell."""
     try:
-        with _admin(client) as admin:
-            brokers = [("broker", str(node_id)) for node_id in admin.describe_cluster().brokers]
-            found = admin.describe_configs(brokers, keys=[name])
-            return min(int(entries[name].value or _MAX_TIMEOUT_MS) for entries in found.values())
-    except BarnabasError as error:
-        _log.info("%s cannot be asked for (%s): %d is used", name, error, _MAX_TIMEOUT_MS)
-        return _MAX_TIMEOUT_MS
+        brokers = [("broker", str(node_id)) for node_id in admin.describe_cluster().brokers]
+        found = admin.describe_configs(brokers, keys=[name]).values()
+        return min(int(entries[name].value or usual) for entries in found if name in entries)
+    except (BarnabasError, ValueError) as error:
+        _log.info("%s cannot be asked for (%s): %d is used", name, error, usual)
+        return usual
 
 
 def _admin(client: Mapping[str, str]) -> Admin:
@@ -195,6 +201,10 @@ class SinkCluster:
         if offsets and self.note_at is None:
             self.note_at = max(offsets, key=lambda where: offsets[where].offset).topic
         return read_decision(offsets, f"{self.writer}/")
+
+    def decisions_kept_ms(self) -> int:
+        """How long brokers keep offsets of a group that has no members."""
+        return 60_000 * _least(self.admin, "offsets.retention.minutes", _RETENTION_MINUTES)
 
     def _decide(self, decision: Decision) -> None:
         assert self._producer is not None, "a driver takes over first"

@@ -27,6 +27,7 @@ __all__ = [
     "Decide",
     "End",
     "Ended",
+    "Forgotten",
     "ListOpen",
     "Lost",
     "ReadDecision",
@@ -48,6 +49,10 @@ class RolledBack(BarnabasError):
 
 class Superseded(BarnabasError):
     """Another driver has taken over from this one."""
+
+
+class Forgotten(BarnabasError):
+    """Nobody knows any more whether a batch was committed."""
 
 
 class Lost(BarnabasError):
@@ -111,14 +116,16 @@ def commit(
     *,
     rows: int | None = None,
     plan: str = "",
+    overdue: bool = False,
     latest: Decision | None = None,
     holds: bool = False,
 ) -> Commit:
     """Decide that the batch is what `written` has, or find out that it was decided before, and end all of it. Returns
-    the decision. Raises RolledBack, Superseded.
+    the decision. Raises RolledBack, Superseded, Forgotten.
 
-    A batch that is repeated has the same `plan` as before, where both are known, and as many `rows`. `holds`: this
-    driver has taken over before, and `latest` is what it has decided since.
+    A batch that is repeated has the same `plan` as before, where both are known, and as many `rows`. `overdue`: it was
+    planned so long ago that a decision about it may be gone. `holds`: this driver has taken over before, and `latest`
+    is what it has decided since.
     """
     if not holds:
         yield TakeOver()
@@ -136,6 +143,14 @@ def commit(
             f"batch {batch} is to be written, but this writer has committed up to batch {latest.batch}: its checkpoint"
             " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
             " or begin with a new one, and starting offsets that do not repeat what was written"
+        )
+    if latest is None and overdue:
+        yield End((), written)
+        raise Forgotten(
+            f"batch {batch} was planned by an earlier run, longer ago than the brokers keep a group's offsets"
+            " (offsets.retention.minutes): whether that run has committed it is not known any more. Look whether the"
+            f" topic has its rows. If so, copy commits/{batch - 1} of the checkpoint to commits/{batch}; if not, delete"
+            f" offsets/{batch}, and the batch is planned anew"
         )
     decision = Decision(batch, run, tuple(written), (me,), rows or 0, plan)
     if latest is not None and latest.batch == batch:
