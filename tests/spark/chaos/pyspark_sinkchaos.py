@@ -147,7 +147,7 @@ class ChaosWriter(StreamWriter):
                 self.places.reach(point, batchId)
 
     def _cluster(self, writer: str) -> SinkCluster:
-        cluster = ChaosCluster(self._options.client, writer, self._options.topic)
+        cluster = ChaosCluster(self._rules.client, writer, self._options.topic)
         cluster.places = self.places
         return cluster
 
