@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from bench import peers
+from bench.attached import attached
 
 CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 HOST = "127.0.0.1"
@@ -61,7 +62,7 @@ class BrokerProcess:
         self.started_at = time.perf_counter()
         with (self.directory / "out.log").open("ab") as out:
             self._process = subprocess.Popen(
-                shlex.split(self.command),
+                attached(shlex.split(self.command)),
                 cwd=self.directory,
                 env={name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")},
                 start_new_session=True,

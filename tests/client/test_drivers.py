@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -338,6 +339,53 @@ def test_asyncio_requests_and_errors(broker: Broker) -> None:
         driver.close()
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("host", ["a..b", "nul\0", "x" * 70])
+def test_a_host_that_is_none_is_told_at_once(host: str) -> None:
+    """Not every refusal of an address is an OSError."""
+    settings = EngineSettings(((host, 9092),), ConnectionSettings(), bootstrap_timeout_s=0)
+
+    async def ask_it() -> None:
+        driver = AioDriver(Engine(settings, time.monotonic()))
+        try:
+            await driver.wait_for(groups(driver), 10)
+        finally:
+            driver.close()
+
+    with pytest.raises(BrokerUnreachable):
+        asyncio.run(ask_it())
+    driver = SyncDriver(Engine(settings, time.monotonic()))
+    try:
+        with pytest.raises(BrokerUnreachable):
+            driver.wait_for(groups(driver), 10)
+    finally:
+        driver.close()
+
+
+def test_a_host_that_tls_cannot_name_is_told_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wrap_socket raises ValueError for it, after the connection stands."""
+    port = int(broker.bootstrap_servers.rpartition(":")[2])
+    settings = EngineSettings(((".invalid", port),), ConnectionSettings(), bootstrap_timeout_s=0)
+    found = resolve("127.0.0.1", port)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+    context = ssl.create_default_context()
+
+    async def ask_it() -> None:
+        driver = AioDriver(Engine(settings, time.monotonic()), ssl_context=context)
+        try:
+            await driver.wait_for(groups(driver), 10)
+        finally:
+            driver.close()
+
+    with pytest.raises(BrokerUnreachable, match="tls: "):
+        asyncio.run(ask_it())
+    driver = SyncDriver(Engine(settings, time.monotonic()), ssl_context=context)
+    try:
+        with pytest.raises(BrokerUnreachable, match="tls: "):
+            driver.wait_for(groups(driver), 10)
+    finally:
+        driver.close()
 
 
 def test_asyncio_close_and_cancel_end_waits_at_once() -> None:

@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+from bench.attached import attached
+
 PROGRAM = Path(__file__).with_name("worker.py")
 ROOT = PROGRAM.parents[2]  # where `bench` lies
 
@@ -24,7 +26,7 @@ class WorkerProcess:
         self.words: list[str] = []
         with log.open("ab") as errors:
             self._process = subprocess.Popen(
-                [sys.executable, str(program), "--name", name, *arguments],
+                attached([sys.executable, str(program), "--name", name, *arguments]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -6,7 +6,7 @@ then a gap up to the next one", which Arrow's `take` turns into a column in one 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 
@@ -16,6 +16,10 @@ from barnabas.records.kernel import _long_varint, _signed, _varint, _varlong
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64
+
+
+I64_MIN: Final = -0x8000000000000000
+I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 
 def is_compiled() -> bool:
@@ -144,6 +148,11 @@ class RecordColumns:
         if not 0 <= position <= last <= len(data) or last > 0x7FFFFFFF or count < 0:
             raise ValueError(f"{count} records from byte {position} to {last} of {len(data)}")
         keys, values = self.keys, self.values
+        lowest: i64 = I64_MIN
+        highest: i64 = I64_MAX
+        if not log_append:  # a time beyond 64 bits is no time
+            lowest -= min(base_timestamp, 0)
+            highest -= max(base_timestamp, 0)
         second: i64
         while count > 0:
             count -= 1
@@ -166,6 +175,8 @@ class RecordColumns:
             else:
                 delta = delta >> 1 ^ -(delta & 1)
                 position += 1
+            if delta < lowest or delta > highest:
+                raise ValueError(f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits")
             offset: i64 = data[position]
             position += 1
             if offset > 127:

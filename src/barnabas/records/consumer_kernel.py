@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
 Headers = tuple[tuple[str, bytes | None], ...]
 
 _NO_HEADERS: Final[Headers] = ()
+I64_MIN: Final = -0x8000000000000000
+I64_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 
 def is_compiled() -> bool:
@@ -53,8 +55,8 @@ class ConsumerRecord:
         """`headers`: a tuple, or the bytes of the records' section that holds them, decoded when asked for."""
         self._origin = origin
         self._headers = headers
-        self.offset = offset
-        self.timestamp = timestamp
+        self.offset: int = offset  # not i64, which type checkers of applications do not know
+        self.timestamp: int = timestamp
         self.key: Any = key
         self.value: Any = value
 
@@ -201,6 +203,11 @@ class RecordCursor:
         last_offset: i64 = self._last_offset
         base_timestamp: i64 = self._base_timestamp
         log_append = self._log_append
+        lowest: i64 = I64_MIN
+        highest: i64 = I64_MAX
+        if not log_append:  # a time beyond 64 bits is no time
+            lowest -= min(base_timestamp, 0)
+            highest -= max(base_timestamp, 0)
         origin = self._origin
         compiled = _COMPILED
         if limit < 0:
@@ -232,6 +239,10 @@ class RecordCursor:
                 else:
                     delta = -(delta + 1 >> 1) if delta & 1 else delta >> 1
                     position += 2
+                if delta < lowest or delta > highest:
+                    raise ValueError(
+                        f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits"
+                    )
                 offset: i64 = data[position]
                 position += 1
                 if offset > 127:

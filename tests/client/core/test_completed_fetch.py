@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
-from barnabas.client.core import arrow_records
+from barnabas.client.core import arrow_records, columns, record_batch
 from barnabas.client.core.aborted import AbortedTransactions
 from barnabas.client.core.arrow_records import record_schema
 from barnabas.client.core.completed_fetch import CompletedFetch, RecordDeserializationFailed
@@ -22,6 +23,7 @@ from barnabas.records.batch import HEADER_SIZE, crc_of, pack_header, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.compression import CODECS
 from barnabas.records.consumer_kernel import ConsumerRecord, make_record
+from barnabas.records.kernel import write_record
 from barnabas.records.legacy import build_message, build_wrapper
 from barnabas.records.reader import iter_any
 from barnabas.records.record import Record
@@ -577,6 +579,54 @@ def test_many_records_in_one_arrow_batch(monkeypatch: pytest.MonkeyPatch) -> Non
         assert batch is not None
         assert batch.column("topic").to_pylist() == [longer.topic] * 3
         assert len(arrow_records._multiples) <= arrow_records._STEPS_MAX
+
+
+def test_more_records_than_one_arrow_batch_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_records, "_multiples", {})
+    monkeypatch.setattr(arrow_records, "PLACE_MAX", 200)
+    fetch = CompletedFetch(WHERE, build_batch(some(50)), 0)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="too many records for one Arrow batch: seek"):
+            fetch.read_arrow()
+    assert fetch.next_offset == 0
+    assert len(read_all(CompletedFetch(WHERE, build_batch(some(50)), 0))) == 50
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 1, 1), (2**63 - 100, 2**40), (-(2**63), -1), (-5, -(2**63))])
+def test_a_time_beyond_64_bits_is_refused(base: int, delta: int) -> None:
+    """Machine integers would go round, plain ones would go on; with LogAppendTime nobody looks at it."""
+    out = BytesWriter()
+    write_record(out, 0, delta, None, b"v", ())
+    data = out.getvalue()
+    for log_append in (False, True):
+        cursor = record_batch.RecordCursor(
+            record_batch.RecordOrigin("t", 0, 0, int(log_append)), data, 0, len(data), 1, 0, base, 7, 0, 0
+        )
+        table = columns.RecordColumns(False)
+        records: list[ConsumerRecord] = []
+        if log_append:
+            cursor.read(records, 1)
+            table.add_batch(data, 0, len(data), 1, 0, base, 7, True, 0, 0)
+            assert records[0].timestamp == int.from_bytes(table.timestamps.getvalue(), "little") == 7
+            continue
+        with pytest.raises(ValueError, match="over 64 bits"):
+            cursor.read(records, 1)
+        with pytest.raises(ValueError, match="over 64 bits"):
+            table.add_batch(data, 0, len(data), 1, 0, base, 7, False, 0, 0)
+        assert records == []
+
+
+@pytest.mark.parametrize(("base", "delta"), [(2**63 - 2, 1), (-(2**63), 2**63 - 1), (5, -(2**63)), (-(2**63) + 1, -1)])
+def test_times_at_the_ends_of_64_bits(base: int, delta: int) -> None:
+    out = BytesWriter()
+    write_record(out, 0, delta, None, b"v", ())
+    data = out.getvalue()
+    records: list[ConsumerRecord] = []
+    cursor = record_batch.RecordCursor(record_batch.RecordOrigin("t", 0, 0, 0), data, 0, len(data), 1, 0, base, 7, 0, 0)
+    cursor.read(records, 1)
+    table = columns.RecordColumns(False)
+    table.add_batch(data, 0, len(data), 1, 0, base, 7, False, 0, 0)
+    assert records[0].timestamp == int.from_bytes(table.timestamps.getvalue(), "little", signed=True) == base + delta
 
 
 def test_arrow_batches_do_without_pandas() -> None:

@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from bench.attached import attached
+
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
 BUILD = Path(__file__).parents[3] / "build/interop"
@@ -94,7 +96,7 @@ class LocalBroker(Broker):
     def start(self) -> None:
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command(), cwd=self._directory, stdout=log, stderr=log, env=environment()
+                attached(self._command()), cwd=self._directory, stdout=log, stderr=log, env=environment()
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._is_ready():
@@ -261,7 +263,7 @@ class OldKafkaBroker(KafkaBroker):
             arguments = [str(self._zookeeper_port), str(self._directory / "zookeeper")]
             with (self._directory / "zookeeper.log").open("ab") as log:
                 self._zookeeper = subprocess.Popen(
-                    self._java("org.apache.zookeeper.server.ZooKeeperServerMain", *arguments),
+                    attached(self._java("org.apache.zookeeper.server.ZooKeeperServerMain", *arguments)),
                     cwd=self._directory,
                     stdout=log,
                     stderr=log,

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench.attached import attached
+
 START_TIMEOUT_S = 30.0
 CALL_TIMEOUT_S = 45.0
 STOP_TIMEOUT_S = 5.0
@@ -48,7 +50,7 @@ class Driver:
         self.is_busy = False
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
-                [*command, json.dumps({"bootstrap": bootstrap})],
+                attached([*command, json.dumps({"bootstrap": bootstrap})]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,

@@ -20,6 +20,8 @@ __all__ = ["record_schema", "require_pyarrow", "to_arrow"]
 
 _HINT: Final = "Arrow batches need pyarrow: pip install 'barnabas[arrow]'"
 
+PLACE_MAX: Final = 0x7FFFFFFF
+"""Arrow's strings lie within so many bytes."""
 _STEPS_MAX: Final = 8
 _COUNT_MAX: Final = 100_000
 _multiples: Final[dict[int, bytes]] = {}
@@ -115,6 +117,8 @@ def _multiples_of(step: int, count: int) -> bytes:
     known = _multiples.get(step, b"")
     if len(known) >= 4 * count:
         return known
+    if step * count > PLACE_MAX:
+        raise UsageError("these are too many records for one Arrow batch: seek to the first of them, and poll")
     found = array("i", range(0, step * count, step)).tobytes() if step else bytes(4 * count)
     if count <= _COUNT_MAX:
         if len(_multiples) >= _STEPS_MAX:

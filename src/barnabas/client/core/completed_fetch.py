@@ -7,7 +7,7 @@ from barnabas.client.core.aborted import AbortedTransactions
 from barnabas.client.core.columns import columns_of
 from barnabas.client.core.record_batch import RecordBatch, cursor_of, origin_of
 from barnabas.client.core.sections import Section, Sections, end_offset
-from barnabas.errors import BarnabasError, CorruptMessage
+from barnabas.errors import BarnabasError, CorruptMessage, UsageError
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import Buffer
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
@@ -154,8 +154,13 @@ class CompletedFetch:
         from barnabas.client.core.arrow_records import require_pyarrow
 
         require_pyarrow()
+        before = self.next_offset
         batch = self.read_batch(headers=headers, size_bytes=size_bytes)
-        return None if batch is None else batch.to_arrow(headers=headers)
+        try:
+            return None if batch is None else batch.to_arrow(headers=headers)
+        except UsageError as error:
+            self._failure, self.next_offset = error, before
+            raise
 
     # --- sections ---------------------------------------------------------------------------------------------------
 

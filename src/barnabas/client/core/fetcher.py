@@ -205,9 +205,10 @@ class Fetcher:
         for where in session.partitions:
             self._subscription.clear_preferred_replica(where)
 
-    def answered(self, task: FetchTask, response: FetchResponse, now: float) -> None:
+    def answered(self, task: FetchTask, response: FetchResponse, now: float) -> bool:
+        """Whether the answer was of use; if not, the next request is a full one."""
         if self._in_flight.get(task.node) is not task:
-            return
+            return True
         del self._in_flight[task.node]
         answers = dict(_answers(task, response))
         session = self._sessions[task.node]
@@ -215,7 +216,7 @@ class Fetcher:
             _log.debug("fetch session with node %s begins anew: error %s", task.node, response.error_code)
             if response.error_code == FetchSessionTopicIdError.code:
                 self._metadata.mark_stale()
-            return
+            return False
         brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints}
         for where, answer in answers.items():
             state = self._subscription.get(where)
@@ -226,6 +227,7 @@ class Fetcher:
                 self._take_error(where, asked, answer, brokers, now)
             else:
                 self._take(where, asked, answer, state.position, now)
+        return True
 
     def _take(
         self, where: TopicPartition, asked: int, answer: PartitionData, position: FetchPosition, now: float

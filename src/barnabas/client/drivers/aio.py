@@ -219,7 +219,7 @@ class AioDriver:
         attempts: list[Attempt] = []
         try:
             found = await self._loop.getaddrinfo(order.host, order.port, type=1)
-        except (OSError, UnicodeError) as error:
+        except Exception as error:
             attempts.append(attempt_of(address, "", "dns", error, started))
             found = []
         share_s = order.timeout_s / max(len(found), 1)
@@ -256,7 +256,7 @@ class AioDriver:
                     ssl=self._ssl_context,
                     server_hostname=order.host if self._ssl_context is not None else None,
                 )
-        except OSError as error:
+        except Exception as error:  # not only OSError: a host that TLS cannot name is a ValueError
             attempts.append(attempt_of(address, ip, stage, error, started))
             if sock is not None:
                 sock.close()

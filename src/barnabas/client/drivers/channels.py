@@ -86,7 +86,7 @@ class Channels:
         self._channels[order.number] = channel
         try:
             addresses = resolve(order.host, order.port, numeric=True)
-        except (OSError, UnicodeError):
+        except (OSError, ValueError, OverflowError):
             # Looking up a name may take seconds, and nothing interrupts it.
             threading.Thread(target=self._resolve, args=(order,), name="barnabas-dns", daemon=True).start()
             return False
@@ -98,7 +98,7 @@ class Channels:
             self._resolved.append((order.number, resolve(order.host, order.port), None))
         except OSError as error:
             self._resolved.append((order.number, [], error))
-        except UnicodeError as error:
+        except (ValueError, OverflowError) as error:  # UnicodeError is a ValueError
             self._resolved.append((order.number, [], OSError(str(error))))
         self._on_resolved()
 
@@ -122,7 +122,7 @@ class Channels:
             self._next_address(channel, TimeoutError())
         return bool(silent)
 
-    def _next_address(self, channel: Channel, error: OSError) -> None:
+    def _next_address(self, channel: Channel, error: Exception) -> None:
         channel.failed(error)
         self._unwatch(channel)
         if channel.next_address():
@@ -147,11 +147,13 @@ class Channels:
                 if channel.fd == fd and channel.wants_write:
                     channel.flush()
                     self._engine.congested(channel.number, channel.wants_write)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # a host that TLS cannot name is a ValueError
             if channel.stage in ("tcp", "tls"):
                 self._next_address(channel, error)
-            else:
+            elif isinstance(error, OSError):
                 self._lose(channel, error)
+            else:
+                raise
             return
         if channel.fd == fd:
             self._watch(channel)

@@ -55,6 +55,12 @@ class Late(NamedTuple):
     seconds: float
 
 
+class Whole(NamedTuple):
+    """A fault: a Fetch is refused as a whole."""
+
+    code: int
+
+
 class Client(World):
     """One client's engine and its connections."""
 
@@ -97,6 +103,9 @@ class Client(World):
         asked.fault = fault  # type: ignore[attr-defined]
         self.asked.append(asked)
         link.stalled = True
+        if isinstance(fault, Whole):
+            self.reply(asked, fetch.FetchResponse(error_code=fault.code))
+            return
         if isinstance(fault, int):
             self.reply(asked, refusal(asked, fault))
             return

@@ -1,5 +1,6 @@
 """The whole synchronous consumer on a simulated cluster: what its application gets, hears and commits."""
 
+import contextlib
 import logging
 import re
 from collections.abc import Iterator
@@ -8,14 +9,15 @@ from typing import Any
 import pytest
 
 from barnabas.client.core.subscription import NoOffsetForPartition
-from barnabas.errors import UsageError
+from barnabas.errors import KafkaError, UsageError
 from barnabas.types import TopicPartition
 
-from .cluster import CUT, FETCH, HEARTBEAT, JOIN, METADATA, Cluster
+from .cluster import CUT, FETCH, HEARTBEAT, JOIN, METADATA, Cluster, Whole
 from .front import SimulatedConsumer, virtual_time
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 UNKNOWN_MEMBER = 25
+INVALID_REQUEST, SESSION_NOT_FOUND = 42, 70
 GROUP = {"group_id": "g", "session_timeout_ms": 10_000}
 
 
@@ -283,6 +285,50 @@ def test_fetches_go_on_when_a_connection_breaks_each_time(cluster: Cluster) -> N
     while len(seen) < 20:
         seen += consumer.poll(5)
     assert offsets(seen) == offsets(seen, T1) == [*range(10)]
+
+
+def test_a_broker_that_refuses_all_fetches_is_not_pressed_and_is_named(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = assigned(cluster, T0)
+    cluster.add_fault(FETCH, *[Whole(INVALID_REQUEST)] * 500)
+    fill(cluster)
+    before, began = consumer.client.count(FETCH), cluster.now
+    with pytest.raises(KafkaError, match="fetching from broker"):
+        consumer.poll(10)
+    cluster.run(seconds=20)
+    assert consumer.client.count(FETCH) - before < 20 + 2 * (cluster.now - began)
+    assert any("fetching from broker" in text for text in consumer.health().fetch_failures)
+    assert not consumer.health().is_well
+    assert caplog.text.count("it is asked again") == 1
+    cluster.faults.clear()
+    with contextlib.suppress(KafkaError):  # of before
+        consumer.poll(0)
+    assert offsets(consumer.poll(5)) == [*range(10)]
+    assert consumer.health().fetch_failures == ()
+    assert consumer.health().is_well
+
+
+def test_a_session_that_is_always_gone_is_not_begun_without_a_pause(cluster: Cluster) -> None:
+    fill(cluster)
+    consumer = assigned(cluster, T0)
+    cluster.add_fault(FETCH, *[Whole(SESSION_NOT_FOUND)] * 500)
+    consumer.poll(20)
+    assert consumer.client.count(FETCH) < 100
+    assert consumer.health().fetch_failures
+    cluster.faults.clear()
+    assert offsets(consumer.poll(5)) == [*range(10)]
+    assert consumer.health().fetch_failures == ()
+
+
+def test_one_session_that_is_gone_costs_no_pause(cluster: Cluster) -> None:
+    consumer = assigned(cluster, T0)
+    consumer.poll(1)
+    cluster.add_fault(FETCH, Whole(SESSION_NOT_FOUND))
+    fill(cluster)
+    began = cluster.now
+    assert offsets(consumer.poll(5)) == [*range(10)]
+    assert cluster.now == began
 
 
 def test_metadata_is_not_asked_for_behind_a_parked_join(cluster: Cluster) -> None:

@@ -1,6 +1,7 @@
 """Stories of one member: what it asks for, what its application hears, and why each rebalance happened."""
 
 import logging
+from itertools import pairwise
 
 import pytest
 
@@ -48,6 +49,20 @@ def test_the_first_join_takes_no_time(script: Script) -> None:
     (rebalance,) = script.membership.rebalances
     assert (rebalance.reason, rebalance.generation_id, rebalance.setbacks) == ("joining the group", 1, ())
     assert script.membership.reason is None
+
+
+def test_a_coordinator_that_never_knows_our_name_is_not_asked_without_a_pause(script: Script) -> None:
+    refused = JoinGroupResponse(error_code=MEMBER_ID_REQUIRED, member_id="m-1")
+    script.answer_with(JOIN, *[refused] * 6)
+    began = script.world.now
+    script.membership.subscribe()
+    script.poll(30)
+    joins = [asked.came_at for asked in script.world.asked if asked.api_key == JOIN]
+    pauses = [later - earlier for earlier, later in pairwise(joins)]
+    assert pauses[0] == 0, "the first time it is how a group is joined"
+    assert all(later > earlier >= 0.05 for earlier, later in pairwise(pauses[1:4])), pauses
+    assert script.world.now - began > 1
+    assert script.told == ["assigned mine"]
 
 
 def test_a_follower_sends_no_shares(script: Script) -> None:

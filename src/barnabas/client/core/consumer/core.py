@@ -549,6 +549,7 @@ class ConsumerCore:
             deadline_in=None if deadline is None else deadline[1],
             rebalances=self._rebalances(),
             attempts=self.engine.unreachable().attempts,
+            fetch_failures=self.fetching.failing(),
         )
 
     def metrics(self) -> dict[str, int]:

@@ -3,15 +3,23 @@
 Brokers park fetches, so nothing else may wait behind them.
 """
 
+import logging
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.engine import Engine, Node
 from barnabas.client.core.fetch_task import FetchRules, FetchTask
 from barnabas.client.core.fetcher import Fetcher
 from barnabas.client.core.subscription import SubscriptionState
-from barnabas.errors import BarnabasError
+from barnabas.client.errors import ClientError
+from barnabas.errors import (
+    BarnabasError,
+    FetchSessionIdNotFound,
+    FetchSessionTopicIdError,
+    InvalidFetchSessionEpoch,
+    error_for,
+)
 from barnabas.protocol.codec import decode
 from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
 from barnabas.types import TopicPartition
@@ -19,6 +27,20 @@ from barnabas.types import TopicPartition
 __all__ = ["Fetching"]
 
 FETCH_ROLE: Final = 2
+
+_SESSION_ENDED: Final = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class _Failure(NamedTuple):
+    """What became of the last requests to a broker."""
+
+    tries: int
+    """In vain, in a row."""
+    again_at: float
+    text: str
+    """What the application may read of it; empty where nothing is wrong."""
 
 
 class Fetching:
@@ -34,8 +56,8 @@ class Fetching:
         self._retry_at = float("inf")
         self._unready: set[int] = set()
         """Brokers that would be asked if their connection stood."""
-        self._failures: dict[int, tuple[int, float]] = {}
-        """Of brokers that did not answer: how often in a row, and when to ask again. The others do not wait."""
+        self._failures: dict[int, _Failure] = {}
+        """Of brokers that gave no answer of use. The others do not wait."""
         self._failure: BarnabasError | None = None
 
     def changed(self) -> None:
@@ -76,9 +98,9 @@ class Fetching:
         return any(self._engine.is_ready(Node(node, FETCH_ROLE)) for node in self._unready)
 
     def _is_ready(self, node: int) -> bool:
-        _, again_at = self._failures.get(node, (0, 0.0))
-        if again_at > self._engine.now:
-            self._retry_at = min(self._retry_at, again_at)
+        failure = self._failures.get(node)
+        if failure is not None and failure.again_at > self._engine.now:
+            self._retry_at = min(self._retry_at, failure.again_at)
             return False
         if self._engine.is_ready(Node(node, FETCH_ROLE)):
             return True
@@ -88,22 +110,42 @@ class Fetching:
     def _send(self, task: FetchTask) -> None:
         def done(response: Any, error: Error | None) -> None:
             self._has_news = True
-            if error is None:
-                self._failures.pop(task.node, None)
+            if error is not None:
+                self.fetcher.failed(task)
+                self._engine.metadata.mark_stale()
+            else:
                 self.answers += 1
-                self.fetcher.answered(task, response, self._engine.now)
-                return
-            self.fetcher.failed(task)
+                if self.fetcher.answered(task, response, self._engine.now):
+                    self._failures.pop(task.node, None)
+                    return
+                error = error_for(response.error_code or InvalidFetchSessionEpoch.code)
             self.failed += 1
-            self._engine.metadata.mark_stale()
-            count = self._failures.get(task.node, (0, 0.0))[0] + 1
-            self._failures[task.node] = count, self._engine.now + self._engine.backoff_s(count)
-            if not error.retriable:
-                self._failure = error
+            self._note_failure(task.node, error)
 
         timeout_s = self._engine.settings.connection.request_timeout_s + task.max_wait_ms / 1000
         call = Call(FetchRequest, done, build=task.request, decode=_response, at_most=task.at_most, timeout_s=timeout_s)
         self._engine.send(call, Node(task.node, FETCH_ROLE))
+
+    def _note_failure(self, node: int, error: Error) -> None:
+        """Ask again after a pause, but at once where only the session is to begin anew; say so to whom it concerns."""
+        known = self._failures.get(node)
+        tries = 1 if known is None else known.tries + 1
+        is_passing = isinstance(error, _SESSION_ENDED) and tries == 1
+        pause_s = 0.0 if is_passing else self._engine.backoff_s(tries)
+        text = f"fetching from broker {node} fails: {error}"
+        self._failures[node] = _Failure(tries, self._engine.now + pause_s, "" if is_passing else text)
+        if isinstance(error, ClientError):
+            if not error.retriable:
+                self._failure = error
+            return
+        if not is_passing and (known is None or known.text != text):
+            _log.warning("%s; it is asked again", text)
+        if not error.retriable:
+            self._failure = error_for(error.code, text)
+
+    def failing(self) -> tuple[str, ...]:
+        """What brokers say, or what is wrong with their answers, where these are refused as a whole."""
+        return tuple(each.text for each in self._failures.values() if each.text)
 
     def close(self) -> None:
         """Tell brokers that their sessions end, where a connection stands."""

@@ -51,6 +51,8 @@ class Health(NamedTuple):
     """The last ones, oldest first; one that is under way comes last."""
     attempts: tuple[Attempt, ...]
     """Failures to connect since a connection stood last; empty if all is well."""
+    fetch_failures: tuple[str, ...] = ()
+    """Of brokers that answer a fetch with an error as a whole, or not at all: what went wrong the last time."""
 
     @property
     def total_lag(self) -> int | None:
@@ -61,7 +63,5 @@ class Health(NamedTuple):
     @property
     def is_well(self) -> bool:
         """Whether records flow, or would if there were any."""
-        return not (self.attempts or self.rejoining or self.without_position) and self.state in (
-            "stable",
-            "assigned by hand",
-        )
+        troubles = self.attempts or self.fetch_failures or self.rejoining or self.without_position
+        return not troubles and self.state in ("stable", "assigned by hand")

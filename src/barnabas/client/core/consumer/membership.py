@@ -257,9 +257,14 @@ class Membership:
 
     def _joined(self, response: JoinGroupResponse, error: Error | None) -> None:
         if error is None and response.error_code == MemberIdRequired.code:
+            is_first = not self.generation.member_id and bool(response.member_id)
             self.generation = Generation(member_id=response.member_id)
             self._reason = self._began_for
-            self._send_join()
+            if is_first:
+                self._send_join()
+            else:  # it has been told our name: whoever asks for it for ever is not to be asked without a pause
+                self._failures += 1
+                self._join_at = self._engine.now + self._engine.backoff_s(self._failures)
             return
         if error is None and response.error_code:
             error = error_for(response.error_code)

@@ -59,9 +59,14 @@ class Accumulator:
         opened = self._opened
         hurry = self.flushing > 0 or self.intake.starved
         while opened and (not opened[0].is_open or hurry or opened[0].opened_at + self._linger_s <= now):
-            batch = opened.popleft()
+            batch = opened[0]
             if batch.is_open:
-                self.intake.close(self.intake.lanes[batch.topic], batch)
+                lane = self.intake.lanes[batch.topic]
+                if lane.open[batch.partition] is batch:
+                    self.intake.close(lane, batch)
+                else:  # its beginning was interrupted: it is in nobody's hands
+                    batch.is_open = False
+            opened.popleft()
         for batch in self.intake.take_full():
             self._take(batch)
 

@@ -251,16 +251,23 @@ class Intake:
             batch = Batch(lane.topic, partition, timestamp, self.owner)
             if self.spare:
                 batch.records = self.spare.pop()
+            self.owner.batch_opened(batch)
             batch.size = BATCH_OVERHEAD
             self.used += BATCH_OVERHEAD
-            self.owner.batch_opened(batch)
             lane.open[partition] = batch
-        before: i64 = len(batch.records)
-        write_record(batch.records, batch.count, timestamp - batch.base_timestamp, key, value, headers)
+        writer = batch.records
+        before: i64 = len(writer)
+        written: i64
+        try:
+            write_record(writer, batch.count, timestamp - batch.base_timestamp, key, value, headers)
+            written = len(writer) - before
+        except BaseException:  # Ctrl-C, where this is plain Python
+            writer.truncate(before)
+            raise
+        # no call from here on, so that nothing comes between
         batch.count += 1
         if timestamp > batch.max_timestamp:
             batch.max_timestamp = timestamp
-        written: i64 = len(batch.records) - before
         batch.size += written
         self.used += written
         self.sent += 1
@@ -278,7 +285,10 @@ class Intake:
         """No more records: the accumulator takes it at its next turn."""
         batch.is_open = False
         lane.open[batch.partition] = None
-        self.full.append(batch)
+        if batch.count == 0:  # its only record was interrupted
+            self.used -= batch.size
+            return
+        self.full += [batch]  # no call: nothing comes between these steps
         self.full_bytes += batch.size
 
     def take_full(self) -> list[Batch]:

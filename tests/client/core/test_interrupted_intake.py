@@ -1,0 +1,58 @@
+"""Ctrl-C in the middle of a send, where the intake is plain Python: what was taken comes whole, once and in order."""
+
+import importlib.util
+from types import ModuleType
+
+import pytest
+
+from barnabas.client.core.producer import core as producer_core
+from barnabas.client.core.producer import intake
+from client.core.kernel_forms import SOURCE_KERNEL
+from client.core.producing import Producing
+from client.interrupts import interrupted_at
+
+FILES = ("client/core/producer/intake.py", "records/kernel.py", "client/core/producer/accumulator.py")
+PLACES_MAX = 1000
+
+
+@pytest.fixture
+def plain_intake(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    name = intake.__file__.rpartition("/")[0] + "/intake.py"
+    spec = importlib.util.spec_from_file_location("intake_source", name)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "write_record", SOURCE_KERNEL.write_record)
+    monkeypatch.setattr(producer_core, "Intake", module.Intake)
+    monkeypatch.setattr(producer_core, "Lane", module.Lane)
+    return module
+
+
+@pytest.mark.usefixtures("plain_intake")
+@pytest.mark.parametrize("batch_size", [200, 1 << 16])
+def test_an_interrupted_append_leaves_no_half_record(batch_size: int) -> None:
+    producing = Producing(batch_size=batch_size, linger_ms=50)
+    core = producing.core
+    taken: list[bytes] = []
+    for place in range(PLACES_MAX):
+        value = b"%d" % place + b"v" * 90
+        before = core.intake.sent
+
+        def append(value: bytes = value) -> object:
+            return core.intake.append("t", value, None, 0, 1000, [("name", b"x")], None)
+
+        interrupted, _ = interrupted_at(place, FILES, append)
+        assert core.intake.sent - before in (0, 1)
+        if core.intake.sent > before:  # it was taken, whatever the caller was told
+            taken.append(value)
+        if not interrupted:
+            break
+        assert core.intake.append("t", b"after %d" % place, None, 0, 1000, None, None) is not None
+        taken.append(b"after %d" % place)
+    else:
+        raise AssertionError("it never goes through")
+    assert place > 20
+    producing.flush()
+    assert producing.values() == taken
+    assert core.intake.used == 0
