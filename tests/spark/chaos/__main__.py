@@ -2,6 +2,7 @@
 
 python tests/spark/chaos --matrix              every place and kind, then the controls
 python tests/spark/chaos --rounds 300 --seed 7 kills at random times
+python tests/spark/chaos --source --rounds 60  the same for the source, while its topics change
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from sink_cases import Case, Stage, controls, matrix
 from sink_processes import Hosts, archive_classes, served
 from sink_rounds import Life, lives
+from source_rounds import SourceLife, source_lives
 
 Job = Callable[[], bool]
 
@@ -128,6 +130,36 @@ def play_rounds(arguments: argparse.Namespace, directory: Path) -> int:
     return len(failed) > 0
 
 
+def play_source(arguments: argparse.Namespace, directory: Path) -> int:
+    print(f"source, seed {arguments.seed}, {arguments.rounds} rounds", flush=True)
+    failed: list[int] = []
+    jobs: queue.SimpleQueue[SourceLife] = queue.SimpleQueue()
+    for life in source_lives(arguments.seed, arguments.rounds):
+        if arguments.life is None or life.number == arguments.life:
+            jobs.put(life)
+
+    def lane(number: int) -> None:
+        home = directory / f"lane-{number}"
+        home.mkdir()
+        hosts = Hosts(home)
+        try:
+            while True:
+                life = jobs.get_nowait()
+                pause_for(arguments.pause_file)
+                trouble = life.live(directory / f"life-{life.number}", hosts, lambda text: print(text, flush=True))
+                if trouble:
+                    failed.append(life.number)
+                    print(f"life {life.number} FAILED: {trouble}", flush=True)
+        except queue.Empty:
+            return
+        finally:
+            hosts.close()
+
+    in_lanes(arguments.lanes, lane)
+    print(f"source, seed {arguments.seed}: {len(failed)} lives failed {sorted(failed) or ''}")
+    return len(failed) > 0
+
+
 def in_lanes(count: int, lane: Callable[[int], None]) -> None:
     """All lanes to their ends; raises what one of them raised."""
     errors: list[BaseException] = []
@@ -156,6 +188,7 @@ def pause_for(path: Path | None) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--matrix", action="store_true")
+    parser.add_argument("--source", action="store_true", help="rounds for the source, with topics that change")
     parser.add_argument("--only", default="", help="cases of the matrix whose names have this")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 30))
@@ -165,7 +198,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--pause-file", type=Path, help="nothing new is begun while this file is there")
     parser.add_argument("--keep", type=Path, help="where logs and checkpoints stay")
     arguments = parser.parse_args(words)
-    play = play_matrix if arguments.matrix else play_rounds
+    play = play_matrix if arguments.matrix else play_source if arguments.source else play_rounds
     if arguments.keep:
         arguments.keep.mkdir(parents=True)
         return play(arguments, arguments.keep)

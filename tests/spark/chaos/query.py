@@ -25,6 +25,8 @@ def in_short(error: Exception) -> str:
 
 
 def start(spark: Any, order: dict[str, Any]) -> Any:
+    if order.get("to") == "parquet":
+        return start_to_files(spark, order)
     directory, servers, tasks = Path(order["directory"]), order["servers"], order["tasks"]
     source = spark.readStream.format("barnabas").option("bootstrap.servers", servers)
     source = source.option("subscribe", order["source"]).option("startingOffsets", "earliest")
@@ -35,6 +37,16 @@ def start(spark: Any, order: dict[str, Any]) -> Any:
     writer = writer.option("kafka.chaos.jitter", order["jitter_ms"])
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
     return (writer.trigger(availableNow=True) if order["until_read"] else writer).start()
+
+
+def start_to_files(spark: Any, order: dict[str, Any]) -> Any:
+    """What comes out tells of the source alone: the files are Spark's own business."""
+    directory = Path(order["directory"])
+    source = spark.readStream.format("barnabas").option("bootstrap.servers", order["servers"])
+    source = source.option("startingOffsets", "earliest").option("isolationLevel", "read_committed")
+    rows = source.options(**order["options"]).load().selectExpr("topic", "partition", "offset", "CAST(value AS STRING)")
+    writer = rows.writeStream.format("parquet").option("path", str(directory / "out"))
+    return writer.option("checkpointLocation", str(directory / "checkpoint")).start()
 
 
 def watch(query: Any, number: int) -> None:

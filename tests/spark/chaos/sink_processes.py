@@ -80,10 +80,11 @@ def send(pid: int, what: signal.Signals) -> None:
 class ServedBroker:
     """A broker process that is started again when somebody has killed it, at the same address."""
 
-    def __init__(self, directory: Path, *, two_phase: bool = True) -> None:
+    def __init__(self, directory: Path, *, two_phase: bool = True, settings: tuple[str, ...] = ()) -> None:
         self.directory = directory
         self.address = "127.0.0.1:0"
         self._two_phase = two_phase
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -94,6 +95,8 @@ class ServedBroker:
         command += ["--listen", self.address, "--ready-file", str(ready)]
         command += ["--set", f"transaction.two.phase.commit.enable={str(self._two_phase).lower()}"]
         command += ["--set", "offsets.topic.num.partitions=4", "--set", "transaction.state.log.num.partitions=4"]
+        for setting in self._settings:
+            command += ["--set", setting]
         with (self.directory / "broker.log").open("ab") as out:
             self._process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT)
 
@@ -289,8 +292,8 @@ class Hosts:
 
 
 @contextlib.contextmanager
-def served(directory: Path, *, two_phase: bool = True) -> Iterator[ServedBroker]:
-    broker = ServedBroker(directory, two_phase=two_phase)
+def served(directory: Path, *, two_phase: bool = True, settings: tuple[str, ...] = ()) -> Iterator[ServedBroker]:
+    broker = ServedBroker(directory, two_phase=two_phase, settings=settings)
     broker.start()
     try:
         yield broker
