@@ -45,6 +45,7 @@ COMMANDS: Final[dict[str, Command]] = {
     "perf": Command("perf", "Measure producing, consuming and latency."),
     "doctor": Command("doctor", "Say why a client cannot connect."),
     "pipeline": Command(".pipeline.commands", "Data pipelines on Spark: from topics to tables and back."),
+    "sql": Command(".pipeline.sql.command", "Ask topics in SQL; Spark runs in this process."),
     "demo": Command("demo", "Replay real data through a broker and check what comes back."),
 }
 

@@ -1,0 +1,1 @@
+"""`barnabas sql`: topics as tables, in a Spark session of this process."""
