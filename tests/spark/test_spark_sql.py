@@ -3,9 +3,11 @@
 import csv
 import io
 import json
+import logging
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -38,7 +40,7 @@ def topics(broker: Broker) -> Broker:
 
 
 @pytest.fixture
-def ask(spark: Any, topics: Broker, capsys: pytest.CaptureFixture[str]) -> Any:
+def ask(spark: Any, topics: Broker, capsys: pytest.CaptureFixture[str]) -> Iterator[Any]:
     def answer(query: str, form: str = "json", most: int = 0, **options: str) -> str:
         source = {"kafka.bootstrap.servers": topics.bootstrap_servers, "valueFormat": "auto", "keyFormat": "string"}
         tables = Tables(spark, TOPICS, {**source, **options})
@@ -49,7 +51,9 @@ def ask(spark: Any, topics: Broker, capsys: pytest.CaptureFixture[str]) -> Any:
             print_rows(tables.frame_of(query), most, form)
         return capsys.readouterr().out
 
-    return answer
+    logging.disable(logging.CRITICAL)  # as the command does
+    yield answer
+    logging.disable(logging.NOTSET)
 
 
 def test_fields_of_json(ask: Any) -> None:

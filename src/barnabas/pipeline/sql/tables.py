@@ -17,6 +17,7 @@ __all__ = ["Tables", "readable_errors"]
 
 _NAME: Final = re.compile(r"`((?:[^`]|``)*)`")
 _OURS: Final = re.compile(r"barnabas\.[\w.]+: (.+)")
+_CAUSE: Final = re.compile(r"Caused by: [\w.$]+: (.+)")
 _PLAIN: Final = re.compile(r"\w+")
 _TABLES_MAX: Final = 100
 _SAMPLE: Final = 1000
@@ -135,10 +136,9 @@ def readable_errors(tables: Tables) -> Iterator[None]:
 
 
 def _plain(text: str) -> str:
-    """Ours in the midst of Spark's, or the beginning of Spark's."""
-    ours = _OURS.findall(text)
-    if ours:
-        return str(ours[-1]).strip()
+    """Ours in the midst of Spark's, or the last cause that Spark names, or the beginning of what it says."""
+    ours = _OURS.findall(text) or _CAUSE.findall(text)
+    text = str(ours[-1]) if ours else text
     text = re.split(r"\n\n|;\n|\n== SQL|\nJVM stacktrace|\n\s+at ", text.strip(), maxsplit=1)[0]
     return re.sub(r"\s*SQLSTATE: \w+", "", text).strip()
 
