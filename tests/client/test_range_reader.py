@@ -36,6 +36,19 @@ def test_ranges_are_exact(broker: Broker, reader: RangeReader, name: str) -> Non
         assert offsets(reader, where, start, end) == list(range(start, end))
 
 
+def test_one_answer_holds_several_batches(broker: Broker, name: str) -> None:
+    broker.create_topic(name)
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=100_000) as producer:
+        producer.send_many(name, [b"v" * 1000] * 4000)
+    with RangeReader({"bootstrap.servers": broker.bootstrap_servers}) as reader:
+        batches = reader.read(TopicPartition(name, 0), 0, 4000, timeout=5)
+        first = [next(batches).column("offset") for _ in range(2)]
+        assert first[0][0].as_py() == 0
+        assert first[1][0].as_py() == len(first[0])
+        rest = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        assert rest == list(range(len(first[0]) + len(first[1]), 4000))
+
+
 def test_an_abandoned_range_leaves_nothing_behind(broker: Broker, reader: RangeReader, name: str) -> None:
     where = write(broker, name, 500)
     first = next(reader.read(where, 100, 400, timeout=5))

@@ -3,6 +3,7 @@
 import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.consumer import Consumer
@@ -56,16 +57,20 @@ class RangeReader(Consumer):
         position = start
         self._begin(where, start, end)
         while position < end:
-            with self._reads():
-                found = self._wait_within(where, position, end, timeout)
-                if found is None:
-                    return
-                batch = self._read_batch_of(found, headers)
-                position = self._position_of(where)
+            batch, position = self._handed(partial(self._read_from, where, position, end, headers, timeout))
             if batch is not None:
                 batch = _before(batch, end)
             if batch is not None:
                 yield batch
+
+    def _read_from(
+        self, where: TopicPartition, position: int, end: int, headers: bool, timeout: float | None
+    ) -> "tuple[pyarrow.RecordBatch | None, int]":
+        """What comes next, and where to go on behind it."""
+        found = self._wait_within(where, position, end, timeout)
+        if found is None:
+            return None, end
+        return self._read_batch_of(found, headers), self._position_of(where)
 
     def _begin(self, where: TopicPartition, start: int, end: int) -> None:
         self.assign([where])
