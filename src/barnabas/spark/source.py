@@ -15,7 +15,7 @@ from barnabas.errors import UsageError
 from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.option_table import parse_bool
 from barnabas.spark.schema import record_schema
-from barnabas.spark.sessions import warn_of_missing_settings
+from barnabas.spark.sessions import tell_of_missing_settings
 from barnabas.spark.workers import settle
 
 __all__ = ["BarnabasDataSource"]
@@ -49,7 +49,7 @@ class BarnabasDataSource(DataSource):
         settle()
         from barnabas.spark.batch import batch_reader
 
-        warn_of_missing_settings()
+        tell_of_missing_settings()
         if "segments" in self.options:
             from barnabas.spark.segments.reader import segment_reader
 
@@ -60,7 +60,7 @@ class BarnabasDataSource(DataSource):
         settle()
         from barnabas.spark.stream import StreamReader
 
-        warn_of_missing_settings()
+        tell_of_missing_settings()
         if "segments" in self.options:
             raise UsageError("option segments is for batch reads (spark.read): files do not tell when they grow")
         if self._inferred:
@@ -74,7 +74,7 @@ class BarnabasDataSource(DataSource):
         settle()
         from barnabas.spark.sink import batch_writer
 
-        warn_of_missing_settings()
+        tell_of_missing_settings()
         return batch_writer(self._options(), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
