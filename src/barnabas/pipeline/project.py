@@ -1,0 +1,145 @@
+"""A pipeline's directory: `pipeline.toml` with its settings, `pipeline.py` with its queries, later its checkpoints."""
+
+import importlib.util
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from barnabas.cli.app import closest
+from barnabas.config.definitions import nearest
+from barnabas.errors import UsageError
+
+__all__ = ["SERVERS", "SETTINGS_FILE", "TEMPLATES", "Project", "create", "load", "load_settings"]
+
+_TEMPLATE_HOME: Final = Path(__file__).parent / "templates"
+SETTINGS_FILE: Final = "pipeline.toml"
+_CODE: Final = "pipeline.py"
+SERVERS: Final = "bootstrap.servers"
+
+
+class Template(NamedTuple):
+    """What it is for, and the settings that its module reads besides name and kafka, with their defaults."""
+
+    summary: str
+    settings: Mapping[str, str]
+
+
+TEMPLATES: Final[Mapping[str, Template]] = {
+    "bronze-silver-gold": Template(
+        "raw records as Parquet, clean ones as a topic, figures by the hour as a compacted topic",
+        {"source": "orders", "bronze": "bronze", "silver": "orders-clean", "gold": "orders-by-hour"},
+    ),
+    "archive": Template("a topic to Parquet, by day", {"source": "orders", "archive": "archive"}),
+    "backfill": Template(
+        "an archive, or some days of it, back to a topic",
+        {
+            "source": "orders",
+            "archive": "archive",
+            "target": "orders-again",
+            "version": "1",
+            "from_day": "",
+            "to_day": "",
+        },
+    ),
+    "copy": Template("topic to topic", {"source": "orders", "target": "orders-copy"}),
+    "cdc": Template("a change feed to a table", {"source": "customers", "table": "table"}),
+    "dead-letters": Template(
+        "what is not of the right form to a topic of its own",
+        {"source": "orders", "target": "orders-good", "dead_letters": "orders-dead"},
+    ),
+}
+_PATHS: Final = ("archive", "bronze", "table")
+"""Settings that are directories, within the project unless they are absolute."""
+
+
+class Project(NamedTuple):
+    """What is run."""
+
+    directory: Path
+    settings: dict[str, Any]
+    start: Callable[..., list[Any]]
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.directory / "checkpoints"
+
+
+def create(directory: Path, template: str, servers: str) -> list[Path]:
+    """Write a new project. Raises UsageError for a template that there is not, or a directory with a project."""
+    if template not in TEMPLATES:
+        close = closest(template, TEMPLATES)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(TEMPLATES)}"
+        raise UsageError(f"--template {template}: there is no such template; {hint}")
+    files = {
+        directory / SETTINGS_FILE: _settings_text(directory.resolve().name, template, servers),
+        directory / _CODE: (_TEMPLATE_HOME / f"{template.replace('-', '_')}.py").read_text(encoding="utf-8"),
+    }
+    for file in files:
+        if file.exists():
+            raise UsageError(f"{file} is there already; choose another directory, or remove it first")
+    directory.mkdir(parents=True, exist_ok=True)
+    for file, text in files.items():
+        file.write_text(text, encoding="utf-8")
+    return list(files)
+
+
+def _settings_text(name: str, template: str, servers: str) -> str:
+    found = TEMPLATES[template]
+    lines = [f"# {template}: {found.summary}", f'name = "{name}"']
+    lines += [f'{key} = "{value}"' for key, value in found.settings.items()]
+    lines += [
+        "",
+        '# Options of format("barnabas") for all queries; settings of its clients begin with kafka.',
+        "[kafka]",
+    ]
+    lines += [f'"{SERVERS}" = "{servers}"', "", "# Of the Spark session", "[spark]"]
+    lines += ['"spark.sql.shuffle.partitions" = "2"', ""]
+    return "\n".join(lines)
+
+
+def load_settings(directory: Path) -> dict[str, Any]:
+    """Of `pipeline.toml`. Raises UsageError."""
+    file = directory / SETTINGS_FILE
+    try:
+        found = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{file} is not there: {directory} is no pipeline; `barnabas pipeline init {directory}` makes one"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file} is no TOML: {error}") from None
+    for table in ("kafka", "spark"):
+        if not isinstance(found.setdefault(table, {}), dict):
+            raise UsageError(f"{file}: {table} must be a table, [{table}]")
+        found[table] = {name: str(value) for name, value in found[table].items()}
+    if not {SERVERS, f"kafka.{SERVERS}"} & found["kafka"].keys():
+        close = nearest(SERVERS, found["kafka"])
+        raise UsageError(
+            f'{file}: [kafka] needs "{SERVERS}" = "host:port"' + (f"; did you mean that by {close}?" if close else "")
+        )
+    found.setdefault("name", directory.resolve().name)
+    for name in _PATHS:
+        if isinstance(found.get(name), str) and "://" not in found[name]:
+            found[name] = str((directory / found[name]).resolve())
+    return found
+
+
+def load(directory: Path) -> Project:
+    """Settings and code. Raises UsageError; what the code raises while it is imported, too."""
+    settings = load_settings(directory)
+    file = directory / _CODE
+    if not file.exists():
+        raise UsageError(f"{file} is not there; it must have a function start(spark, settings, checkpoints, trigger)")
+    spec = importlib.util.spec_from_file_location("pipeline", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{file}, line {error.lineno}: {error.msg}") from None
+    start = getattr(module, "start", None)
+    if not callable(start):
+        raise UsageError(f"{file} must have a function start(spark, settings, checkpoints, trigger)")
+    return Project(directory, settings, start)

@@ -1,0 +1,79 @@
+"""Running a project: a session, its queries, how far they are."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas import Admin
+from barnabas.cli.output import CommandFailed
+from barnabas.errors import BarnabasError, UsageError
+from barnabas.pipeline.project import Project, load
+from barnabas.pipeline.queries import check_queries, is_of_spark, told
+from barnabas.pipeline.spark_process import need_spark, spark_process
+from barnabas.pipeline.tending import admin_of
+from barnabas.pipeline.watching import Row, Watcher, query_row
+from barnabas.spark.query_progress import QueryProgress
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["run_project"]
+
+_LOOK_S: Final = 0.1
+
+
+def run_project(directory: Path, master: str | None, *, once: bool, every: str, quiet: bool) -> list[str]:
+    """Until all that is there is read (`once`), or for ever. Gives the names of the queries."""
+    need_spark()
+    project = load(directory)
+    log = directory / "spark.log"
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
+    try:
+        with spark_process(project.settings["name"], log, project.settings["spark"], master) as spark:
+            return _run(spark, project, trigger, quiet=quiet)
+    except (UsageError, CommandFailed):
+        raise
+    except KeyError as error:
+        raise UsageError(f"pipeline.py asks for a setting that pipeline.toml does not have: {error}") from error
+    except Exception as error:
+        if is_of_spark(error):
+            raise CommandFailed(f"Spark: {told(error)} (all of it: {log})") from error
+        raise
+
+
+def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *, quiet: bool) -> list[str]:
+    from barnabas.spark import BarnabasQueryListener
+
+    listener = BarnabasQueryListener()
+    seen: dict[str, QueryProgress] = {}  # the listener forgets those that have ended
+    spark.streams.addListener(listener)
+    queries: Sequence[StreamingQuery] = project.start(
+        spark, project.settings, str(project.checkpoints.resolve()), dict(trigger)
+    )
+    with admin_of(project.settings["kafka"]) as admin:
+
+        def rows() -> Iterator[Row]:
+            seen.update((query.name, query) for query in listener.queries())
+            for _, query in sorted(seen.items()):
+                yield query_row(query, _ends(admin, query.read))
+
+        with Watcher(rows, shown=not quiet) as watcher:
+            while any(query.isActive for query in queries):
+                check_queries(queries)
+                watcher.look()
+                time.sleep(_LOOK_S)
+            check_queries(queries)
+            watcher.look(now=True)
+    return [str(query.name or query.id) for query in queries]
+
+
+def _ends(admin: Admin, partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Nothing while the brokers cannot be asked: the queries say what that means for them."""
+    try:
+        found = admin.list_offsets(dict.fromkeys(partitions, "latest"), timeout=2) if partitions else {}
+    except BarnabasError:
+        return {}
+    return {where: each.offset for where, each in found.items()}
