@@ -5,15 +5,16 @@ import contextlib
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from librt.threading import Lock
 
+from barnabas.client.aio_producer_front import AioProducerFront
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata
-from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.producer.batch import RecordHandle
 from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.delivery import Delivery
@@ -71,7 +72,7 @@ class Producer(ProducerBase):
             raise ClientClosed("the producer is closed")
         engine = Engine(engine_settings(self.settings), time.monotonic())
         self._driver = AioDriver(engine, ssl_context=self._tls, name="producer")
-        self._core = ProducerCore(engine, self.settings, self, Lock())
+        self._core = ProducerCore(engine, self.settings, AioProducerFront(self._driver), Lock())
         self._intake = self._core.intake
         return self._driver
 
@@ -343,61 +344,14 @@ class Producer(ProducerBase):
         else:
             await self.close()
 
-    # --- what the core asks -----------------------------------------------------------------------------------------
-
-    def opened(self) -> None:
-        self._opened().nudge()
-
-    def turn(self) -> None:
-        self._run(nothing)
-
-    def send_slowly(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
-    ) -> RecordHandle:
-        raise AssertionError("the intake's own send is the synchronous producer's")
-
-    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
-        raise TypeError("this handle is of barnabas.aio.Producer: await it; its result() is there once it is done()")
-
-    def await_batch(self, batch: Batch) -> Generator[Any, None, None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if batch.listeners is None:
-            batch.listeners = []
-        batch.listeners.append(lambda: _ring(future))
-        yield from future
-
-    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
-        raise TypeError("this delivery is of barnabas.aio.Producer: await it; its result() is there once it is done()")
-
-    def await_promise(self, promise: Promise[Any]) -> Generator[Any, None, None]:
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        promise.on_done(lambda _: _ring(future))
-        yield from future
-
-    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
-        promise.on_done(lambda _: self._core.engine.completions.append(callback))
-        self._nudge()
-
-    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
-        handle.when_done(callback, self._core.engine.completions)
-        self._nudge()
-
-    def _nudge(self) -> None:
-        """For a callback that may be due already."""
-        driver = self._driver
-        if driver is not None and not driver.closed:
-            driver.nudge()
+    # --- fork -------------------------------------------------------------------------------------------------------
 
     def _left_behind(self) -> None:
         """In the child of a fork: loop, connections and records are the parent's."""
         if self._driver is not None:
             self._disown()
+            self._driver.closed = True  # for callbacks of what is the parent's: nothing turns here any more
             self._driver = None
-
-
-def _ring(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 def _after_fork_in_child() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata
-from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.producer.batch import RecordHandle
 from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.delivery import Delivery
@@ -29,6 +29,7 @@ from barnabas.client.producer_base import (
     nothing,
     offsets_sending,
 )
+from barnabas.client.producer_front import ProducerFront
 from barnabas.errors import BarnabasError
 
 if TYPE_CHECKING:
@@ -56,7 +57,9 @@ class Producer(ProducerBase):
     def _open(self) -> None:
         engine = Engine(engine_settings(self.settings), time.monotonic())
         self._driver = SyncDriver(engine, ssl_context=self._tls, on_fork=self._left_behind, name="producer")
-        self._core = ProducerCore(engine, self.settings, self, self._driver.lock)
+        front = ProducerFront(self._driver, self._send_slowly, lingers=self.settings.linger_ms > 0)
+        self._core = ProducerCore(engine, self.settings, front, self._driver.lock)
+        front.accumulator = self._core.accumulator
         self._intake = self._core.intake
         self.__dict__["send"] = self._intake.send  # one call less for each record
 
@@ -86,7 +89,7 @@ class Producer(ProducerBase):
         """
         return self._intake.send(topic, value, key, partition, timestamp, headers, on_delivery)
 
-    def send_slowly(
+    def _send_slowly(
         self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
     ) -> RecordHandle:
         """`send` for whatever its fast way does not do: wait, call interceptors and serializers, choose by the caller's
@@ -117,7 +120,7 @@ class Producer(ProducerBase):
                 turn = self._intake.wants_turn
             if handle is not None:
                 if turn:
-                    self.turn()
+                    self._driver.run(nothing)
                 return handle
             self._wait_for_room(why, topic, partition, deadline)
 
@@ -163,7 +166,7 @@ class Producer(ProducerBase):
                 why = bulk.take()
                 turn = self._intake.wants_turn
             if turn:
-                self.turn()
+                self._driver.run(nothing)
             if bulk.taken > before:
                 deadline = self._block_until()
             if why:
@@ -349,41 +352,6 @@ class Producer(ProducerBase):
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
         left = self._block_s(timeout)
         return self._driver.wait_for(self._run(lambda: self._core.open_topic(topic, left))).in_order()
-
-    # --- what the core asks -----------------------------------------------------------------------------------------
-
-    def opened(self) -> None:
-        if self.settings.linger_ms > 0:  # else whoever sends turns the engine right away
-            self._driver.nudge()
-
-    def turn(self) -> None:
-        self._driver.run(nothing)
-
-    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
-        accumulator = self._core.accumulator
-        done = lambda: batch.done or batch.parts is not None  # noqa: E731
-        if not self._driver.wait(done, timeout, may_leave=lambda: not accumulator.waiting):
-            raise OperationTimedOut(f"the record was not acknowledged within {timeout:g} s")
-
-    def await_batch(self, batch: Batch) -> Any:
-        raise TypeError("this handle is of barnabas.Producer: use result(); barnabas.aio.Producer's can be awaited")
-
-    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
-        with self._driver.lock:
-            handle.when_done(callback, self._core.engine.completions)
-        self._driver.run(nothing)
-
-    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
-        if not self._driver.wait(lambda: promise.done, timeout):
-            raise OperationTimedOut(f"not all records were acknowledged within {timeout:g} s")
-
-    def await_promise(self, promise: Promise[Any]) -> Any:
-        raise TypeError("this delivery is of barnabas.Producer: use result(); barnabas.aio.Producer's can be awaited")
-
-    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
-        with self._driver.lock:
-            promise.on_done(lambda _: self._core.engine.completions.append(callback))
-        self._driver.run(nothing)
 
     # --- fork -------------------------------------------------------------------------------------------------------
 

@@ -58,9 +58,6 @@ class ProducerBase(ABC):
                 with contextlib.suppress(RuntimeError):  # it may ring on a loop that is closed
                     listener()
 
-    def now(self) -> float:
-        return time.monotonic()
-
     def _block_s(self, timeout: float | None) -> float:
         """How long a call may wait."""
         return self.settings.max_block_ms / 1000 if timeout is None else timeout

@@ -1,0 +1,65 @@
+"""What the synchronous producer does for its core: waiting and turning."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from barnabas.client.core.producer.accumulator import Accumulator
+from barnabas.client.core.producer.batch import Batch, RecordHandle
+from barnabas.client.core.promise import Promise
+from barnabas.client.drivers.sync import SyncDriver
+from barnabas.client.errors import OperationTimedOut
+
+__all__ = ["ProducerFront"]
+
+
+class ProducerFront:
+    """See the module, and `core.producer.core.Front`."""
+
+    accumulator: Accumulator
+    """The core's, which is made with this."""
+
+    def __init__(self, driver: SyncDriver, send_slowly: Callable[..., RecordHandle], *, lingers: bool) -> None:
+        self.send_slowly = send_slowly
+        self._driver = driver
+        self._lingers = lingers
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def opened(self) -> None:
+        if self._lingers:  # else whoever sends turns the engine right away
+            self._driver.nudge()
+
+    def turn(self) -> None:
+        self._driver.run(_nothing)
+
+    def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
+        accumulator = self.accumulator
+        done = lambda: batch.done or batch.parts is not None  # noqa: E731
+        if not self._driver.wait(done, timeout, may_leave=lambda: not accumulator.waiting):
+            raise OperationTimedOut(f"the record was not acknowledged within {timeout:g} s")
+
+    def await_batch(self, batch: Batch) -> Any:
+        raise TypeError("this handle is of barnabas.Producer: use result(); barnabas.aio.Producer's can be awaited")
+
+    def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
+        with self._driver.lock:
+            handle.when_done(callback, self._driver.engine.completions)
+        self._driver.run(_nothing)
+
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
+        if not self._driver.wait(lambda: promise.done, timeout):
+            raise OperationTimedOut(f"not all records were acknowledged within {timeout:g} s")
+
+    def await_promise(self, promise: Promise[Any]) -> Any:
+        raise TypeError("this delivery is of barnabas.Producer: use result(); barnabas.aio.Producer's can be awaited")
+
+    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
+        with self._driver.lock:
+            promise.on_done(lambda _: self._driver.engine.completions.append(callback))
+        self._driver.run(_nothing)
+
+
+def _nothing() -> None:
+    """For a turn of the driver without anything else."""
