@@ -75,6 +75,25 @@ def confluent_round_trip(address: str, topic: str, count: int) -> list[float]:
     return _timed(one, count)
 
 
+def confluent_there_and_back(address: str, topic: str, count: int) -> list[float]:
+    from confluent_kafka import Consumer, Producer, TopicPartition
+
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+    consumer = Consumer({"bootstrap.servers": address, "group.id": _group()})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+
+    def one() -> None:
+        producer.produce(topic, VALUE, partition=0)
+        while consumer.poll(CALL_TIMEOUT_S) is None:
+            pass
+        producer.poll(0)
+
+    one()  # connects
+    seconds = _timed(one, count)
+    consumer.close()
+    return seconds
+
+
 # -- aiokafka ----------------------------------------------------------------------------------------------------------
 
 
@@ -224,6 +243,23 @@ def barnabas_round_trip(address: str, topic: str, count: int) -> list[float]:
 
     with barnabas.Producer(bootstrap_servers=address, acks="all", linger_ms=0) as producer:
         return _timed(lambda: producer.send(topic, VALUE, partition=0).result(CALL_TIMEOUT_S), count)
+
+
+def barnabas_there_and_back(address: str, topic: str, count: int) -> list[float]:
+    import barnabas
+
+    producer = barnabas.Producer(bootstrap_servers=address, acks="all", linger_ms=0)
+    consumer = barnabas.Consumer(bootstrap_servers=address, group_id=_group(), auto_offset_reset="earliest")
+    consumer.assign([(topic, 0)])
+
+    def one() -> None:
+        producer.send(topic, VALUE, partition=0)
+        while not consumer.poll(CALL_TIMEOUT_S):
+            pass
+
+    with producer, consumer:
+        one()  # connects
+        return _timed(one, count)
 
 
 @contextlib.contextmanager
