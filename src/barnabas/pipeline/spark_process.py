@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -48,18 +48,34 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
 
     from barnabas.spark.sessions import session
 
-    before = signal.getsignal(signal.SIGINT)
-    with _output_to(log):
+    with _output_to(log), _interrupts_put_off() as raise_put_off:
         spark = session(name, master=master, settings={**_SETTINGS, **settings})
-    # Spark's handler cancels its jobs first, one by one, and waits for that
-    signal.signal(signal.SIGINT, before)
     java = getattr(SparkContext._gateway, "proc", None)
     try:
+        raise_put_off()
         yield spark
     finally:
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
         if java is not None:
             _end(java)
+
+
+@contextlib.contextmanager
+def _interrupts_put_off() -> Iterator[Callable[[], None]]:
+    """Ctrl-C waits for the end of the block, and for a call of what this gives. A JVM whose start is cut short would
+    stay for good, as nobody knows of it yet. And Spark's own handler, set meanwhile, cancels its jobs one by one."""
+    before = signal.getsignal(signal.SIGINT)
+    came: list[int] = []
+
+    def raise_put_off() -> None:
+        if came:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    try:
+        yield raise_put_off
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager
