@@ -108,7 +108,8 @@ def saves(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, prot
 
 
 def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, protocol: Protocol) -> Iterator[None]:
-    """From the checkpoint on. Its first task fails once, after it has written."""
+    """From the checkpoint on. Its first task fails once, after it has written; when it has succeeded a copy of it, which
+    does not count, writes as well."""
     latest, holds, epoch = None, False, -1
     first = checkpoint.last + 1
     for batch in range(first, batches):
@@ -117,6 +118,8 @@ def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, pro
             yield from task(brokers, run, 0, 0, batch, [])
         for partition in range(TASKS):
             yield from task(brokers, run, partition, 1, batch, written)
+        if batch == first:
+            yield from task(brokers, run, 0, 2, batch, [])
         steps = protocol(batch, run, written, latest=latest, holds=holds)
         latest, epoch = yield from driven(brokers, steps, epoch)
         holds = True
