@@ -108,8 +108,8 @@ def saves(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, prot
 
 
 def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, protocol: Protocol) -> Iterator[None]:
-    """From the checkpoint on. Its first task fails once, after it has written; when it has succeeded a copy of it, which
-    does not count, writes as well."""
+    """From the checkpoint on. Its first task fails once, after it has written; when all have succeeded a copy of it
+    writes as well, and does not count."""
     latest, holds, epoch = None, False, -1
     first = checkpoint.last + 1
     for batch in range(first, batches):
