@@ -18,7 +18,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from barnabas.client.core.assignors import RangeAssignor, members_of
-from barnabas.client.core.consumer.membership import Membership, MemberState
+from barnabas.client.core.consumer.group_words import MemberState
+from barnabas.client.core.consumer.membership import Membership
 from barnabas.client.core.consumer.pulse import MembershipSettings
 from barnabas.client.core.consumer_protocol import decode_assignment, encode_assignment
 from barnabas.protocol.codec import encode

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from barnabas.client.core.consumer.commits import AutoCommit, Commits
-from barnabas.client.core.consumer.membership import MemberState
+from barnabas.client.core.consumer.group_words import MemberState
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
 from barnabas.client.errors import CommitFailed, OperationTimedOut

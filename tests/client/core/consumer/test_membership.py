@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from barnabas.client.core.consumer.membership import MemberState
+from barnabas.client.core.consumer.group_words import MemberState
 from barnabas.client.errors import ConnectionLost
 from barnabas.errors import (
     BarnabasError,

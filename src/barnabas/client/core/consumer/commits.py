@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from barnabas.client.core.asking import ask
 from barnabas.client.core.call import Call, Error
-from barnabas.client.core.consumer.membership import Generation, Membership, MemberState, explained
+from barnabas.client.core.consumer.group_words import Generation, MemberState, explained
+from barnabas.client.core.consumer.membership import Membership
 from barnabas.client.core.engine import Coordinator, Engine
 from barnabas.client.core.offset_messages import (
     NAMES_UNTIL,

@@ -14,13 +14,14 @@ from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.commits import AutoCommit, Commits, Offsets
 from barnabas.client.core.consumer.fetching import Fetching
 from barnabas.client.core.consumer.handing import Handing, Held
-from barnabas.client.core.consumer.health import Health, PastRebalance
+from barnabas.client.core.consumer.health import Health
 from barnabas.client.core.consumer.leader_offsets import list_offsets
 from barnabas.client.core.consumer.leading import Leading
 from barnabas.client.core.consumer.locating import Locating
-from barnabas.client.core.consumer.membership import Membership, Rebalance
+from barnabas.client.core.consumer.membership import Membership
 from barnabas.client.core.consumer.pulse import MembershipSettings
 from barnabas.client.core.consumer.rebalancing import LOST, REVOKED, Notice, Rebalancing
+from barnabas.client.core.consumer.reporting import health_of, metrics_of
 from barnabas.client.core.engine import COORDINATOR_ROLE, Engine
 from barnabas.client.core.fetch_task import FetchRules
 from barnabas.client.core.offset_messages import OffsetAndMetadata, PartitionOffset
@@ -524,90 +525,17 @@ class ConsumerCore:
     # --- health -----------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        now, subscription, membership = self.engine.now, self.subscription, self.membership
-        joined = membership is not None and subscription.uses_group
-        deadline = self._deadline() if joined else None
-        state = {SubscriptionKind.NONE: "unsubscribed", SubscriptionKind.MANUAL: "assigned by hand"}.get(
-            subscription.kind, membership.state.value if membership is not None else ""
-        )
-        watch = None if membership is None else membership.watch
-        return Health(
-            state="closed" if self.closing else state,
-            assigned=tuple(subscription.assigned()),
-            rejoining=membership.reason if joined and membership is not None else None,
-            lag=dict(self._lag()),
-            paused=tuple(subscription.paused()),
-            without_position=tuple(w for w in subscription.assigned() if subscription.position(w) is None),
-            group_id=self.settings.group_id,
-            member_id="" if membership is None else membership.generation.member_id,
-            generation_id=-1 if membership is None else membership.generation.generation_id,
-            is_leader=membership is not None and membership.is_leader,
-            coordinator=self._coordinator(),
-            since_poll=None if watch is None else _since(now, now if watch.inside else watch.polled_at),
-            since_heartbeat=_since(now, membership.pulse.answered_at) if joined and membership is not None else None,
-            deadline=None if deadline is None else deadline[0],
-            deadline_in=None if deadline is None else deadline[1],
-            rebalances=self._rebalances(),
-            attempts=self.engine.unreachable().attempts,
-            fetch_failures=self.fetching.failing(),
-        )
+        """How it is."""
+        return health_of(self)
 
     def metrics(self) -> dict[str, int]:
         """What this consumer did and has in store, as plain numbers."""
-        commits, membership = self.commits, self.membership
-        return {
-            "fetches": self.fetching.answers,
-            "fetches_failed": self.fetching.failed,
-            "stored_bytes": self.fetcher.store.size_bytes,
-            "assigned_partitions": len(self.subscription.assigned()),
-            "commits": 0 if commits is None else commits.sent,
-            "rebalances": 0 if membership is None else membership.rebalance_count,
-        }
-
-    def _lag(self) -> Mapping[TopicPartition, int | None]:
-        lags = dict(self.subscription.lag(read_committed=self.settings.read_committed))
-        for where, lag in lags.items():
-            state, position = self.subscription.get(where), self.handing.position(where)
-            if lag is not None and state is not None and state.position is not None and position is not None:
-                lags[where] = lag + state.position.offset - position.offset
-        return lags
-
-    def _coordinator(self) -> str | None:
-        if self.membership is None:
-            return None
-        broker = self.engine.metadata.view.brokers.get(self.engine.coordinator(self.membership.coordinator) or -1)
-        return None if broker is None else f"{broker.host}:{broker.port}"
-
-    def _deadline(self) -> tuple[str, float] | None:
-        membership = self.membership
-        if membership is None or membership.watch.inside or membership.watch.polled_at == float("inf"):
-            return None
-        due = membership.watch.polled_at + membership.settings.max_poll_interval_s
-        return "leaves the group (max.poll.interval.ms)", max(due - self.engine.now, 0.0)
-
-    def _rebalances(self) -> tuple[PastRebalance, ...]:
-        membership = self.membership
-        if membership is None:
-            return ()
-        under_way = membership.under_way()
-        found = [*membership.rebalances, *(() if under_way is None else (under_way,))]
-        return tuple(self._past(rebalance) for rebalance in found)
-
-    def _past(self, rebalance: Rebalance) -> PastRebalance:
-        now = self.engine.now
-        ended_at = rebalance.ended_at if rebalance.ended_at is not None else now
-        since = now - (rebalance.began_at if rebalance.ended_at is None else ended_at)
-        took = ended_at - rebalance.began_at
-        return PastRebalance(rebalance.reason, since, took, rebalance.generation_id, rebalance.setbacks)
+        return metrics_of(self)
 
 
 def _always(_: int) -> bool:
     """Brokers since 2.3 answer OffsetsForLeaderEpoch; older ones say so, and are believed."""
     return True
-
-
-def _since(now: float, then: float) -> float | None:
-    return None if abs(then) == float("inf") else max(now - then, 0.0)
 
 
 def _difference(before: Collection[str], after: Collection[str]) -> str:

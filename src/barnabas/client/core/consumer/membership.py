@@ -8,10 +8,10 @@ retries, heartbeats. A member that the group no longer knows owns nothing: what 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from barnabas.client.core.call import Call, Error
+from barnabas.client.core.consumer.group_words import Generation, GroupShare, MemberState, Rebalance, explained, name_of
 from barnabas.client.core.consumer.pulse import MembershipSettings, PollWatch, Pulse
 from barnabas.client.core.engine import Coordinator, Engine
 from barnabas.client.core.promise import Promise
@@ -20,15 +20,12 @@ from barnabas.errors import (
     BarnabasError,
     CoordinatorNotAvailable,
     FencedInstanceId,
-    GroupAuthorizationFailed,
-    GroupMaxSizeReached,
     IllegalGeneration,
     InconsistentGroupProtocol,
     MemberIdRequired,
     NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,
-    UnsupportedVersion,
     error_for,
 )
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
@@ -36,7 +33,7 @@ from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupReq
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
 
-__all__ = ["Generation", "GroupRole", "GroupShare", "MemberState", "Membership", "Rebalance", "explained"]
+__all__ = ["GroupRole", "Membership"]
 
 CONSUMER: Final = "consumer"
 JOIN_MARGIN_S: Final = 5.0
@@ -45,45 +42,6 @@ REASON_MAX: Final = 255
 REBALANCES_KEPT: Final = 20
 
 _log = logging.getLogger("barnabas.consumer")
-
-
-class MemberState(Enum):
-    """Where a member stands."""
-
-    UNJOINED = "unjoined"
-    """Not in the group, as far as we know."""
-    PREPARING = "preparing rebalance"
-    """JoinGroup is under way, or will be sent again."""
-    COMPLETING = "completing rebalance"
-    """Joined; the assignment is awaited."""
-    STABLE = "stable"
-
-
-class Generation(NamedTuple):
-    """Who the coordinator takes us for."""
-
-    generation_id: int = -1
-    member_id: str = ""
-    protocol: str = ""
-
-
-class GroupShare(NamedTuple):
-    """What the leader gave this member."""
-
-    protocol: str
-    assignment: bytes
-
-
-class Rebalance(NamedTuple):
-    """One rebalance as this member saw it; times by the engine's clock."""
-
-    reason: str
-    began_at: float
-    ended_at: float | None
-    """None while it is under way."""
-    generation_id: int
-    setbacks: tuple[str, ...] = ()
-    """What made it start over, in order."""
 
 
 Done = Callable[[dict[str, bytes] | None, Error | None], None]
@@ -338,14 +296,14 @@ class Membership:
 
     def _join_failed(self, stage: str, error: Error) -> None:
         """Start over where that helps, at once or after a pause; tell the application where not."""
-        text = f"{stage}: {_name(error)}"
+        text = f"{stage}: {name_of(error)}"
         self._setbacks.append(text)
         _log.info("group %r: %s", self.settings.group_id, error if isinstance(error, ClientError) else text)
         self._note_coordinator(error)
         if self._reason is None:
             self._reason = self._began_for
         if isinstance(error, UnknownMemberId | IllegalGeneration):
-            self._reset(f"{_name(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
+            self._reset(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
             self._join_at = float("inf") if self._needs_preparation else self._engine.now + self._pause()
             self.state = MemberState.UNJOINED if self._needs_preparation else MemberState.PREPARING
         elif error.retriable or isinstance(error, RebalanceInProgress):
@@ -367,7 +325,7 @@ class Membership:
         self._needs_preparation = True
         self._record_end()
         self.failure = explained(error, self.settings)
-        self._reason = f"after {_name(error)}"
+        self._reason = f"after {name_of(error)}"
 
     def _note_coordinator(self, error: Error) -> None:
         if isinstance(error, NotCoordinator | CoordinatorNotAvailable | ClientError):
@@ -435,13 +393,13 @@ class Membership:
             self._note_coordinator(error)
             self.pulse.failed(now, self._engine.backoff_s(1))
         else:
-            self._reset(f"{_name(error)} to Heartbeat", forget_member=isinstance(error, FencedInstanceId))
+            self._reset(f"{name_of(error)} to Heartbeat", forget_member=isinstance(error, FencedInstanceId))
             self._needs_preparation = True
             self.failure = explained(error, self.settings)
 
     def expelled(self, error: Error, stage: str) -> None:
         """An answer says that the group does not count on this generation of ours any more."""
-        self._reset(f"{_name(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
+        self._reset(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
         if not self._needs_preparation:
             self.join()
 
@@ -495,35 +453,3 @@ class Membership:
             return float("inf")
         watched = self.watch.deadline() if self.state is not MemberState.UNJOINED else float("inf")
         return min(self._join_at, self.pulse.due, watched)
-
-
-def _name(error: Error) -> str:
-    return type(error).__name__ if isinstance(error, ClientError) else error.kafka_name
-
-
-def explained(error: Error, settings: MembershipSettings) -> Error:
-    """The error with the group in its words, and the way out."""
-    group = f"group {settings.group_id!r}"
-    if isinstance(error, ClientError):
-        return error
-    text = f"{group}: {error}"
-    if isinstance(error, FencedInstanceId):
-        instance = settings.group_instance_id
-        text = f"{group}: another member has taken over group.instance.id={instance!r}; each member needs its own"
-    elif isinstance(error, InconsistentGroupProtocol):
-        text = (
-            f"{group}: its members share partitions by other assignors, or it is not a consumer group; give all of"
-            f" them a common one in partition.assignment.strategy ({error})"
-        )
-    elif isinstance(error, GroupMaxSizeReached):
-        text = f"{group} is full; the broker's group.max.size allows no more members"
-    elif isinstance(error, GroupAuthorizationFailed):
-        text = f"{group}: this user may not use it; it needs the right to READ the group"
-    elif isinstance(error, UnsupportedVersion) and settings.group_instance_id is not None:
-        text = f"{group}: the broker does not know static members; leave group.instance.id out"
-    elif error.code == 26:
-        text = (
-            f"{group}: the broker does not allow session.timeout.ms={round(settings.session_timeout_s * 1000)}; it must"
-            " lie between its group.min.session.timeout.ms and group.max.session.timeout.ms"
-        )
-    return error_for(error.code, text)

@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from barnabas.client.core.assignors import LastAssignment
 from barnabas.client.core.consumer.commits import AutoCommit
+from barnabas.client.core.consumer.group_words import GroupShare
 from barnabas.client.core.consumer.leading import Leading
-from barnabas.client.core.consumer.membership import GroupShare, Membership
+from barnabas.client.core.consumer.membership import Membership
 from barnabas.client.core.consumer_protocol import decode_assignment
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.subscription import SubscriptionState
