@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -73,6 +74,51 @@ def test_a_group_by_round_robin(drivers: Drivers, wide_topic: str, unique: Calla
     settle(members, PARTITIONS)
     for member in members:
         leave(member)
+
+
+STICKY = [
+    ("sticky", ("barnabas", "aiokafka", "barnabas")),
+    ("sticky", ("aiokafka", "barnabas", "aiokafka")),
+    ("cooperative-sticky", ("barnabas", "confluent-kafka", "barnabas")),
+    ("cooperative-sticky", ("confluent-kafka", "barnabas", "confluent-kafka")),
+    ("cooperative-sticky", ("barnabas", "java-4.3.1", "franz-go", "barnabas")),
+    ("cooperative-sticky", ("java-4.3.1", "barnabas", "franz-go", "barnabas")),
+    ("cooperative-sticky", ("franz-go", "barnabas", "java-4.3.1", "barnabas")),
+]
+"""Assignors and makes of members; the first one leads."""
+
+
+@pytest.mark.parametrize(("assignor", "makes"), STICKY, ids=str)
+def test_partitions_stay_with_members_of_any_make(
+    assignor: str,
+    makes: tuple[str, ...],
+    drivers: Drivers,
+    wide_topic: str,
+    unique: Callable[[str], str],
+) -> None:
+    """Who comes takes no more than its share, and the others keep what is left to them.
+
+    Each member is a process of its own: aiokafka keeps what a member had, and in which generation, with the assignor's
+    class, so that two members of one process tell the leader the same. Not with kafka-python, which puts a version
+    before what a sticky member tells, as no other does."""
+    group = unique("group")
+    clients = {each.name: each for each in CLIENTS}
+    members: list[Member] = []
+    held: list[set[tuple[str, int]]] = []
+    with ExitStack() as stack:
+        for make in makes:
+            driver = drivers.fresh(clients[make])
+            stack.callback(driver.stop)
+            members.append(join(driver, group, [wide_topic], assignor=assignor))
+            shares = [set(share) for share in settle(members, PARTITIONS)]
+            for before, share in zip(held, shares, strict=False):
+                assert share <= before, f"{assignor}: a member got others than it had"
+            held = shares
+        # The leader goes: who stays keeps all that it has.
+        leave(members.pop(0))
+        shares = [set(share) for share in settle(members, PARTITIONS)]
+        for before, share in zip(held[1:], shares, strict=True):
+            assert share >= before, f"{assignor}: a member lost what it had"
 
 
 def test_members_without_a_common_assignor_are_refused(

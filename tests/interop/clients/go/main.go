@@ -435,8 +435,13 @@ func (o *open) groupOptions(c *command) []kgo.Opt {
 		reset = kgo.NewOffset().AtEnd()
 	}
 	balancer := kgo.RangeBalancer()
-	if c.Assignor == "roundrobin" {
+	switch c.Assignor {
+	case "roundrobin":
 		balancer = kgo.RoundRobinBalancer()
+	case "sticky":
+		balancer = kgo.StickyBalancer()
+	case "cooperative-sticky":
+		balancer = kgo.CooperativeStickyBalancer()
 	}
 	options := []kgo.Opt{
 		kgo.ConsumerGroup(c.Group),

@@ -248,7 +248,12 @@ public class InteropClient {
         settings.put("enable.auto.commit", false);
         settings.put("auto.offset.reset", command.path("reset").asText("earliest"));
         settings.put("partition.assignment.strategy", "org.apache.kafka.clients.consumer."
-            + (assignor.equals("range") ? "RangeAssignor" : "RoundRobinAssignor"));
+            + switch (assignor) {
+                case "sticky" -> "StickyAssignor";
+                case "cooperative-sticky" -> "CooperativeStickyAssignor";
+                case "roundrobin" -> "RoundRobinAssignor";
+                default -> "RangeAssignor";
+            });
         settings.put("session.timeout.ms", sessionTimeoutMs);
         settings.put("heartbeat.interval.ms", Math.min(250, sessionTimeoutMs / 4));
         settings.put("isolation.level", command.path("isolation").asText("read_committed"));
