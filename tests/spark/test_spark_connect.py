@@ -14,6 +14,8 @@ pytest.importorskip("pyspark")
 pytest.importorskip("grpc_status", reason="Spark Connect needs pip install 'pyspark[connect]'")
 from .spark_services import connect_server
 
+pytestmark = pytest.mark.spark
+
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:

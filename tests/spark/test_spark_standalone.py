@@ -18,6 +18,8 @@ from sink_processes import Hosts, served
 
 from .spark_services import STANDALONE_SETTINGS, standalone
 
+pytestmark = pytest.mark.spark
+
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "200ms",
