@@ -1,6 +1,7 @@
 """The commands that look after pipelines, against a broker."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,10 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import run
-from barnabas.pipeline.project import TEMPLATES, create, load_settings
+from barnabas.cli.output import CommandFailed
+from barnabas.errors import UsageError
+from barnabas.pipeline.project import TEMPLATES, create, load, load_settings
+from barnabas.pipeline.running import check_checkpoints
 from barnabas.testing import Broker
 
 from .checkpoints import write_checkpoint
@@ -28,6 +32,7 @@ def broker() -> Iterator[Broker]:
 def project(broker: Broker, tmp_path: Path) -> Path:
     directory = tmp_path / "mine"
     assert run(["pipeline", "init", str(directory), "-b", broker.bootstrap_servers]) == 0
+    (directory / "pipeline.py").write_text("def start(spark, settings, checkpoints, trigger): ...\n")  # without pyspark
     with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         ids = {"orders": str(admin.describe_topics("orders")["orders"].topic_id)}
     write_checkpoint(directory / "checkpoints" / "copy", {"0": 5, "1": 5}, {"0": 9, "1": 9}, commits=2, ids=ids)
@@ -143,3 +148,33 @@ def test_wrong_settings(text: str, message: str, tmp_path: Path, capsys: pytest.
     (tmp_path / "pipeline.toml").write_text(text)
     assert run(["pipeline", "status", str(tmp_path)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_is_gone(project: Path) -> None:
+    mine = load(project)
+    check_checkpoints(mine, anew=False)
+    (project / ".queries.json").write_text('{"copy": "22222222-2222-2222-2222-222222222222"}')
+    check_checkpoints(mine, anew=False)
+    shutil.rmtree(project / "checkpoints")
+    with pytest.raises(UsageError, match=r"checkpoints/copy is not the one that query copy had .* anew with --new"):
+        check_checkpoints(mine, anew=False)
+    check_checkpoints(mine, anew=True)
+
+
+def test_a_damaged_checkpoint_is_not_run(project: Path) -> None:
+    (project / "checkpoints" / "copy" / "offsets" / "2").write_text("v1")
+    with pytest.raises(CommandFailed, match=r"offsets/2 cannot be read.* `barnabas pipeline repair-checkpoint .*mine`"):
+        check_checkpoints(load(project), anew=False)
+
+
+def test_code_that_is_none(project: Path) -> None:
+    code = project / "pipeline.py"
+    code.write_text("x = 1\ndef start(:\n")
+    with pytest.raises(UsageError, match=r"pipeline.py, line 2: "):
+        load(project)
+    code.write_text("x = 1\n")
+    with pytest.raises(UsageError, match=r"must have a function start"):
+        load(project)
+    code.unlink()
+    with pytest.raises(UsageError, match=r"pipeline.py is not there"):
+        load(project)

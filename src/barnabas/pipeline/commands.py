@@ -51,8 +51,12 @@ def demo(
     hour, exactly once, to a compacted topic. What comes out is checked, figure by figure, and drawn. The next run goes
     on from the checkpoints. Exit code 1 if any figure differs.
     """
+    from barnabas.pipeline.demo.report import need_matplotlib
     from barnabas.pipeline.demo.run import PipelineDemo
+    from barnabas.pipeline.spark_process import need_spark
 
+    need_spark()
+    need_matplotlib()
     began = time.perf_counter()
     directory = Path(data_dir)
     with _broker(bootstrap, listen, directory / "broker", quiet=json) as address:
@@ -129,6 +133,7 @@ def run(
     master: _Master = None,
     once: Annotated[bool, Option("--once", help="End when all that is there now is read.")] = False,
     every: Annotated[str, Option("--every", metavar="TIME", help="How often a micro-batch begins.")] = "1 second",
+    new: Annotated[bool, Option("--new", help="Begin anew where a checkpoint is gone.")] = False,
 ) -> None:
     """Run a pipeline's queries, and show how far they are, until Ctrl-C.
 
@@ -136,7 +141,7 @@ def run(
     """
     from barnabas.pipeline.running import run_project
 
-    names = run_project(Path(directory), master, once=once, every=every, quiet=False)
+    names = run_project(Path(directory), master, once=once, every=every, anew=new)
     print(f"done: {', '.join(names) if names else 'all is written'}")
 
 

@@ -1,5 +1,6 @@
 """Running a project: a session, its queries, how far they are."""
 
+import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas import Admin
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import BarnabasError, UsageError
+from barnabas.pipeline.checkpoint import read_checkpoint
+from barnabas.pipeline.diagnosis import find_problems
 from barnabas.pipeline.project import Project, load
 from barnabas.pipeline.queries import check_queries, is_of_spark, told
 from barnabas.pipeline.spark_process import need_spark, spark_process
@@ -20,15 +23,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["run_project"]
+__all__ = ["check_checkpoints", "run_project"]
 
 _LOOK_S: Final = 0.1
+_SEEN: Final = ".queries.json"
 
 
-def run_project(directory: Path, master: str | None, *, once: bool, every: str, quiet: bool) -> list[str]:
-    """Until all that is there is read (`once`), or for ever. Gives the names of the queries."""
+def run_project(
+    directory: Path, master: str | None, *, once: bool, every: str, anew: bool = False, quiet: bool = False
+) -> list[str]:
+    """Until all that is there is read (`once`), or for ever. Gives the names of the queries. `anew`: checkpoints may
+    be gone that were there."""
     need_spark()
     project = load(directory)
+    check_checkpoints(project, anew=anew)
     log = directory / "spark.log"
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     try:
@@ -42,6 +50,46 @@ def run_project(directory: Path, master: str | None, *, once: bool, every: str, 
         if is_of_spark(error):
             raise CommandFailed(f"Spark: {told(error)} (all of it: {log})") from error
         raise
+    finally:
+        _remember(project)
+
+
+def check_checkpoints(project: Project, *, anew: bool) -> None:
+    """Raises CommandFailed for those that are damaged, UsageError for those that are gone: a query would begin again
+    as if it had never run."""
+    there = _ids(project)
+    for name, query_id in _remembered(project).items():
+        if there.get(name) != query_id and not anew:
+            raise UsageError(
+                f"the checkpoint {project.checkpoints / name} is not the one that query {name} had (id {query_id}): it"
+                " was deleted, or replaced. Without it the query reads from startingOffsets and writes again what it"
+                " has written: restore it, or begin anew with --new"
+            )
+    for name in there:
+        for problem in find_problems(read_checkpoint(project.checkpoints / name), None):
+            raise CommandFailed(
+                f"{problem.what}; {problem.way_out}; see `barnabas pipeline repair-checkpoint {project.directory}`"
+            )
+
+
+def _ids(project: Project) -> dict[str, str | None]:
+    paths = sorted(project.checkpoints.glob("*/metadata"))
+    return {path.parent.name: read_checkpoint(path.parent).query_id for path in paths}
+
+
+def _remembered(project: Project) -> dict[str, str]:
+    try:
+        found = json.loads((project.directory / _SEEN).read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remember(project: Project) -> None:
+    """Which queries there are, so that a checkpoint that is gone later is noticed."""
+    found = {name: query_id for name, query_id in _ids(project).items() if query_id is not None}
+    if found:
+        (project.directory / _SEEN).write_text(json.dumps(found))
 
 
 def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *, quiet: bool) -> list[str]:

@@ -16,10 +16,10 @@ from barnabas.errors import UsageError
 from barnabas.pipeline.demo.check import Checks, check_archive, compare, expected_delays, read_results
 from barnabas.pipeline.demo.queries import start_archive, start_delays
 from barnabas.pipeline.demo.replay import Replay, forget_replay, replayed
-from barnabas.pipeline.demo.report import draw, need_matplotlib, write_page
+from barnabas.pipeline.demo.report import draw, write_page
 from barnabas.pipeline.demo.topics import DELAYS, EVENTS, ends, make_topics, remove_topics, write_tables
 from barnabas.pipeline.queries import Ending, check_queries, is_of_spark, told
-from barnabas.pipeline.spark_process import QUICKLY, need_spark, spark_process
+from barnabas.pipeline.spark_process import QUICKLY, spark_process
 from barnabas.pipeline.watching import Row, Watcher, query_row
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class PipelineDemo:
         self._phases: dict[str, float] = {}
 
     def run(self, *, clean: bool) -> dict[str, Any]:
-        """Raises UsageError if something needed is missing, CommandFailed if a part fails."""
-        need_spark()
-        need_matplotlib()
+        """Raises UsageError if topics and checkpoints do not fit, CommandFailed if a part fails."""
         with Admin(self._settings, default_api_timeout_ms=int(_TIMEOUT_S * 1000)) as admin:
             with self._phase("topics"):
                 if clean:
