@@ -31,6 +31,8 @@ QUICKLY: Final = {
 }
 """For short runs on small machines."""
 _STOP_TIMEOUT_S: Final = 5.0
+_PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They log each error that is raised."""
 
 
 def need_spark() -> None:
@@ -52,8 +54,9 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
         spark = session(name, master=master, settings={**_SETTINGS, **settings})
     java = getattr(SparkContext._gateway, "proc", None)
     try:
-        raise_put_off()
-        yield spark
+        with _logged_to(log):
+            raise_put_off()
+            yield spark
     finally:
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
         if java is not None:
@@ -91,6 +94,25 @@ def _output_to(log: Path) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
+
+
+@contextlib.contextmanager
+def _logged_to(log: Path) -> Iterator[None]:
+    """What we and pyspark log goes there, too: whoever runs a command is told in one line."""
+    from pyspark.logger import PySparkLogger
+
+    handler = logging.FileHandler(log)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    loggers = [logging.getLogger("barnabas.spark"), *map(PySparkLogger.getLogger, _PYSPARK_LOGGERS)]
+    kept = [(logger.handlers, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.handlers, logger.propagate = [handler], False
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate) in zip(loggers, kept, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+        handler.close()
 
 
 def _end(java: "subprocess.Popen[bytes]") -> None:
