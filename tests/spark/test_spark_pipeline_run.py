@@ -35,7 +35,6 @@ def test_a_run_and_what_keeps_it_from_running(broker: Broker, topic: str, tmp_pa
             producer.send(topic, b"%d" % number)
     done = run(directory)
     assert done.returncode == 0, done.stderr
-    assert "copy: batch 0, rows 20" in done.stdout
     assert done.stdout.endswith("done: copy\n")
     assert len(broker.records(f"{topic}-copy")) == 20
 
@@ -53,5 +52,5 @@ def test_a_wrong_option(broker: Broker, tmp_path: Path) -> None:
     settings.write_text(settings.read_text().replace("[kafka]", '[kafka]\n"maxOffsetPerTrigger" = "5"'))
     done = run(tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    assert "maxOffsetPerTrigger" in done.stderr
+    assert "option maxoffsetpertrigger does not exist" in done.stderr
     assert "maxOffsetsPerTrigger" in done.stderr, "the one that was meant"
