@@ -3,8 +3,8 @@ passes; members come, go and die, leaders and coordinators move, transactions en
 
 Whatever happens: while a member has a partition it gets each visible record of it once and in order; nothing is
 committed that no application is done with, so that a crash costs no record; of transactions nothing is seen but what
-was committed. An application is done with what it got when it asks for more, commits or closes. Once the trouble is
-over every visible record has been given to somebody and positions stand at the end.
+was committed. An application is done with what it got when it asks for more, commits, seeks or closes. Once the
+trouble is over every visible record has been given to somebody and positions stand at the end.
 """
 
 import random
@@ -233,6 +233,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         for where, last in list(application.last.items()) if application is not None else ():
             assert application is not None
             if last is not None and where in application.consumer.assignment():
+                application.is_done()  # it says itself where it stands
                 visible = self.visible(where)
                 application.consumer.seek(where, visible[max(bisect_left(visible, last) - back, 0)])
                 application.last[where] = None

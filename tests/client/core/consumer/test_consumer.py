@@ -168,6 +168,18 @@ def test_unsubscribing_commits_what_was_read(cluster: Cluster) -> None:
     assert consumer.committed([T1])[T1] is not None
 
 
+def test_a_commit_by_itself_leaves_out_what_is_at_hand(cluster: Cluster) -> None:
+    fill(cluster)
+    consumer = SimulatedConsumer(cluster, "c", "t", **GROUP, auto_commit_interval_ms=1000)
+    while not (records := consumer.poll(5)):
+        pass
+    cluster.run(seconds=5)
+    assert sum(cluster.committed("g").values()) == 0
+    consumer.poll(0, max_records=1)
+    cluster.run(seconds=5)
+    assert sum(cluster.committed("g").values()) == len(records)
+
+
 def test_what_moves_to_another_member_is_committed_before(cluster: Cluster) -> None:
     """Cooperative members read on while the group meets; what they read then is not to be read twice."""
     settings = GROUP | {"partition_assignment_strategy": ["cooperative-sticky"], "auto_commit_interval_ms": 1_000_000}
