@@ -78,8 +78,8 @@ def sql(
             began = time.perf_counter()
             context = spark_process("barnabas sql", Path(directory) / "spark.log", {"spark.log.level": "ERROR"}, master)
             stack = contextlib.ExitStack()
-            spark = stack.enter_context(context)
             logging.disable(logging.CRITICAL)  # what pyspark and py4j log is said again by the error itself
+            spark = stack.enter_context(context)
             started_s = time.perf_counter() - began
         with stack:
             _answer(spark, query, topics, source, most, "json" if json else "csv" if csv else "table", started_s)
