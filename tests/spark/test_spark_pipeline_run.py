@@ -35,6 +35,7 @@ def test_a_run_and_what_keeps_it_from_running(broker: Broker, topic: str, tmp_pa
             producer.send(topic, b"%d" % number)
     done = run(directory)
     assert done.returncode == 0, done.stderr
+    assert "copy: batch 0, rows 20" in done.stdout
     assert done.stdout.endswith("done: copy\n")
     assert len(broker.records(f"{topic}-copy")) == 20
 

@@ -114,8 +114,19 @@ def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *,
                 watcher.look()
                 time.sleep(_LOOK_S)
             check_queries(queries)
+            seen.update((query.name, query) for query in _ended(queries))
             watcher.look(now=True)
     return [str(query.name or query.id) for query in queries]
+
+
+def _ended(queries: Sequence["StreamingQuery"]) -> Iterator[QueryProgress]:
+    """Where queries have ended. The listener may hear of their last batches later than that."""
+    for query in queries:
+        progress: QueryProgress | None = None
+        for each in query.recentProgress:
+            progress = QueryProgress.of(json.loads(each.json), progress)
+        if progress is not None:
+            yield progress
 
 
 def _ends(admin: Admin, partitions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
