@@ -4,7 +4,7 @@
 Spark hands options over in lower case. Names that begin with `kafka.` are settings of the client and not listed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.config.definitions import nearest
@@ -17,6 +17,7 @@ __all__ = [
     "Option",
     "check_names",
     "parse_bool",
+    "parse_choice",
     "parse_count",
     "parse_duration_ms",
 ]
@@ -121,6 +122,14 @@ def parse_bool(text: str, option: str) -> bool:
     if value not in ("true", "false"):
         raise UsageError(f"option {option}={text!r} must be true or false")
     return value == "true"
+
+
+def parse_choice(given: Mapping[str, str], option: str, choices: Sequence[str]) -> str:
+    """One of them, out of options by their names in lower case; the first is the default. Raises UsageError."""
+    value = given.get(option.lower(), choices[0]).strip().lower()
+    if value not in choices:
+        raise UsageError(f"option {option}={value!r} must be one of {', '.join(choices)}")
+    return value
 
 
 _UNITS_MS: Final = {

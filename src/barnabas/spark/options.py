@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from barnabas.client.core.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
 from barnabas.spark.offsets import EARLIEST, LATEST, parse_offsets, parse_partitions, parse_times
-from barnabas.spark.option_table import KAFKA, check_names, parse_bool, parse_count, parse_duration_ms
+from barnabas.spark.option_table import KAFKA, check_names, parse_bool, parse_choice, parse_count, parse_duration_ms
 from barnabas.types import TopicPartition
 
 __all__ = ["Limits", "Position", "SourceOptions", "Subscription", "client_settings"]
@@ -102,7 +102,7 @@ class SourceOptions(NamedTuple):
             subscription=_subscription(given),
             starting=starting,
             ending=ending,
-            begins_at_end=_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
+            begins_at_end=parse_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
             limits=_limits(given, streaming=streaming),
             on_data_loss=_on_data_loss(given),
             include_headers=parse_bool(given.get("includeheaders", "false"), "includeHeaders"),
@@ -252,7 +252,7 @@ def _on_data_loss(given: Mapping[str, str]) -> str:
     fails = parse_bool(given["failondataloss"], "failOnDataLoss") if "failondataloss" in given else None
     if "ondataloss" not in given:
         return "warn" if fails is False else "fail"
-    what = _choice(given, "onDataLoss", _ON_DATA_LOSS)
+    what = parse_choice(given, "onDataLoss", _ON_DATA_LOSS)
     if fails is not None and fails != (what == "fail"):
         raise UsageError(
             f"options failOnDataLoss={str(fails).lower()} and onDataLoss={what} contradict each other; onDataLoss alone"
@@ -264,11 +264,3 @@ def _on_data_loss(given: Mapping[str, str]) -> str:
 def _count(given: Mapping[str, str], option: str, default: int, *, least: int = 1) -> int:
     text = given.get(option.lower())
     return default if text is None else parse_count(text, option, least=least)
-
-
-def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    """The first is the default."""
-    value = given.get(option.lower(), choices[0]).strip().lower()
-    if value not in choices:
-        raise UsageError(f"option {option}={value!r} must be one of {', '.join(choices)}")
-    return value

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from barnabas.client.core.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
-from barnabas.spark.option_table import KAFKA, check_names, parse_count
+from barnabas.spark.option_table import KAFKA, check_names, parse_choice, parse_count
 from barnabas.spark.options import client_settings
 
 __all__ = ["TWO_PHASE", "SinkOptions"]
@@ -45,10 +45,7 @@ class SinkOptions(NamedTuple):
         """Raises UsageError."""
         check_names(options)
         given = {name.lower(): value for name, value in options.items()}
-        mode = given.get("exactlyonce", TWO_PHASE).strip().lower()
-        if mode not in _MODES:
-            raise UsageError(f"option exactlyOnce={mode!r} must be one of {', '.join(_MODES)}")
-        two_phase = mode == TWO_PHASE
+        two_phase = parse_choice(given, "exactlyOnce", _MODES) == TWO_PHASE
         app_id, version = _writer(given, streaming=streaming, two_phase=two_phase)
         client = _client(given, two_phase=two_phase)
         return cls(client, _topic(given), two_phase, app_id, version, given.get("checkpointlocation"))

@@ -8,7 +8,7 @@ from pyspark.sql.types import DataType, StringType, StructType
 
 from barnabas.errors import UsageError
 from barnabas.spark.formats.times import time_zone
-from barnabas.spark.option_table import parse_count
+from barnabas.spark.option_table import parse_choice, parse_count
 
 __all__ = ["CORRUPT", "FORMATS", "FormatRules", "missing_package"]
 
@@ -53,7 +53,7 @@ class FormatRules(NamedTuple):
     def parse(cls, options: Mapping[str, str]) -> "FormatRules":
         """Raises UsageError."""
         given = {name.lower(): value for name, value in options.items()}
-        value = _choice(given, "valueFormat", FORMATS)
+        value = parse_choice(given, "valueFormat", FORMATS)
         for option, formats in _OF_FORMAT.items():
             if option.lower() in given and value not in formats:
                 raise UsageError(f"option {option} is for valueFormat={'|'.join(formats)}, not for {value}")
@@ -65,7 +65,7 @@ class FormatRules(NamedTuple):
             )
         rules = cls(
             value,
-            _choice(given, "keyFormat", ("binary", "string")),
+            parse_choice(given, "keyFormat", ("binary", "string")),
             given.get("valueschema", "").strip(),
             given.get("messagename", "").strip(),
             mode,
@@ -125,13 +125,6 @@ def _type_of_json(text: str) -> StructType:
             " `id bigint, name string` or what df.schema.json() gives"
         ) from None
     return found
-
-
-def _choice(given: Mapping[str, str], option: str, choices: tuple[str, ...]) -> str:
-    value = given.get(option.lower(), choices[0]).strip().lower()
-    if value not in choices:
-        raise UsageError(f"option {option}={value!r} must be one of {', '.join(choices)}")
-    return value
 
 
 def missing_package(value_format: str, package: str) -> UsageError:
