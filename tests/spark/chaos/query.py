@@ -57,6 +57,11 @@ def watch(query: Any, number: int) -> None:
         tell(ended=number, error=in_short(error))
 
 
+def report(query: Any) -> None:
+    if query is not None:
+        tell(progress=f"{json.dumps(query.status)}; the last batch: {query.lastProgress and query.lastProgress.json}")
+
+
 def main() -> int:
     from barnabas.spark import session
 
@@ -76,6 +81,11 @@ def main() -> int:
         number = order["number"]
         if order["do"] == "stop":
             queries[number].stop()
+            continue
+        if order["do"] == "report":
+            threading.Thread(
+                target=report, args=(queries.get(number),), daemon=True
+            ).start()  # a stuck JVM answers late
             continue
         try:
             queries[number] = start(spark, order)

@@ -131,7 +131,7 @@ class Host:
     def __init__(self, log: Path, master: str, settings: tuple[str, ...]) -> None:
         source = str(Path(barnabas.__file__).resolve().parents[1])
         path = os.pathsep.join([source, str(HERE)])
-        env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+        env = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable, "PYTHONFAULTHANDLER": "1"}
         command = [sys.executable, str(HERE / "query.py"), master, f"spark.executorEnv.PYTHONPATH={path}", *settings]
         with log.open("ab") as out:
             self._process = subprocess.Popen(
@@ -144,6 +144,8 @@ class Host:
         self.running = False
         self.error = ""
         """Of the query that ended last."""
+        self.progress = ""
+        """What the query said of itself when it was asked last."""
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
@@ -159,6 +161,8 @@ class Host:
                 event = self._events.get_nowait()
                 if "jvm" in event:
                     self.jvm = event["jvm"]
+                elif "progress" in event:
+                    self.progress = event["progress"]
                 elif event["ended"] == self._number:
                     self.running, self.error = False, event["error"]
         if self.jvm and not is_alive(self.jvm):
@@ -168,6 +172,14 @@ class Host:
     @property
     def alive(self) -> bool:
         return self._process.poll() is None and (not self.jvm or is_alive(self.jvm))
+
+    def ask(self, limit_s: float = 10.0) -> str:
+        """How far the query says it is."""
+        self.progress = ""
+        self._tell({"do": "report"})
+        with contextlib.suppress(TimeoutError):
+            wait_for(lambda: not self.poll() or self.progress, "an answer", limit_s)
+        return self.progress or "it does not say"
 
     def dump_threads(self) -> None:
         """What the JVM is doing goes into its log."""
@@ -257,7 +269,7 @@ class Hosts:
     def __init__(
         self, directory: Path, *, master: str = "local[2,2]", settings: tuple[str, ...] = (), java: str = _SOONER
     ) -> None:
-        self._log, self._master = directory / "jvm.log", master
+        self.log, self._master = directory / "jvm.log", master
         self._settings = (*settings, f"spark.driver.extraJavaOptions={java}")
         self._idle: list[Host] = []
         self._all: list[Host] = []
@@ -282,7 +294,7 @@ class Hosts:
 
     def _start(self) -> None:
         self.started += 1
-        host = Host(self._log, self._master, self._settings)
+        host = Host(self.log, self._master, self._settings)
         self._idle.append(host)
         self._all.append(host)
 
