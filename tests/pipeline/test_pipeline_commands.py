@@ -11,7 +11,7 @@ import barnabas
 from barnabas.cli.main import run
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
-from barnabas.pipeline.project import TEMPLATES, create, load, load_settings
+from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings
 from barnabas.pipeline.running import check_checkpoints
 from barnabas.testing import Broker
 
@@ -178,3 +178,18 @@ def test_code_that_is_none(project: Path) -> None:
     code.unlink()
     with pytest.raises(UsageError, match=r"pipeline.py is not there"):
         load(project)
+
+
+def test_stages(tmp_path: Path) -> None:
+    """A list is one stage; a later one is not begun before it is asked for."""
+    begun: list[str] = []
+
+    def chain(*_: object) -> Iterator[list[str]]:
+        for name in ("silver", "gold"):
+            begun.append(name)
+            yield [name]
+
+    assert list(Project(tmp_path, {}, lambda *_: ["copy"]).stages(None, {})) == [["copy"]]
+    stages = Project(tmp_path, {}, chain).stages(None, {})
+    assert (next(stages), begun) == (["silver"], ["silver"])
+    assert (next(stages), begun) == (["gold"], ["silver", "gold"])

@@ -2,7 +2,7 @@
 
 import importlib.util
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -58,11 +58,20 @@ class Project(NamedTuple):
 
     directory: Path
     settings: dict[str, Any]
-    start: Callable[..., list[Any]]
+    start: Callable[..., Any]
 
     @property
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
+
+    def stages(self, spark: Any, trigger: Mapping[str, Any]) -> Iterator[list[Any]]:
+        """Its queries, started. `start` gives all of them in a list; where some read what others write it yields lists,
+        and whoever wants all that is there to go through waits for each before it asks for the next."""
+        found = self.start(spark, self.settings, str(self.checkpoints.resolve()), dict(trigger))
+        if isinstance(found, Iterator):
+            yield from found
+        else:
+            yield list(found)
 
 
 def create(directory: Path, template: str, servers: str) -> list[Path]:

@@ -41,7 +41,7 @@ def run_project(
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     try:
         with spark_process(project.settings["name"], log, project.settings["spark"], master) as spark:
-            return _run(spark, project, trigger, quiet=quiet)
+            return _run(spark, project, trigger, once=once, quiet=quiet)
     except (UsageError, CommandFailed):
         raise
     except KeyError as error:
@@ -92,15 +92,13 @@ def _remember(project: Project) -> None:
         (project.directory / _SEEN).write_text(json.dumps(found))
 
 
-def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *, quiet: bool) -> list[str]:
+def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *, once: bool, quiet: bool) -> list[str]:
     from barnabas.spark import BarnabasQueryListener
 
     listener = BarnabasQueryListener()
     seen: dict[str, QueryProgress] = {}  # the listener forgets those that have ended
     spark.streams.addListener(listener)
-    queries: Sequence[StreamingQuery] = project.start(
-        spark, project.settings, str(project.checkpoints.resolve()), dict(trigger)
-    )
+    queries: list[StreamingQuery] = []
     with admin_of(project.settings["kafka"]) as admin:
 
         def rows() -> Iterator[Row]:
@@ -109,14 +107,23 @@ def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *,
                 yield query_row(query, _ends(admin, query.read))
 
         with Watcher(rows, shown=not quiet) as watcher:
-            while any(query.isActive for query in queries):
-                check_queries(queries)
-                watcher.look()
-                time.sleep(_LOOK_S)
-            check_queries(queries)
+            for stage in project.stages(spark, trigger):
+                queries += stage
+                if once:
+                    _wait(queries, watcher)
+            _wait(queries, watcher)
             seen.update((query.name, query) for query in _ended(queries))
             watcher.look(now=True)
     return [str(query.name or query.id) for query in queries]
+
+
+def _wait(queries: Sequence["StreamingQuery"], watcher: Watcher) -> None:
+    """Until all have ended. Raises CommandFailed if one has failed."""
+    while any(query.isActive for query in queries):
+        check_queries(queries)
+        watcher.look()
+        time.sleep(_LOOK_S)
+    check_queries(queries)
 
 
 def _ended(queries: Sequence["StreamingQuery"]) -> Iterator[QueryProgress]:

@@ -3,6 +3,7 @@
 Silver goes on from `source` as bronze does; gold reads the topic of silver. Each has a checkpoint of its own.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,15 +18,16 @@ PATIENCE = "1 hour"
 
 def start(
     spark: SparkSession, settings: dict[str, Any], checkpoints: str, trigger: dict[str, Any]
-) -> list[StreamingQuery]:
+) -> Iterator[list[StreamingQuery]]:
+    """What is yielded runs together; with `--once` gold begins when silver has written all."""
     raw = _read(spark, settings, settings["source"])
     bronze = raw.writeStream.queryName("bronze").format("parquet").option("path", settings["bronze"])
-    clean = _read(spark, settings, settings["silver"])
-    return [
+    yield [
         bronze.option("checkpointLocation", f"{checkpoints}/bronze").trigger(**trigger).start(),
         _write(cleaned(raw), "silver", settings, checkpoints).trigger(**trigger).start(),
-        _gold(summed_up(clean), settings, checkpoints).trigger(**trigger).start(),
     ]
+    clean = _read(spark, settings, settings["silver"])
+    yield [_gold(summed_up(clean), settings, checkpoints).trigger(**trigger).start()]
 
 
 def cleaned(raw: DataFrame) -> DataFrame:
