@@ -64,7 +64,6 @@ def test_rows_are_those_of_sparks_connector(read: Any, broker: Broker, topic: st
     assert "headers" not in read().load().columns
 
 
-@pytest.mark.smoke
 def test_ranges_and_splits(read: Any, broker: Broker, writer: Writer, topic: str) -> None:
     broker.create_topic(topic, 2)
     writer.write(topic, 0, range(300))

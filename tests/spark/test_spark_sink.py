@@ -113,7 +113,6 @@ def test_rows_name_their_topics(sink: Sink) -> None:
     assert len(sink.values()) == 66 + 100
 
 
-@pytest.mark.smoke
 @pytest.mark.parametrize("mode", ["two-phase", "none"])
 def test_a_larger_write(sink: Sink, mode: str) -> None:
     sink.save(sink.numbers(50_000, tasks=5), exactlyOnce=mode)

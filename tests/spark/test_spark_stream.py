@@ -200,7 +200,6 @@ def test_leader_epochs_are_kept(stream: Stream, broker: Broker, writer: Writer, 
     assert kept["@epochs"] == {topic: {"0": 0}}
 
 
-@pytest.mark.smoke
 def test_transactions(stream: Stream, broker: Broker, topic: str) -> None:
     broker.create_topic(topic)
     seen = []
