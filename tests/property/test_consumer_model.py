@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from barnabas.client.errors import ClientError, CommitFailed
+from barnabas.client.errors import ClientError, CommitFailed, WokenUp
 from barnabas.errors import RebalanceInProgress, error_for
 from barnabas.types import TopicPartition
 from client.core.consumer.cluster import (
@@ -49,6 +49,7 @@ PARTITIONS = 3
 ALL = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 NAMES = ("a", "b", "c")
 SESSION_S, INTERVAL_S = 10, 40
+ITERATION_S = 0.1
 COORDINATOR_ERRORS = [7, 14, 15, 16]
 LEADER_ERRORS = [3, 5, 6, 7, 9, 56, 74, 75, 78]
 """Those that pass; what else a broker might say is the application's."""
@@ -114,12 +115,19 @@ class Application:
         if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
             return
         self.is_done()
-        for record in self.consumer:
-            self.is_done()
-            yield record
-            left -= 1
-            if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
-                return
+        # what is ready may hold nothing for readers of committed records
+        enough = self.machine.cluster.rig.scheduler.call_later(ITERATION_S, self.consumer.wakeup)
+        try:
+            for record in self.consumer:
+                self.is_done()
+                yield record
+                left -= 1
+                if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
+                    return
+        except WokenUp:
+            pass
+        finally:
+            enough.cancel()
 
     def _take(self, record: Any) -> None:
         where = TopicPartition(record.topic, record.partition)
