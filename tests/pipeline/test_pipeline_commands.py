@@ -46,11 +46,11 @@ def test_init(template: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert f"barnabas pipeline run {directory}" in capsys.readouterr().out
     settings = load_settings(directory)
     assert (settings["name"], settings["kafka"]) == ("mine", {"bootstrap.servers": "kafka:9092"})
+    is_declarative = TEMPLATES[template].is_declarative
+    code = (directory / ("transformations/layers.py" if is_declarative else "pipeline.py")).read_text()
     for name in TEMPLATES[template].settings:
-        assert f'settings["{name}"]' in (directory / "pipeline.py").read_text().replace(
-            "settings[name]", f'settings["{name}"]'
-        )
-    compile((directory / "pipeline.py").read_text(), "pipeline.py", "exec")
+        assert f'settings["{name}"]' in code.replace("settings[name]", f'settings["{name}"]')
+    compile(code, "pipeline.py", "exec")
     assert run(["pipeline", "init", str(directory), "--template", template]) == 2
     assert "is there already; choose another directory" in capsys.readouterr().err
 

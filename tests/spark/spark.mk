@@ -28,7 +28,7 @@ test-spark-faults: $(SPARK_VENV)/.installed-spark  ## Spark: 120 failures of the
 	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python tests/spark/chaos --source --rounds $(SPARK_SOURCE_ROUNDS) $(if $(SPARK_SEED),--seed $(SPARK_SEED))
 
 $(VENV)/.installed-spark: $(VENV)/.installed-dev
-	$(PIP) install --quiet --constraint constraints.txt 'pyspark[connect]'
+	$(PIP) install --quiet --constraint constraints.txt 'pyspark[pipelines]'
 	@touch $@
 
 # Another pyspark than the one of constraints.txt: everything else as there.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
+from barnabas.pipeline.declarative import CHECKPOINTS, find_spec_file, flow_checkpoints, load_spec, newest
 from barnabas.spark.offsets import StreamOffset, parse_stream_offset
 from barnabas.types import TopicPartition
 
@@ -67,7 +68,8 @@ class Checkpoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.path.name
+        """The query's. A flow of a declarative pipeline has its checkpoints in numbered directories."""
+        return self.path.parent.name if self.path.name.isdigit() else self.path.name
 
     @property
     def done(self) -> Batch | None:
@@ -88,8 +90,14 @@ def find_checkpoints(directory: Path) -> list[Path]:
         found = [path for path in candidates if path.is_dir() and _is_checkpoint(path)]
         if found:
             return found
+    spec_file = find_spec_file(directory)
+    root = directory if spec_file is None else load_spec(spec_file).checkpoints
+    flows = newest(flow_checkpoints(root)) if spec_file or root.name == CHECKPOINTS else []
+    if flows:
+        return flows
+    where = "nor in its directory checkpoints" if spec_file is None else f"nor in {root}"
     raise UsageError(
-        f"there is no checkpoint in {directory} (nor in its directory checkpoints): the pipeline was never run, or"
+        f"there is no checkpoint in {directory} ({where}): the pipeline was never run, or"
         " the checkpoint was deleted. A query without its checkpoint begins anew, as startingOffsets says"
     )
 

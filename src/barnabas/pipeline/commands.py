@@ -109,7 +109,10 @@ def init(
     template: Annotated[
         str,
         Option(
-            "--template", "-t", metavar="NAME", help="copy, archive, backfill, cdc, dead-letters, bronze-silver-gold."
+            "--template",
+            "-t",
+            metavar="NAME",
+            help="copy, archive, backfill, cdc, dead-letters, bronze-silver-gold, declarative.",
         ),
     ] = "copy",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -118,13 +121,14 @@ def init(
 
     copy: topic to topic. archive: a topic to Parquet. backfill: an archive back to a topic. cdc: a change feed to a
     table. dead-letters: what is not of the right form to a topic of its own. bronze-silver-gold: raw records as
-    Parquet, clean ones as a topic, figures by the hour as a compacted topic.
+    Parquet, clean ones as a topic, figures by the hour as a compacted topic. declarative: the same for
+    spark-pipelines, with tables (spark-pipeline.yml and the directory transformations instead of pipeline.py).
     """
     from barnabas.pipeline.project import create
 
     for file in create(Path(directory), template, bootstrap):
         print(f"wrote {file}")
-    print(f"look at both, create the topics, then: barnabas pipeline run {directory}")
+    print(f"look at them, create the topics, then: barnabas pipeline run {directory}")
 
 
 @app.command()
@@ -137,11 +141,20 @@ def run(
 ) -> None:
     """Run a pipeline's queries, and show how far they are, until Ctrl-C.
 
-    They go on from their checkpoints, in the directory checkpoints. What Spark says stands in spark.log.
+    They go on from their checkpoints, in the directory checkpoints. What Spark says stands in spark.log. Where there
+    is a spec file of spark-pipelines and no pipeline.py, that is run: again and again, whenever topics have grown.
     """
-    from barnabas.pipeline.running import run_project
+    from barnabas.pipeline.declarative import find_spec_file
 
-    names = run_project(Path(directory), master, once=once, every=every, anew=new)
+    spec_file = find_spec_file(Path(directory))
+    if spec_file is not None and not (Path(directory) / "pipeline.py").exists():
+        from barnabas.pipeline.declarative_running import run_declarative
+
+        names = run_declarative(spec_file, master, once=once, every=every, anew=new)
+    else:
+        from barnabas.pipeline.running import run_project
+
+        names = run_project(Path(directory), master, once=once, every=every, anew=new)
     print(f"done: {', '.join(names) if names else 'all is written'}")
 
 

@@ -1,6 +1,7 @@
 """A pipeline's directory: `pipeline.toml` with its settings, `pipeline.py` with its queries, later its checkpoints."""
 
 import importlib.util
+import json
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ __all__ = ["SERVERS", "SETTINGS_FILE", "TEMPLATES", "Project", "create", "load",
 _TEMPLATE_HOME: Final = Path(__file__).parent / "templates"
 SETTINGS_FILE: Final = "pipeline.toml"
 _CODE: Final = "pipeline.py"
+_SPEC: Final = "spark-pipeline.yml"
+_TRANSFORMATIONS: Final = "transformations"
 SERVERS: Final = "bootstrap.servers"
 
 
@@ -23,6 +26,7 @@ class Template(NamedTuple):
 
     summary: str
     settings: Mapping[str, str]
+    is_declarative: bool = False
 
 
 TEMPLATES: Final[Mapping[str, Template]] = {
@@ -47,6 +51,11 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     "dead-letters": Template(
         "what is not of the right form to a topic of its own",
         {"source": "orders", "target": "orders-good", "dead_letters": "orders-dead"},
+    ),
+    "declarative": Template(
+        "bronze, silver and gold for spark-pipelines: tables, dead letters, and a topic again",
+        {"source": "orders", "silver": "orders-clean", "dead_letters": "orders-dead"},
+        is_declarative=True,
     ),
 }
 _PATHS: Final = ("archive", "bronze", "table")
@@ -80,15 +89,18 @@ def create(directory: Path, template: str, servers: str) -> list[Path]:
         close = closest(template, TEMPLATES)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(TEMPLATES)}"
         raise UsageError(f"--template {template}: there is no such template; {hint}")
-    files = {
-        directory / SETTINGS_FILE: _settings_text(directory.resolve().name, template, servers),
-        directory / _CODE: (_TEMPLATE_HOME / f"{template.replace('-', '_')}.py").read_text(encoding="utf-8"),
-    }
+    code = (_TEMPLATE_HOME / f"{template.replace('-', '_')}.py").read_text(encoding="utf-8")
+    files = {directory / SETTINGS_FILE: _settings_text(directory.resolve().name, template, servers)}
+    if TEMPLATES[template].is_declarative:
+        files[directory / _SPEC] = _spec_text(directory.resolve())
+        files[directory / _TRANSFORMATIONS / "layers.py"] = code
+    else:
+        files[directory / _CODE] = code
     for file in files:
         if file.exists():
             raise UsageError(f"{file} is there already; choose another directory, or remove it first")
-    directory.mkdir(parents=True, exist_ok=True)
     for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     return list(files)
 
@@ -104,6 +116,20 @@ def _settings_text(name: str, template: str, servers: str) -> str:
     ]
     lines += [f'"{SERVERS}" = "{servers}"', "", "# Of the Spark session", "[spark]"]
     lines += ['"spark.sql.shuffle.partitions" = "2"', ""]
+    return "\n".join(lines)
+
+
+def _spec_text(directory: Path) -> str:
+    """What JSON has as texts is YAML, too."""
+    lines = [
+        "# For spark-pipelines; topics and brokers are in pipeline.toml.",
+        f"name: {json.dumps(directory.name)}",
+        "# Where checkpoints are kept; must be absolute.",
+        f"storage: {json.dumps(f'file://{directory}/storage')}",
+        "libraries:",
+        f"  - glob: {{include: {_TRANSFORMATIONS}/**}}",
+        "",
+    ]
     return "\n".join(lines)
 
 

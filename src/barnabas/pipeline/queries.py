@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "check_queries", "is_of_spark", "told"]
 
 _LINES: Final = 4
+_EXCEPTION: Final = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt)\b", re.MULTILINE)
 _OURS: Final = re.compile(r"^\s*(?:\w+Error: )?barnabas\.[\w.]+: (.+)$", re.MULTILINE)
 
 
@@ -50,12 +51,15 @@ def is_of_spark(error: BaseException) -> bool:
     return type(error).__module__.startswith(("py4j", "pyspark"))
 
 
-def told(error: BaseException) -> str:
+def told(error: BaseException | str) -> str:
     """What we said in one of Spark's Python processes, if that is what it is; otherwise its first lines, without the
-    JVM's stack."""
+    JVM's stack. Of the output of a process: the first lines of the last exception in it."""
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
         return str(ours[-1])
+    if isinstance(error, str):
+        last = max((found.start() for found in _EXCEPTION.finditer(text)), default=0)
+        text = text[last:]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return " ".join(lines[:_LINES])

@@ -1,5 +1,6 @@
 """Running a project: a session, its queries, how far they are."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["check_checkpoints", "run_project"]
+__all__ = ["check", "check_checkpoints", "failures_told", "remember", "run_project"]
 
 _LOOK_S: Final = 0.1
 _SEEN: Final = ".queries.json"
@@ -40,56 +41,73 @@ def run_project(
     log = directory / "spark.log"
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
     try:
-        with spark_process(project.settings["name"], log, project.settings["spark"], master) as spark:
+        with (
+            failures_told(log),
+            spark_process(project.settings["name"], log, project.settings["spark"], master) as spark,
+        ):
             return _run(spark, project, trigger, once=once, quiet=quiet)
-    except (UsageError, CommandFailed):
-        raise
     except KeyError as error:
         raise UsageError(f"pipeline.py asks for a setting that pipeline.toml does not have: {error}") from error
+    finally:
+        remember(directory, _paths(project))
+
+
+@contextlib.contextmanager
+def failures_told(log: Path) -> Iterator[None]:
+    """What Spark raises becomes CommandFailed, in one line."""
+    try:
+        yield
+    except (UsageError, CommandFailed):
+        raise
     except Exception as error:
         if is_of_spark(error):
             raise CommandFailed(f"Spark: {told(error)} (all of it: {log})") from error
         raise
-    finally:
-        _remember(project)
 
 
 def check_checkpoints(project: Project, *, anew: bool) -> None:
-    """Raises CommandFailed for those that are damaged, UsageError for those that are gone: a query would begin again
-    as if it had never run."""
-    there = _ids(project)
-    for name, query_id in _remembered(project).items():
-        if there.get(name) != query_id and not anew:
+    """See `check`."""
+    check(project.directory, project.checkpoints, _paths(project), anew=anew)
+
+
+def check(directory: Path, root: Path, paths: Sequence[Path], *, anew: bool) -> None:
+    """Raises CommandFailed for checkpoints that are damaged, UsageError for those that are gone: a query would begin
+    again as if it had never run. `paths`: all that there are below `root`; a query may have several, one after the
+    other."""
+    checkpoints = [read_checkpoint(path) for path in paths]
+    there = {(checkpoint.name, checkpoint.query_id) for checkpoint in checkpoints}
+    for name, query_id in _remembered(directory).items():
+        if (name, query_id) not in there and not anew:
             raise UsageError(
-                f"the checkpoint {project.checkpoints / name} is not the one that query {name} had (id {query_id}): it"
+                f"the checkpoint {root / name} is not the one that query {name} had (id {query_id}): it"
                 " was deleted, or replaced. Without it the query reads from startingOffsets and writes again what it"
                 " has written: restore it, or begin anew with --new"
             )
-    for name in there:
-        for problem in find_problems(read_checkpoint(project.checkpoints / name), None):
+    for checkpoint in {checkpoint.name: checkpoint for checkpoint in checkpoints}.values():
+        for problem in find_problems(checkpoint, None):
             raise CommandFailed(
-                f"{problem.what}; {problem.way_out}; see `barnabas pipeline repair-checkpoint {project.directory}`"
+                f"{problem.what}; {problem.way_out}; see `barnabas pipeline repair-checkpoint {directory}`"
             )
 
 
-def _ids(project: Project) -> dict[str, str | None]:
-    paths = sorted(project.checkpoints.glob("*/metadata"))
-    return {path.parent.name: read_checkpoint(path.parent).query_id for path in paths}
+def _paths(project: Project) -> list[Path]:
+    return sorted(path.parent for path in project.checkpoints.glob("*/metadata"))
 
 
-def _remembered(project: Project) -> dict[str, str]:
+def _remembered(directory: Path) -> dict[str, str]:
     try:
-        found = json.loads((project.directory / _SEEN).read_text())
+        found = json.loads((directory / _SEEN).read_text())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def _remember(project: Project) -> None:
+def remember(directory: Path, paths: Sequence[Path]) -> None:
     """Which queries there are, so that a checkpoint that is gone later is noticed."""
-    found = {name: query_id for name, query_id in _ids(project).items() if query_id is not None}
+    checkpoints = [read_checkpoint(path) for path in paths]
+    found = {checkpoint.name: checkpoint.query_id for checkpoint in checkpoints if checkpoint.query_id is not None}
     if found:
-        (project.directory / _SEEN).write_text(json.dumps(found))
+        (directory / _SEEN).write_text(json.dumps(found))
 
 
 def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *, once: bool, quiet: bool) -> list[str]:

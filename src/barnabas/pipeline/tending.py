@@ -59,10 +59,10 @@ def _decided(admin: Admin, query_id: str | None) -> int | None:
 
 
 def status_row(checkpoint: Checkpoint, ends: Mapping[TopicPartition, int] | None) -> dict[str, Any]:
-    """Of one query: its last batches, and how far behind it is where the brokers were asked."""
+    """Of one query: its last batches, and how far behind it is where it reads topics and the brokers were asked."""
     last, done = checkpoint.last, checkpoint.done
     read = {} if done is None else done.offsets
-    lag = None if ends is None else sum(max(end - read.get(where, 0), 0) for where, end in ends.items())
+    lag = None if not ends else sum(max(end - read.get(where, 0), 0) for where, end in ends.items())
     return {
         "query": checkpoint.name,
         "id": checkpoint.query_id,
@@ -110,7 +110,9 @@ def lag_rows(checkpoint: Checkpoint, ends: Mapping[TopicPartition, int]) -> list
 
 
 def backup_of(path: Path) -> Path:
-    return path.with_name(f"{path.name}.backup-{time.strftime('%Y%m%d-%H%M%S')}")
+    """Beside it. Beside the numbered ones of a flow Spark would take it for another one."""
+    kept = path.parent if path.name.isdigit() else path
+    return kept.with_name(f"{kept.name}.backup-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
 def repair(path: Path, problems: Iterable[Problem], backup: Path) -> None:

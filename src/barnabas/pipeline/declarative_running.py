@@ -1,0 +1,202 @@
+"""Running a declarative pipeline: a session that serves Spark Connect, and `spark-pipelines run` against it.
+
+A run of Spark's takes what is there and ends. Without `--once` the session stays, and the next run begins when there is
+more in the topics.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from barnabas import Admin
+from barnabas.cli.output import CommandFailed
+from barnabas.errors import BarnabasError, UsageError
+from barnabas.pipeline.checkpoint import read_checkpoint
+from barnabas.pipeline.declarative import (
+    Spec,
+    flow_checkpoints,
+    load_spec,
+    need_pipelines,
+    newest,
+    settings_of,
+)
+from barnabas.pipeline.queries import told
+from barnabas.pipeline.running import check, failures_told, remember
+from barnabas.pipeline.spark_process import need_spark, spark_process
+from barnabas.pipeline.tending import admin_of, ends_of
+from barnabas.types import TopicPartition
+
+__all__ = ["catalog_settings", "event_text", "rounds", "run_declarative", "run_logged", "seconds_of"]
+
+_HOST: Final = "localhost"  # by any other name the client wants TLS for its token
+_EVENT: Final = re.compile(r"Flow '?(?:\w+\.\w+\.)?([\w.]+)'? (?:is |has )?(RUNNING|COMPLETED|FAILED.*|SKIPPED.*)$")
+_DURATION: Final = re.compile(r"\s*([\d.]+)\s*(s|seconds?|m|minutes?|h|hours?)\s*")
+_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
+_STOP_TIMEOUT_S: Final = 5.0
+_LINES_MAX: Final = 400
+"""Of a run that has failed, in which the reason is looked for."""
+
+Ends = Mapping[TopicPartition, int]
+
+
+def run_declarative(file: Path, master: str | None, *, once: bool, every: str, anew: bool = False) -> list[str]:
+    """Until all that is there is through (`once`), or for ever. Gives the names of the flows. `file`: the spec's."""
+    need_spark()
+    need_pipelines()
+    pause_s = seconds_of(every)
+    spec, directory = load_spec(file), file.parent
+    settings = settings_of(spec)
+    root = spec.checkpoints
+    check(directory, root, flow_checkpoints(root), anew=anew)
+    log = directory / "spark.log"
+    port, token = _free_port(), secrets.token_hex(16)
+    started = {**catalog_settings(directory), **settings["spark"], **_server_settings(port, token)}
+    try:
+        with (
+            failures_told(log),
+            spark_process(settings["name"], log, started, master),
+            admin_of(settings["kafka"]) if settings["kafka"] else contextlib.nullcontext() as admin,
+        ):
+            command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(file.resolve())]
+            rounds(
+                lambda: run_logged(command, _client_environment(port, token), log),
+                lambda: {} if admin is None else _ends(admin, spec),
+                lambda: time.sleep(pause_s),
+                once=once,
+            )
+    finally:
+        remember(directory, newest(flow_checkpoints(root)))
+    return [read_checkpoint(path).name for path in newest(flow_checkpoints(root))]
+
+
+def rounds(run: Callable[[], None], ends: Callable[[], Ends], wait: Callable[[], None], *, once: bool) -> None:
+    """One run after the other: the next one when topics have grown since the last one began, or, where that is not
+    known, after a pause."""
+    while True:
+        before = ends()
+        run()
+        if once:
+            return
+        wait()
+        while before and ends() == before:
+            wait()
+
+
+def _ends(admin: Admin, spec: Spec) -> Ends:
+    """Of the topics that flows read. Nothing while the brokers cannot be asked: the run says what that means for it."""
+    found: dict[TopicPartition, int] = {}
+    for path in newest(flow_checkpoints(spec.checkpoints)):
+        try:
+            found |= ends_of(admin, read_checkpoint(path))
+        except BarnabasError:
+            return {}
+    return found
+
+
+def run_logged(
+    command: list[str], environment: Mapping[str, str], log: Path, show: Callable[[str], None] = print
+) -> None:
+    """Run it with all that it says in the log, and what flows do shown. Raises CommandFailed with its reason if it
+    fails. Whatever ends this ends the process, too."""
+    last: deque[str] = deque(maxlen=_LINES_MAX)
+    with (
+        log.open("a", encoding="utf-8") as file,
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a Ctrl-C is ours
+        ) as process,
+    ):
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                file.write(line)
+                last.append(line)
+                event = event_text(line)
+                if event is not None:
+                    show(event)
+        except BaseException:
+            _end(process)
+            raise
+    if process.returncode:
+        raise CommandFailed(f"the pipeline has failed: {told(''.join(last))} (all of it: {log})")
+
+
+def _end(process: "subprocess.Popen[str]") -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _client_environment(port: int, token: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "SPARK_REMOTE": f"sc://{_HOST}:{port}",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+def event_text(line: str) -> str | None:
+    """What a flow does now, if that is what a line says."""
+    found = _EVENT.search(line.rstrip().removesuffix("."))
+    if found is None:
+        return None
+    name, what = found.groups()
+    state, _, more = what.partition(" ")
+    return f"{name}: {state.lower()}{' ' + more if more else ''}"
+
+
+def seconds_of(every: str) -> float:
+    """Raises UsageError."""
+    found = _DURATION.fullmatch(every)
+    try:
+        if found is not None:
+            return float(found.group(1)) * _SECONDS[found.group(2)[0]]
+    except ValueError:
+        pass
+    raise UsageError(f"--every {every}: a number and seconds, minutes or hours, such as '10 seconds'")
+
+
+def catalog_settings(directory: Path) -> dict[str, Any]:
+    """Tables in the project's directory, and a catalog that a second run finds them in: Spark's default one is in
+    memory, and the second run would fail on the first one's files."""
+    home = directory.resolve()
+    return {
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'metastore'};create=true",
+        "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={os.devnull}",
+    }
+
+
+def _server_settings(port: int, token: str) -> dict[str, Any]:
+    """Nobody but who has the token may run code there."""
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.connect.authenticate.token": token,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,208 @@
+"""Declarative pipelines without Spark: where their checkpoints are, when the next run begins, what is told of one."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("yaml")
+
+import barnabas
+from barnabas.cli.main import run
+from barnabas.cli.output import CommandFailed
+from barnabas.errors import UsageError
+from barnabas.pipeline.checkpoint import find_checkpoints
+from barnabas.pipeline.declarative import find_spec_file, flow_checkpoints, load_spec, newest, settings_of
+from barnabas.pipeline.declarative_running import event_text, rounds, run_logged, seconds_of
+from barnabas.pipeline.project import create
+from barnabas.pipeline.running import check, remember
+from barnabas.pipeline.tending import backup_of
+from barnabas.testing import Broker
+from barnabas.types import TopicPartition
+
+from .checkpoints import write_checkpoint
+
+BRONZE = "storage/_checkpoints/spark_catalog/default/bronze/bronze"
+SILVER = "storage/_checkpoints/to_silver/silver_topic"
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        broker.create_topic("orders", 2)
+        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            for number in range(30):
+                producer.send("orders", b"x", partition=number % 2)
+        yield broker
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    directory = tmp_path / "with space"
+    create(directory, "declarative", "127.0.0.1:1")
+    return directory
+
+
+def test_the_spec(project: Path) -> None:
+    file = find_spec_file(project)
+    assert file is not None
+    spec = load_spec(file)
+    assert (spec.name, spec.checkpoints) == ("with space", project / "storage" / "_checkpoints")
+    assert settings_of(spec)["silver"] == "orders-clean"
+    (project / "pipeline.toml").unlink()
+    assert settings_of(spec) == {"name": "with space", "kafka": {}, "spark": {}}, "as spark-pipelines init makes it"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [", "is no YAML"),
+        ("- a", "must have the fields name, storage and libraries"),
+        ("name: a", "storage must be there, and a text"),
+        ("name: 3\nstorage: /x", "name must be there, and a text"),
+    ],
+)
+def test_a_spec_that_is_none(project: Path, text: str, reason: str) -> None:
+    file = project / "spark-pipeline.yml"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=reason):
+        load_spec(file)
+
+
+def test_storage_elsewhere(project: Path) -> None:
+    file = project / "spark-pipeline.yml"
+    file.write_text("name: a\nstorage: s3a://bucket/it\n")
+    with pytest.raises(UsageError, match=r"s3a://bucket/it cannot be looked at from here; copy _checkpoints"):
+        find_checkpoints(project)
+
+
+def test_where_checkpoints_are(project: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no checkpoint in .*storage/_checkpoints\): the pipeline was never"):
+        find_checkpoints(project)
+    old, bronze = (write_checkpoint(project / BRONZE / number, commits=0) for number in ("9", "10"))
+    silver = write_checkpoint(project / SILVER / "0", commits=0)
+    write_checkpoint(backup_of(silver), commits=0)
+    assert backup_of(silver).parent == silver.parent.parent, "Spark would take it for the newest one of the flow"
+    root = project / "storage" / "_checkpoints"
+    assert flow_checkpoints(root) == [old, bronze, silver], "numbers, not texts"
+    assert newest(flow_checkpoints(root)) == find_checkpoints(project) == find_checkpoints(root) == [bronze, silver]
+    assert find_checkpoints(silver) == [silver]
+
+
+def test_status_and_lag(project: Path, broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        ids = {"orders": str(admin.describe_topics("orders")["orders"].topic_id)}
+    write_checkpoint(project / BRONZE / "0", {"0": 5, "1": 5}, {"0": 9, "1": 9}, commits=2, ids=ids)
+    table = write_checkpoint(project / SILVER / "0", {"0": 1}, commits=1)
+    (table / "offsets" / "0").write_text('v1\n{"batchTimestampMs":1}\n{"logOffset":0}')
+    where = [str(project), "-b", broker.bootstrap_servers]
+    assert run(["pipeline", "status", *where, "--json"]) == 0
+    rows = [(row["query"], row["batch"], row["lag"]) for row in json.loads(capsys.readouterr().out)]
+    assert rows == [("bronze", 1, 12), ("silver_topic", 0, None)], "the second reads a table"
+    assert run(["pipeline", "lag", *where]) == 0
+    assert capsys.readouterr().out.endswith("lag 12\n")
+    assert run(["pipeline", "repair-checkpoint", *where]) == 0
+
+
+def test_checkpoints_that_are_gone(project: Path) -> None:
+    root = project / "storage" / "_checkpoints"
+    bronze = write_checkpoint(project / BRONZE / "0", {"0": 1}, commits=1)
+    remember(project, [bronze])
+    refreshed = write_checkpoint(project / BRONZE / "1", {"0": 1}, commits=1)
+    (refreshed / "metadata").write_text('{"id":"33333333-3333-3333-3333-333333333333"}')
+    check(project, root, flow_checkpoints(root), anew=False)  # a full refresh leaves the old one
+    with pytest.raises(UsageError, match=r"is not the one that query bronze had"):
+        check(project, root, [refreshed], anew=False)
+    check(project, root, [refreshed], anew=True)
+    (refreshed / "offsets" / "0").write_text("v1")
+    with pytest.raises(CommandFailed, match=r"bronze/1/offsets/0 cannot be read"):
+        check(project, root, flow_checkpoints(root), anew=False)
+
+
+def test_when_the_next_run_begins() -> None:
+    """When topics have grown since the last one began; after a pause if nobody knows."""
+
+    class Over(Exception): ...
+
+    at = TopicPartition("orders", 0)
+    heard = [{at: 1}, {at: 1}, {at: 1}, {at: 2}, {at: 2}, {at: 3}, {}, {}]
+    done: list[str] = []
+
+    def ends() -> dict[TopicPartition, int]:
+        if not heard:
+            raise Over
+        return heard.pop(0)
+
+    with pytest.raises(Over):
+        rounds(lambda: done.append("run"), ends, lambda: done.append("wait"), once=False)
+    assert " ".join(done) == "run wait wait wait run wait run wait run wait"
+    heard, done = [{at: 1}], []
+    rounds(lambda: done.append("run"), ends, lambda: done.append("wait"), once=True)
+    assert done == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("line", "event"),
+    [
+        ("2026-11-22 10:05:02: Flow spark_catalog.default.bronze is RUNNING.\n", "bronze: running"),
+        ("2026-11-22 10:05:02: Flow to_clean has COMPLETED.\n", "to_clean: completed"),
+        ("2026-11-22 10:05:08: Flow 'spark_catalog.default.bronze' has FAILED.\n", "bronze: failed"),
+        (
+            "2026: Flow 'bronze' has FAILED more than 2 times and will not be restarted.",
+            "bronze: failed more than 2 times and will not be restarted",
+        ),
+        ("2026: Flow 'gold' SKIPPED due to upstream failure(s).", "gold: skipped due to upstream failure(s)"),
+        ("2026: Flow gold is QUEUED.", None),
+        ("2026: Importing /x/transformations/layers.py...", None),
+    ],
+)
+def test_events(line: str, event: str | None) -> None:
+    assert event_text(line) == event
+
+
+def command(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_what_is_shown_and_what_is_logged(tmp_path: Path) -> None:
+    shown: list[str] = []
+    run_logged(command("print('x: Loading'); print('x: Flow a is RUNNING.')"), {}, tmp_path / "log", shown.append)
+    assert shown == ["a: running"]
+    assert (tmp_path / "log").read_text().splitlines() == ["x: Loading", "x: Flow a is RUNNING."]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (
+            "  File x\nbarnabas.errors.UsageError: topic 'a' does not exist\n SQLSTATE: 3\npyspark.X: [STREAM_FAILED]",
+            "topic 'a' does not exist",
+        ),
+        (
+            "Traceback\nE.FirstError: 1\nTraceback\n  File\npyspark.errors.PySparkException: [NO_TABLE] none\n",
+            r"pyspark.errors.PySparkException: [NO_TABLE] none",
+        ),
+    ],
+)
+def test_what_is_told_of_a_failure(tmp_path: Path, said: str, reason: str) -> None:
+    with pytest.raises(CommandFailed) as failed:
+        run_logged(command(f"print({said!r}); raise SystemExit(1)"), {}, tmp_path / "log")
+    assert str(failed.value) == f"the pipeline has failed: {reason} (all of it: {tmp_path / 'log'})"
+
+
+def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    code = "import time; print('Flow a is RUNNING.', flush=True); time.sleep(60)"
+    with pytest.raises(KeyboardInterrupt):
+        run_logged(command(code), {}, tmp_path / "log", interrupt)  # and waits for its end
+
+
+def test_how_often() -> None:
+    assert [seconds_of(each) for each in ("1 second", "2s", "1.5 minutes", "1 hour")] == [1, 2, 90, 3600]
+    for wrong in ("soon", "5", "1.2.3 s"):
+        with pytest.raises(UsageError, match="--every"):
+            seconds_of(wrong)
