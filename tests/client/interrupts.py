@@ -3,12 +3,13 @@ where a loop goes back. Between other steps, and when a Python function has retu
 
 import dis
 import inspect
+import signal
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any, Final, TypeVar
 
-__all__ = ["interrupted_at"]
+__all__ = ["interrupted_at", "signalled_at"]
 
 T = TypeVar("T")
 
@@ -19,8 +20,11 @@ BACK: Final = {code for name, code in dis.opmap.items() if name.startswith("JUMP
 class _Interrupter:
     """Counts the places that a call comes to, and interrupts it at one of them."""
 
-    def __init__(self, place: int, files: tuple[str, ...], shielded: tuple[CodeType, ...]) -> None:
+    def __init__(
+        self, place: int, files: tuple[str, ...], shielded: tuple[CodeType, ...], strike: Callable[[], None]
+    ) -> None:
         self.left = place
+        self.strike = strike
         self.files = files
         self.shielded = shielded
         self.last: dict[int, int] = {}
@@ -57,8 +61,13 @@ class _Interrupter:
     def come_by(self) -> None:
         if self.left == 0:
             self.left = -1
-            raise KeyboardInterrupt
-        self.left -= 1
+            self.strike()
+        else:
+            self.left -= 1
+
+
+def _raise() -> None:
+    raise KeyboardInterrupt
 
 
 def interrupted_at(
@@ -66,7 +75,15 @@ def interrupted_at(
 ) -> tuple[bool, T | None]:
     """Call it with a KeyboardInterrupt at that place in files whose names end so, but not within the shielded
     functions: whether there was one, and what the call gave if it went through."""
-    interrupter = _Interrupter(place, files, shielded)
+    return _struck_at(_Interrupter(place, files, shielded, _raise), call)
+
+
+def signalled_at(place: int, files: tuple[str, ...], call: Callable[[], T]) -> tuple[bool, T | None]:
+    """As `interrupted_at`, by a signal; its handler may put off what it does about that."""
+    return _struck_at(_Interrupter(place, files, (), lambda: signal.raise_signal(signal.SIGINT)), call)
+
+
+def _struck_at(interrupter: _Interrupter, call: Callable[[], T]) -> tuple[bool, T | None]:
     before = sys.gettrace()
     sys.settrace(interrupter.trace)
     try:

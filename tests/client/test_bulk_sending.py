@@ -70,11 +70,12 @@ def test_callbacks_come_from_the_producers_thread(broker: Broker) -> None:
 
 def test_no_such_topic_and_no_such_partition(broker: Broker) -> None:
     broker.create_topic("one")
-    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, max_block_ms=100) as producer:
-        with pytest.raises(TopicNotFound, match="there is no 7"):
-            producer.send_many("one", [b"a"], partition=7)
-        with pytest.raises(InvalidTopic):
-            producer.send_many("no topic", [b"a"])
+    address = broker.bootstrap_servers
+    impatient = barnabas.Producer(bootstrap_servers=address, max_block_ms=100)
+    with impatient, pytest.raises(TopicNotFound, match="there is no 7"):
+        impatient.send_many("one", [b"a"], partition=7)
+    with barnabas.Producer(bootstrap_servers=address) as producer, pytest.raises(InvalidTopic):
+        producer.send_many("no topic", [b"a"])
 
 
 def test_brokers_that_take_nothing_any_more() -> None:

@@ -251,7 +251,7 @@ def test_a_constructor_that_fails_leaves_nothing_open(settings: dict[str, Any]) 
     for _ in range(5):
         with pytest.raises(UsageError, match=r"subscribe needs group\.id"):
             barnabas.Consumer("t", **settings)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_what_settings_warn_of_is_told(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:

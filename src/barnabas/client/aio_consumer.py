@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,7 @@ from barnabas.client.consumer_base import (
     OffsetAndTimestamp,
     OffsetsArgument,
     Partitions,
+    Times,
     at_times,
     begin,
     end,
@@ -31,7 +32,7 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.errors import ClientClosed, WokenUp
+from barnabas.client.errors import ClientClosed
 from barnabas.client.processing import Handler, OnError
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
@@ -267,12 +268,7 @@ class Consumer(ReadingBase):
         driver = self._driver
         assert driver is not None, "the question was asked by it"
         await driver.wait(lambda: promise.done or core.woken or core.closing is not parting)
-        if not promise.done:
-            if core.closing is not parting:
-                raise ClientClosed("the consumer is closed")
-            core.woken = False
-            raise WokenUp("wakeup was called")
-        return promise.result()
+        return self._answer(promise, parting)
 
     async def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
         """Commit what the application has got (the record at hand included), a record with all before it, or the next
@@ -301,7 +297,7 @@ class Consumer(ReadingBase):
         return await self._wait_for(self._ask_position(partition, self._timeout(timeout)))
 
     async def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+        self, timestamps: Times, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
         return at_times(await self._wait_for(self._ask_offsets(timestamps, self._timeout(timeout))))

@@ -13,7 +13,7 @@ from librt.threading import Lock
 from barnabas.client.aio_producer_front import AioProducerFront
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
-from barnabas.client.core.offset_messages import GroupMetadata
+from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
 from barnabas.client.core.producer.batch import RecordHandle
 from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
@@ -27,7 +27,6 @@ from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.errors import ClientClosed, OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
-    OffsetsInTransaction,
     OnDelivery,
     ProducerBase,
     all_done,
@@ -238,7 +237,7 @@ class Producer(ProducerBase):
         )
 
     async def send_offsets_to_transaction(
-        self, offsets: OffsetsInTransaction, group_metadata: GroupMetadata | str, timeout: float | None = None
+        self, offsets: OffsetsOfPartitions, group_metadata: GroupMetadata | str, timeout: float | None = None
     ) -> None:
         """Commit a consumer's offsets, the next ones to read, if and only if the transaction is committed."""
         await self._finish("send_offsets_to_transaction", offsets_sending(offsets, group_metadata), timeout)

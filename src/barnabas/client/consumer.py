@@ -4,7 +4,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -14,6 +14,7 @@ from barnabas.client.consumer_base import (
     OffsetAndTimestamp,
     OffsetsArgument,
     Partitions,
+    Times,
     at_times,
     begin,
     end,
@@ -28,7 +29,7 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import ClientClosed, WokenUp
+from barnabas.client.errors import ClientClosed
 from barnabas.client.processing import Handler, OnError, Processing
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
@@ -302,12 +303,7 @@ class Consumer(ReadingBase):
         parting = core.closing  # a listener that is told of the end may still ask
         with self._enters():
             self._driver.wait(lambda: promise.done or core.woken or core.closing is not parting)
-            if not promise.done:
-                if core.closing is not parting:
-                    raise ClientClosed("the consumer is closed")
-                core.woken = False
-                raise WokenUp("wakeup was called")
-        return promise.result()
+            return self._answer(promise, parting)
 
     def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
         """Commit what the application has got (the record at hand included), a record with all before it, or the next
@@ -336,7 +332,7 @@ class Consumer(ReadingBase):
         return self._wait_for(self._ask_position(partition, self._timeout(timeout)))
 
     def offsets_for_times(
-        self, timestamps: Mapping[TopicPartition, int], timeout: float | None = None
+        self, timestamps: Times, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
         return at_times(self._wait_for(self._ask_offsets(timestamps, self._timeout(timeout))))

@@ -19,13 +19,14 @@ from barnabas.client.core.offset_messages import (
     LATEST,
     GroupMetadata,
     OffsetAndMetadata,
+    OffsetsOfPartitions,
     PartitionOffset,
     offsets_of,
 )
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import ClientClosed
+from barnabas.client.errors import ClientClosed, WokenUp
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
@@ -38,6 +39,7 @@ __all__ = [
     "OffsetAndTimestamp",
     "OffsetsArgument",
     "Partitions",
+    "Times",
     "at_times",
     "begin",
     "end",
@@ -51,7 +53,8 @@ CLOSE_TIMEOUT_S: Final = 0.05
 _log = logging.getLogger("barnabas.consumer")
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
-OffsetsArgument = ConsumerRecord | Mapping[TopicPartition, int | OffsetAndMetadata]
+Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+OffsetsArgument = ConsumerRecord | OffsetsOfPartitions
 """What to commit: a record, which means all of its partition up to and with it; or the next offsets to read."""
 Callback = Callable[[Any, tuple[TopicPartition, ...]], object]
 """Called with the consumer and the partitions."""
@@ -239,6 +242,17 @@ class ConsumerBase(ABC):
 
     # --- questions that take time -----------------------------------------------------------------------------------
 
+    def _answer(self, promise: Promise[T], parting: bool) -> T:
+        """What came of a question, asked when the consumer was closed already (`parting`) or not. A close meanwhile
+        takes away what was asked about, and so may be behind a failure."""
+        core = self._core
+        if core.closing is not parting and not (promise.done and promise.error is None):
+            raise ClientClosed("the consumer is closed") from promise.error
+        if not promise.done:
+            core.woken = False
+            raise WokenUp("wakeup was called")
+        return promise.result()
+
     def _timeout(self, timeout: float | None) -> float:
         return self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout
 
@@ -272,10 +286,9 @@ class ConsumerBase(ABC):
     def _ask_position(self, partition: "TopicPartition | tuple[str, int]", timeout_s: float) -> Promise[int]:
         return self._run(lambda: self._core.ask_position(TopicPartition(*partition), timeout_s))
 
-    def _ask_offsets(
-        self, timestamps: Mapping[TopicPartition, int], timeout_s: float
-    ) -> Promise[dict[TopicPartition, PartitionOffset]]:
-        return self._run(lambda: self._core.list_offsets(timestamps, timeout_s))
+    def _ask_offsets(self, timestamps: Times, timeout_s: float) -> Promise[dict[TopicPartition, PartitionOffset]]:
+        wanted = {where: timestamps[where] for where in _partitions(timestamps)}
+        return self._run(lambda: self._core.list_offsets(wanted, timeout_s))
 
 
 def _call(callback: Callable[[Any, Any], object], offsets: Offsets, error: BaseException | None) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
-from barnabas.client.core.offset_messages import GroupMetadata
+from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
 from barnabas.client.core.producer.batch import RecordHandle
 from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
@@ -19,10 +19,10 @@ from barnabas.client.core.producer.transaction_requests import PreparedTransacti
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
+from barnabas.client.drivers.signals import HELD
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
-    OffsetsInTransaction,
     OnDelivery,
     ProducerBase,
     all_done,
@@ -231,7 +231,7 @@ class Producer(ProducerBase):
 
     def send_offsets_to_transaction(
         self,
-        offsets: OffsetsInTransaction,
+        offsets: OffsetsOfPartitions,
         group_metadata: GroupMetadata | str,
         timeout: float | None = None,
     ) -> None:
@@ -270,21 +270,23 @@ class Producer(ProducerBase):
     @contextlib.contextmanager
     def transaction(self) -> Iterator[None]:
         """`with producer.transaction(): ...`: begins one, commits it at the end and aborts it on an exception."""
-        self.begin_transaction()
+        begun = ends = False
         try:
+            with HELD:  # Ctrl-C comes before or after it
+                self.begin_transaction()
+                begun = True
             yield
+            with HELD:
+                ends = True
+                self.commit_transaction()
         except BaseException as error:
-            self._abort_after(error)
-            raise
-        try:
-            self.commit_transaction()
-        except TransactionFailed as error:
-            self._abort_after(error)
+            if begun and (not ends or isinstance(error, TransactionFailed)):
+                self._abort_after(error)
             raise
 
     def _abort_after(self, error: BaseException) -> None:
         """What goes wrong here the next call tells. Ctrl-C does not wait for the broker."""
-        with contextlib.suppress(BarnabasError):
+        with HELD, contextlib.suppress(BarnabasError):
             self.abort_transaction(None if isinstance(error, Exception) else 0)
 
     def _finish(self, what: str, start: Callable[[Transactions], Promise[T]], timeout: float | None) -> T:
@@ -302,13 +304,14 @@ class Producer(ProducerBase):
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
-        batches = self._begin_flush()
-        try:
-            if not self._driver.wait(lambda: all_done(batches), timeout):
-                raise self._not_flushed(batches, timeout)
-        finally:
-            with self._driver.lock:
-                self._core.accumulator.flushing -= 1
+        with HELD:  # what is begun here ends here
+            batches = self._begin_flush()
+            try:
+                if not self._driver.wait(lambda: all_done(batches), timeout):
+                    raise self._not_flushed(batches, timeout)
+            finally:
+                with self._driver.lock:
+                    self._core.accumulator.flushing -= 1
 
     def close(self, timeout: float | None = None) -> None:
         """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from librt.threading import Lock
 
-from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, offsets_of
+from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions, offsets_of
 from barnabas.client.core.producer.batch import Batch, RecordMetadata
 from barnabas.client.core.producer.core import ProducerCore
 from barnabas.client.core.producer.intake import Intake
@@ -18,12 +18,10 @@ from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.client.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsPurged, TopicNotFound
 from barnabas.errors import UsageError
-from barnabas.types import TopicPartition
 
-__all__ = ["OffsetsInTransaction", "OnDelivery", "ProducerBase", "all_done", "nothing", "offsets_sending"]
+__all__ = ["OffsetsOfPartitions", "OnDelivery", "ProducerBase", "all_done", "nothing", "offsets_sending"]
 
 OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
-OffsetsInTransaction = Mapping[TopicPartition, int | OffsetAndMetadata]
 T = TypeVar("T")
 
 
@@ -126,7 +124,7 @@ class ProducerBase(ABC):
 
 
 def offsets_sending(
-    offsets: OffsetsInTransaction, group_metadata: GroupMetadata | str
+    offsets: OffsetsOfPartitions, group_metadata: GroupMetadata | str
 ) -> Callable[[Transactions], Promise[None]]:
     """`send_offsets_to_transaction` as the core wants it."""
     group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata

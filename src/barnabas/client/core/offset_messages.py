@@ -17,6 +17,7 @@ __all__ = [
     "NAMES_UNTIL",
     "GroupMetadata",
     "OffsetAndMetadata",
+    "OffsetsOfPartitions",
     "PartitionOffset",
     "by_topic",
     "commit_answers",
@@ -59,7 +60,18 @@ class GroupMetadata(NamedTuple):
     group_instance_id: str | None = None
 
 
-def offsets_of(offsets: "Mapping[TopicPartition, int | OffsetAndMetadata]") -> dict[TopicPartition, OffsetAndMetadata]:
+OffsetsOfPartitions = (
+    Mapping[TopicPartition, int]
+    | Mapping[TopicPartition, OffsetAndMetadata]
+    | Mapping[TopicPartition, int | OffsetAndMetadata]
+    | Mapping[tuple[str, int], int]
+    | Mapping[tuple[str, int], OffsetAndMetadata]
+    | Mapping[tuple[str, int], int | OffsetAndMetadata]
+)
+"""As applications write them; a mapping is invariant in its keys."""
+
+
+def offsets_of(offsets: OffsetsOfPartitions) -> dict[TopicPartition, OffsetAndMetadata]:
     """Offsets as applications write them."""
     return {
         TopicPartition(*where): committed if isinstance(committed, OffsetAndMetadata) else OffsetAndMetadata(committed)

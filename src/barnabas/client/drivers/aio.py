@@ -1,6 +1,6 @@
 """The asyncio driver: the running loop turns the engine.
 
-Every door is called on the loop's thread. Sockets are asyncio transports; names are resolved by the loop's executor.
+Every door is called on the loop's thread. Sockets are asyncio transports.
 """
 
 import asyncio
@@ -9,15 +9,16 @@ import logging
 import os
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.wire import Buffer
-from barnabas.client.drivers.channel import Address, attempt_of, prepare
+from barnabas.client.drivers.channel import Address, attempt_of, prepare, resolve
 from barnabas.client.errors import Attempt, ClientClosed, OperationTimedOut
 
 __all__ = ["AioDriver"]
@@ -218,7 +219,7 @@ class AioDriver:
         started = time.monotonic()
         attempts: list[Attempt] = []
         try:
-            found = await self._loop.getaddrinfo(order.host, order.port, type=1)
+            found = await self._resolve(order)
         except Exception as error:
             attempts.append(attempt_of(address, "", "dns", error, started))
             found = []
@@ -234,6 +235,27 @@ class AioDriver:
         self._connecting.pop(order.number, None)
         self.engine.lost(order.number, tuple(attempts), time.monotonic())
         self._turn()
+
+    async def _resolve(self, order: Connect) -> list[Address]:
+        """In a thread of its own: nothing ends a look-up, and who ends a loop waits for its executor. Raises OSError,
+        ValueError."""
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            return resolve(order.host, order.port, numeric=True)
+        loop = self._loop
+        found: asyncio.Future[list[Address]] = loop.create_future()
+
+        def tell(action: Callable[[Any], None], value: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(lambda: None if found.done() else action(value))
+
+        def look_up() -> None:
+            try:
+                tell(found.set_result, resolve(order.host, order.port))
+            except Exception as error:
+                tell(found.set_exception, error)
+
+        threading.Thread(target=look_up, name="barnabas-dns", daemon=True).start()
+        return await found
 
     async def _connect_to(
         self, order: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]

@@ -25,6 +25,7 @@ from librt.threading import Lock
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers.channels import Channels
+from barnabas.client.drivers.signals import HELD
 from barnabas.client.errors import ClientClosed, ConnectionLost, OperationTimedOut
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class SyncDriver:
 
     def run(self, action: Callable[[], T]) -> T:
         """Do something with the engine and let it act on it, without waiting."""
-        with self.lock:
+        with HELD, self.lock:
             self._check_open()
             self.engine.now = time.monotonic()
             result = self._guarded(action, may_refuse=True)
@@ -119,33 +120,34 @@ class SyncDriver:
         comes next sees to it, the background thread after its nap if nobody does."""
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         has_led = False
-        try:
-            while True:
-                follower = None
+        with HELD:
+            try:
+                while True:
+                    follower = None
+                    with self.lock:
+                        leads = not self.closed and self._may_lead()
+                        if leads and not has_led:  # who has led has turned the engine after that
+                            self._guarded(self._turn)
+                        if done():
+                            return True
+                        self._check_open()
+                        left = deadline - time.monotonic()
+                        if left <= 0 and (has_led or not leads):
+                            return False
+                        if leads:
+                            self._lead(max(left, 0.0), None if may_leave is None else lambda: done() and may_leave())
+                            self._active_at = time.monotonic()
+                            has_led = True
+                        else:
+                            follower = _Follower(done)
+                            self._followers.append(follower)
+                    self._call_back()
+                    if follower is not None:
+                        self._follow(follower, deadline)
+            finally:
                 with self.lock:
-                    leads = not self.closed and self._may_lead()
-                    if leads and not has_led:  # who has led has turned the engine after that
-                        self._guarded(self._turn)
-                    if done():
-                        return True
-                    self._check_open()
-                    left = deadline - time.monotonic()
-                    if left <= 0 and (has_led or not leads):
-                        return False
-                    if leads:
-                        self._lead(max(left, 0.0), None if may_leave is None else lambda: done() and may_leave())
-                        self._active_at = time.monotonic()
-                        has_led = True
-                    else:
-                        follower = _Follower(done)
-                        self._followers.append(follower)
+                    self._pass_on()
                 self._call_back()
-                if follower is not None:
-                    self._follow(follower, deadline)
-        finally:
-            with self.lock:
-                self._pass_on()
-            self._call_back()
 
     def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
         """The promise's value, or raise its error, or OperationTimedOut."""
@@ -162,7 +164,7 @@ class SyncDriver:
     def turn_soon(self) -> None:
         """Have the background thread turn the engine, as soon as it gets the interpreter: what can wait so long costs
         the caller nothing."""
-        with self.lock:
+        with HELD, self.lock:
             self._owes_turn = True
             self._pass_on()
             self._ring()
@@ -212,9 +214,9 @@ class SyncDriver:
             self._turn()
 
     def _guarded(self, action: Callable[[], T], *, may_refuse: bool = False) -> T:
-        """A KeyboardInterrupt may come between any two steps. What was half done with a connection is undone by
-        dropping all of them: their requests are sent again. An action that `may_refuse` to be done tells its caller so
-        by an exception, and has left nothing half done."""
+        """An exception may still come between any two steps: who presses Ctrl-C twice does not wait. What was half done
+        with a connection is undone by dropping all of them: their requests are sent again. An action that `may_refuse`
+        to be done tells its caller so by an exception, and has left nothing half done."""
         if self._damaged:
             self._damaged = False
             self.engine.reset(ConnectionLost("the connection was given up because its work was interrupted"))
@@ -229,11 +231,12 @@ class SyncDriver:
         completions = self.engine.completions
         while completions and self._callbacks.acquire(blocking=False):
             try:
-                while completions:
-                    try:
-                        completions.popleft()()
-                    except Exception:
-                        _log_exception("a callback of the %s fails", self._name)
+                with HELD.through:
+                    while completions:
+                        try:
+                            completions.popleft()()
+                        except Exception:
+                            _log_exception("a callback of the %s fails", self._name)
             finally:
                 self._callbacks.release()
 
@@ -281,7 +284,8 @@ class SyncDriver:
         try:
             if before >= 0:
                 signal.set_wakeup_fd(before)
-            return self._poller.poll(timeout)
+            with HELD.through:
+                return self._poller.poll(timeout)
         finally:
             if before < 0:
                 signal.set_wakeup_fd(-1)
@@ -309,7 +313,8 @@ class SyncDriver:
         """Wait for the leader's word."""
         left = min(max(deadline - time.monotonic(), 0.0), POLL_MAX_S)
         try:
-            follower.bell.acquire(timeout=left)
+            with HELD.through:
+                follower.bell.acquire(timeout=left)
         finally:
             with self.lock, contextlib.suppress(ValueError):
                 self._followers.remove(follower)
@@ -381,7 +386,7 @@ class SyncDriver:
 
     def close(self) -> None:
         """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
-        with self.lock:
+        with HELD, self.lock:
             self._shut(f"the {self._name} is closed")
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

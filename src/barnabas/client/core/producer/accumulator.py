@@ -162,8 +162,9 @@ class Accumulator:
         return not self.incomplete and not self.intake.full and not any(batch.is_open for batch in self._opened)
 
     def all_batches(self) -> Iterable[Batch]:
-        """Open ones too."""
-        return [*self.incomplete, *self.intake.full, *(batch for batch in self._opened if batch.is_open)]
+        """Open ones too. One without a record is left of a send that was interrupted, and nobody's."""
+        opened = (batch for batch in self._opened if batch.is_open and batch.count)
+        return [*self.incomplete, *self.intake.full, *opened]
 
 
 def _call_back(batch: Batch) -> None:
