@@ -1,6 +1,8 @@
 """Declarative pipelines without Spark: where their checkpoints are, when the next run begins, what is told of one."""
 
+import fcntl
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.checkpoint import find_checkpoints
 from barnabas.pipeline.declarative import find_spec_file, flow_checkpoints, load_spec, newest, settings_of
-from barnabas.pipeline.declarative_running import event_text, rounds, run_logged, seconds_of
+from barnabas.pipeline.declarative_running import event_text, rounds, run_logged
 from barnabas.pipeline.project import create
 from barnabas.pipeline.running import check, remember
 from barnabas.pipeline.tending import backup_of
@@ -201,8 +203,22 @@ def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:
         run_logged(command(code), {}, tmp_path / "log", interrupt)  # and waits for its end
 
 
-def test_how_often() -> None:
-    assert [seconds_of(each) for each in ("1 second", "2s", "1.5 minutes", "1 hour")] == [1, 2, 90, 3600]
-    for wrong in ("soon", "5", "1.2.3 s"):
-        with pytest.raises(UsageError, match="--every"):
-            seconds_of(wrong)
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it stays")
+def test_a_kill_ends_the_process(tmp_path: Path) -> None:
+    """Whose session is gone: it would wait for that."""
+    lock = tmp_path / "lock"
+    code = (
+        f"import fcntl, time; file = open({str(lock)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX);"
+        "print('Flow a is RUNNING.', flush=True); time.sleep(60)"
+    )
+    runner = (
+        "import sys; from pathlib import Path; from barnabas.pipeline.declarative_running import run_logged;"
+        f"run_logged([sys.executable, '-c', {code!r}], {{}}, Path(sys.argv[1]), lambda line: print(line, flush=True))"
+    )
+    command = [sys.executable, "-c", runner, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "a: running\n"
+        parent.kill()
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # waits for its end

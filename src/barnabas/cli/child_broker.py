@@ -19,7 +19,7 @@ from barnabas.client.core.addresses import split_address
 from barnabas.client.errors import ClientError
 from barnabas.errors import KafkaError, UsageError
 
-__all__ = ["ChildBroker"]
+__all__ = ["ChildBroker", "end_with_parent"]
 
 READY_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 15.0
@@ -100,7 +100,7 @@ class ChildBroker:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
                 env=os.environ | {"BARNABAS_LOG_LEVEL": os.environ.get("BARNABAS_LOG_LEVEL", "warning")},
             )
             while not ready.exists():
@@ -138,7 +138,7 @@ def _exit_on_signal(number: int, _: object) -> NoReturn:
     sys.exit(128 + number)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """In the child, before it becomes the broker: SIGTERM when the parent dies, even if that is killed."""
     import ctypes
 

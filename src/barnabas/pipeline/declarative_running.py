@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas import Admin
+from barnabas.cli.child_broker import end_with_parent
 from barnabas.cli.output import CommandFailed
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import BarnabasError
 from barnabas.pipeline.checkpoint import read_checkpoint
 from barnabas.pipeline.declarative import (
     Spec,
@@ -30,17 +31,15 @@ from barnabas.pipeline.declarative import (
     settings_of,
 )
 from barnabas.pipeline.queries import told
-from barnabas.pipeline.running import check, failures_told, remember
+from barnabas.pipeline.running import check, failures_told, remember, seconds_of
 from barnabas.pipeline.spark_process import need_spark, spark_process
 from barnabas.pipeline.tending import admin_of, ends_of
 from barnabas.types import TopicPartition
 
-__all__ = ["catalog_settings", "event_text", "rounds", "run_declarative", "run_logged", "seconds_of"]
+__all__ = ["catalog_settings", "event_text", "rounds", "run_declarative", "run_logged"]
 
 _HOST: Final = "localhost"  # by any other name the client wants TLS for its token
 _EVENT: Final = re.compile(r"Flow '?(?:\w+\.\w+\.)?([\w.]+)'? (?:is |has )?(RUNNING|COMPLETED|FAILED.*|SKIPPED.*)$")
-_DURATION: Final = re.compile(r"\s*([\d.]+)\s*(s|seconds?|m|minutes?|h|hours?)\s*")
-_SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _STOP_TIMEOUT_S: Final = 5.0
 _LINES_MAX: Final = 400
 """Of a run that has failed, in which the reason is looked for."""
@@ -109,7 +108,7 @@ def run_logged(
     fails. Whatever ends this ends the process, too."""
     last: deque[str] = deque(maxlen=_LINES_MAX)
     with (
-        log.open("a", encoding="utf-8") as file,
+        log.open("a", buffering=1, encoding="utf-8") as file,
         subprocess.Popen(
             command,
             env=environment,
@@ -118,6 +117,7 @@ def run_logged(
             text=True,
             errors="replace",
             start_new_session=True,  # a Ctrl-C is ours
+            preexec_fn=end_with_parent,  # it would ask the session that is gone for ever
         ) as process,
     ):
         try:
@@ -161,17 +161,6 @@ def event_text(line: str) -> str | None:
     name, what = found.groups()
     state, _, more = what.partition(" ")
     return f"{name}: {state.lower()}{' ' + more if more else ''}"
-
-
-def seconds_of(every: str) -> float:
-    """Raises UsageError."""
-    found = _DURATION.fullmatch(every)
-    try:
-        if found is not None:
-            return float(found.group(1)) * _SECONDS[found.group(2)[0]]
-    except ValueError:
-        pass
-    raise UsageError(f"--every {every}: a number and seconds, minutes or hours, such as '10 seconds'")
 
 
 def catalog_settings(directory: Path) -> dict[str, Any]:

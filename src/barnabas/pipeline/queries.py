@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "check_queries", "is_of_spark", "told"]
 
 _LINES: Final = 4
-_EXCEPTION: Final = re.compile(r"^[\w.]+(?:Error|Exception|Interrupt)\b", re.MULTILINE)
+_EXCEPTION: Final = re.compile(r'^(?:Exception in thread "[^"]*" )?([\w.]+(?:Error|Exception)\b)', re.MULTILINE)
+_STACK: Final = "JVM stacktrace:"
 _OURS: Final = re.compile(r"^\s*(?:\w+Error: )?barnabas\.[\w.]+: (.+)$", re.MULTILINE)
 
 
@@ -59,7 +60,8 @@ def told(error: BaseException | str) -> str:
     if ours:
         return str(ours[-1])
     if isinstance(error, str):
-        last = max((found.start() for found in _EXCEPTION.finditer(text)), default=0)
+        last = max((found.start(1) for found in _EXCEPTION.finditer(text)), default=0)
         text = text[last:]
+    text = text.partition(_STACK)[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return " ".join(lines[:_LINES])

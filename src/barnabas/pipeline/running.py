@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["check", "check_checkpoints", "failures_told", "remember", "run_project"]
+__all__ = ["check", "check_checkpoints", "failures_told", "remember", "run_project", "seconds_of"]
 
 _LOOK_S: Final = 0.1
+_DURATION: Final = re.compile(r"\s*([\d.]+)\s*(ms|s|m|h|millisecond|second|minute|hour)s?\s*")
+_UNITS_S: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600}
 _SEEN: Final = ".queries.json"
 
 
@@ -36,10 +39,11 @@ def run_project(
     """Until all that is there is read (`once`), or for ever. Gives the names of the queries. `anew`: checkpoints may
     be gone that were there."""
     need_spark()
+    pause = f"{seconds_of(every) * 1000:.0f} milliseconds"
     project = load(directory)
     check_checkpoints(project, anew=anew)
     log = directory / "spark.log"
-    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": every}
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": pause}
     try:
         with (
             failures_told(log),
@@ -50,6 +54,17 @@ def run_project(
         raise UsageError(f"pipeline.py asks for a setting that pipeline.toml does not have: {error}") from error
     finally:
         remember(directory, _paths(project))
+
+
+def seconds_of(every: str) -> float:
+    """Raises UsageError."""
+    found = _DURATION.fullmatch(every)
+    try:
+        if found is not None:
+            return float(found.group(1)) * _UNITS_S[found.group(2)]
+    except ValueError:
+        pass
+    raise UsageError(f"--every {every}: must be a number and a unit: 500 ms, '10 seconds', '1 minute', '2 hours'")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
+from barnabas.pipeline.queries import told
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +52,7 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
 
     from barnabas.spark.sessions import session
 
-    with _output_to(log), _interrupts_put_off() as raise_put_off:
+    with _output_to(log), _interrupts_put_off() as raise_put_off, _start_told(log):
         spark = session(name, master=master, settings={**_SETTINGS, **settings})
     java = getattr(SparkContext._gateway, "proc", None)
     try:
@@ -61,6 +63,20 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
         if java is not None:
             _end(java)
+
+
+@contextlib.contextmanager
+def _start_told(log: Path) -> Iterator[None]:
+    """Why a JVM has ended at once it has told the log alone. Raises CommandFailed with that."""
+    from pyspark.errors import PySparkRuntimeError
+
+    before = log.stat().st_size
+    try:
+        yield
+    except PySparkRuntimeError as error:
+        with log.open(errors="replace") as file:
+            file.seek(before)
+            raise CommandFailed(f"Spark does not start: {told(file.read())}") from error
 
 
 @contextlib.contextmanager

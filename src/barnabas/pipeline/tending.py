@@ -90,7 +90,7 @@ def _throughput(checkpoint: Checkpoint) -> float | None:
     first, last = checkpoint.batches[numbers[0]], checkpoint.batches[numbers[-1]]
     passed = (last.time_ms - first.time_ms) / 1000
     count = sum(offset - first.offsets.get(where, 0) for where, offset in last.offsets.items())
-    return round(count / passed, 1) if passed > 0 else None
+    return round(count / passed, 1) if passed > 0 and last.offsets else None
 
 
 def lag_rows(checkpoint: Checkpoint, ends: Mapping[TopicPartition, int]) -> list[dict[str, Any]]:
