@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,11 @@ import pytest
 
 pyspark = pytest.importorskip("pyspark")
 
+from pyspark.errors import PySparkRuntimeError  # noqa: E402
+
+from barnabas.cli.main import run  # noqa: E402
+from barnabas.cli.output import CommandFailed  # noqa: E402
+from barnabas.pipeline.project import create  # noqa: E402
 from barnabas.pipeline.spark_process import spark_process  # noqa: E402
 from barnabas.spark import sessions  # noqa: E402
 
@@ -40,3 +46,36 @@ def test_an_interrupt_while_spark_starts_ends_its_process(tmp_path: Path, monkey
         pytest.fail("the block was entered")
     assert java.is_ended
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_port_for_metrics_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    create(tmp_path / "mine", "copy", "127.0.0.1:1")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert run(["pipeline", "run", str(tmp_path / "mine"), "--metrics-port", str(port)]) == 2
+    assert f"--metrics-port {port}: Address already in use; choose another one" in capsys.readouterr().err
+
+
+def test_metrics_of_a_declarative_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    create(tmp_path / "mine", "declarative", "127.0.0.1:1")
+    assert run(["pipeline", "run", str(tmp_path / "mine"), "--metrics-port", "0"]) == 2
+    assert "flows of a declarative pipeline report to Spark alone" in capsys.readouterr().err
+
+
+def test_why_spark_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the JVM says of it, and not what was said before."""
+    log = tmp_path / "log"
+    log.write_text("org.x.OldException: long ago\n")
+
+    def session(*_: Any, **__: Any) -> object:
+        os.write(2, b'Exception in thread "main" org.x.SparkException: Master must start with spark\n\tat x\n')
+        raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+
+    monkeypatch.setattr(sessions, "session", session)
+    with (
+        pytest.raises(CommandFailed, match=r"^Spark does not start: org.x.SparkException: Master must start"),
+        spark_process("test", log, {}, "nonsense"),
+    ):
+        pytest.fail("the block was entered")

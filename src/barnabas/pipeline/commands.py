@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
 from barnabas.cli.output import print_json, table, time_text
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, UsageError
 
 app = App("Data pipelines on Spark: from topics to tables and back.")
 
@@ -138,6 +138,16 @@ def run(
     once: Annotated[bool, Option("--once", help="End when all that is there now is read.")] = False,
     every: Annotated[str, Option("--every", metavar="TIME", help="How often a micro-batch begins.")] = "1 second",
     new: Annotated[bool, Option("--new", help="Begin anew where a checkpoint is gone.")] = False,
+    metrics_port: Annotated[
+        int | None,
+        Option(
+            "--metrics-port",
+            metavar="PORT",
+            minimum=0,
+            maximum=65535,
+            help="Serve lag and throughput for Prometheus on this machine.",
+        ),
+    ] = None,
 ) -> None:
     """Run a pipeline's queries, and show how far they are, until Ctrl-C.
 
@@ -150,11 +160,15 @@ def run(
     if spec_file is not None and not (Path(directory) / "pipeline.py").exists():
         from barnabas.pipeline.declarative_running import run_declarative
 
+        if metrics_port is not None:
+            raise UsageError(
+                "--metrics-port: flows of a declarative pipeline report to Spark alone; see `pipeline lag`"
+            )
         names = run_declarative(spec_file, master, once=once, every=every, anew=new)
     else:
         from barnabas.pipeline.running import run_project
 
-        names = run_project(Path(directory), master, once=once, every=every, anew=new)
+        names = run_project(Path(directory), master, once=once, every=every, anew=new, metrics_port=metrics_port)
     print(f"done: {', '.join(names) if names else 'all is written'}")
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
+    from barnabas.spark import BarnabasQueryListener
+
 __all__ = ["check", "check_checkpoints", "failures_told", "remember", "run_project", "seconds_of"]
 
 _LOOK_S: Final = 0.1
@@ -34,7 +36,14 @@ _SEEN: Final = ".queries.json"
 
 
 def run_project(
-    directory: Path, master: str | None, *, once: bool, every: str, anew: bool = False, quiet: bool = False
+    directory: Path,
+    master: str | None,
+    *,
+    once: bool,
+    every: str,
+    anew: bool = False,
+    metrics_port: int | None = None,
+    quiet: bool = False,
 ) -> list[str]:
     """Until all that is there is read (`once`), or for ever. Gives the names of the queries. `anew`: checkpoints may
     be gone that were there."""
@@ -47,9 +56,10 @@ def run_project(
     try:
         with (
             failures_told(log),
+            _listener(metrics_port) as listener,
             spark_process(project.settings["name"], log, project.settings["spark"], master) as spark,
         ):
-            return _run(spark, project, trigger, once=once, quiet=quiet)
+            return _run(spark, project, trigger, listener, once=once, quiet=quiet)
     except KeyError as error:
         raise UsageError(f"pipeline.py asks for a setting that pipeline.toml does not have: {error}") from error
     finally:
@@ -125,10 +135,31 @@ def remember(directory: Path, paths: Sequence[Path]) -> None:
         (directory / _SEEN).write_text(json.dumps(found))
 
 
-def _run(spark: "SparkSession", project: Project, trigger: Mapping[str, Any], *, once: bool, quiet: bool) -> list[str]:
+@contextlib.contextmanager
+def _listener(port: int | None) -> Iterator["BarnabasQueryListener"]:
     from barnabas.spark import BarnabasQueryListener
 
-    listener = BarnabasQueryListener()
+    try:
+        listener = BarnabasQueryListener(port)
+    except OSError as error:
+        raise UsageError(f"--metrics-port {port}: {error.strerror}; choose another one, or 0 for any") from None
+    try:
+        if port is not None:
+            print(f"metrics at http://127.0.0.1:{listener.port}/metrics", flush=True)
+        yield listener
+    finally:
+        listener.close()
+
+
+def _run(
+    spark: "SparkSession",
+    project: Project,
+    trigger: Mapping[str, Any],
+    listener: "BarnabasQueryListener",
+    *,
+    once: bool,
+    quiet: bool,
+) -> list[str]:
     seen: dict[str, QueryProgress] = {}  # the listener forgets those that have ended
     spark.streams.addListener(listener)
     queries: list[StreamingQuery] = []
