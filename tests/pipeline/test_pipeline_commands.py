@@ -11,7 +11,7 @@ import barnabas
 from barnabas.cli.main import run
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
-from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings
+from barnabas.pipeline.project import TEMPLATES, Project, alone, create, load, load_settings
 from barnabas.pipeline.queries import told
 from barnabas.pipeline.running import check_checkpoints, seconds_of
 from barnabas.testing import Broker
@@ -211,3 +211,15 @@ Exception in thread "main" org.apache.spark.SparkException: Master must either b
 """
     assert told(said) == "org.apache.spark.SparkException: Master must either be yarn or start with spark"
     assert told(ValueError("[A] b\n\nJVM stacktrace:\norg.X: [A] b\n\tat c")) == "[A] b"
+
+
+def test_one_at_a_time(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = project / "checkpoints" / "copy"
+    (copy / "offsets" / "2").write_text("v1")
+    with alone(project):
+        with pytest.raises(UsageError, match=r"another process runs .*mine; stop that first"), alone(project):
+            pytest.fail("it was entered")
+        assert run(["pipeline", "repair-checkpoint", str(copy), "--yes"]) == 2
+        assert "mine; stop that first" in capsys.readouterr().err
+        assert run(["pipeline", "repair-checkpoint", str(copy)]) == 1, "which changes nothing"
+    assert run(["pipeline", "repair-checkpoint", str(copy), "--yes"]) == 0

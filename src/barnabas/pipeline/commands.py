@@ -239,15 +239,17 @@ def repair_checkpoint(
     """Say what is wrong with a checkpoint, and put right what can be.
 
     Looks for files that are cut off or missing, for batches that the sink has and the checkpoint does not, for topics
-    that were made again and offsets that are gone. Nothing is changed without --yes, and no query may run then. Exit
-    code 1 if anything is wrong and was not put right.
+    that were made again and offsets that are gone. Nothing is changed without --yes, and no query may run then; what
+    `pipeline run` runs on this machine is noticed. Exit code 1 if anything is wrong and was not put right.
     """
     from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
     from barnabas.pipeline.diagnosis import find_problems
+    from barnabas.pipeline.project import alone, home_of
     from barnabas.pipeline.tending import admin_of, backup_of, repair, view
 
     left = 0
-    with admin_of(_kafka(directory, bootstrap)) as admin:
+    home = home_of(Path(directory)) if yes else None
+    with contextlib.nullcontext() if home is None else alone(home), admin_of(_kafka(directory, bootstrap)) as admin:
         for path in find_checkpoints(Path(directory)):
             checkpoint = read_checkpoint(path)
             try:
@@ -277,12 +279,9 @@ def repair_checkpoint(
 
 def _kafka(directory: str, bootstrap: str | None) -> dict[str, str]:
     """How the brokers are reached: as the pipeline does it, unless said otherwise."""
-    from barnabas.pipeline.project import SERVERS, SETTINGS_FILE, load_settings
+    from barnabas.pipeline.project import SERVERS, home_of, load_settings
 
     if bootstrap is not None:
         return {SERVERS: bootstrap}
-    home = Path(directory)
-    for candidate in (home, *home.resolve().parents[:2]):
-        if (candidate / SETTINGS_FILE).exists():
-            return dict(load_settings(candidate)["kafka"])
-    return {SERVERS: DEFAULT_BOOTSTRAP}
+    home = home_of(Path(directory))
+    return {SERVERS: DEFAULT_BOOTSTRAP} if home is None else dict(load_settings(home)["kafka"])

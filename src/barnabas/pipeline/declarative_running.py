@@ -30,6 +30,7 @@ from barnabas.pipeline.declarative import (
     newest,
     settings_of,
 )
+from barnabas.pipeline.project import alone
 from barnabas.pipeline.queries import told
 from barnabas.pipeline.running import check, failures_told, remember, seconds_of
 from barnabas.pipeline.spark_process import need_spark, spark_process
@@ -62,6 +63,7 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
     try:
         with (
             failures_told(log),
+            alone(directory),
             spark_process(settings["name"], log, started, master),
             admin_of(settings["kafka"]) if settings["kafka"] else contextlib.nullcontext() as admin,
         ):

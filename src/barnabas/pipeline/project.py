@@ -1,5 +1,7 @@
 """A pipeline's directory: `pipeline.toml` with its settings, `pipeline.py` with its queries, later its checkpoints."""
 
+import contextlib
+import fcntl
 import importlib.util
 import json
 import tomllib
@@ -11,12 +13,13 @@ from barnabas.cli.app import closest
 from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
 
-__all__ = ["SERVERS", "SETTINGS_FILE", "TEMPLATES", "Project", "create", "load", "load_settings"]
+__all__ = ["SERVERS", "SETTINGS_FILE", "TEMPLATES", "Project", "alone", "create", "home_of", "load", "load_settings"]
 
 _TEMPLATE_HOME: Final = Path(__file__).parent / "templates"
 SETTINGS_FILE: Final = "pipeline.toml"
 _CODE: Final = "pipeline.py"
 _SPEC: Final = "spark-pipeline.yml"
+_LOCK: Final = ".running"
 _TRANSFORMATIONS: Final = "transformations"
 SERVERS: Final = "bootstrap.servers"
 
@@ -158,6 +161,26 @@ def load_settings(directory: Path) -> dict[str, Any]:
         if isinstance(found.get(name), str) and "://" not in found[name]:
             found[name] = str((directory / found[name]).resolve())
     return found
+
+
+def home_of(path: Path) -> Path | None:
+    """The project that a directory is, or is in: the checkpoint of a flow is seven levels down."""
+    return next((each for each in (path, *path.resolve().parents[:7]) if (each / SETTINGS_FILE).exists()), None)
+
+
+@contextlib.contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Raises UsageError where another process runs the project: two runs would fence each other, batch after batch."""
+    try:
+        file = (directory / _LOCK).open("a")
+    except OSError as error:
+        raise UsageError(f"{directory} cannot be run: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another process runs {directory}; stop that first") from None
+        yield
 
 
 def load(directory: Path) -> Project:

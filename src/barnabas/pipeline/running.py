@@ -13,7 +13,7 @@ from barnabas.cli.output import CommandFailed
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.pipeline.checkpoint import read_checkpoint
 from barnabas.pipeline.diagnosis import find_problems
-from barnabas.pipeline.project import Project, load
+from barnabas.pipeline.project import Project, alone, load
 from barnabas.pipeline.queries import check_queries, is_of_spark, told
 from barnabas.pipeline.spark_process import need_spark, spark_process
 from barnabas.pipeline.tending import admin_of
@@ -56,6 +56,7 @@ def run_project(
     try:
         with (
             failures_told(log),
+            alone(directory),
             _listener(metrics_port) as listener,
             spark_process(project.settings["name"], log, project.settings["spark"], master) as spark,
         ):
