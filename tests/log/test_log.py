@@ -162,6 +162,17 @@ class TestRead:
         rig.append(log, size=1000)
         assert log.read(0, size + 10, upper_bound=2, min_one_message=False).size == size + 10
 
+    def test_what_does_not_fit_is_cut_where_the_index_knows_a_batch_to_begin(self, rig) -> None:
+        """A part of a batch would be sent twice: it is of no use to its reader."""
+        log = rig.log(index_interval_bytes=0)
+        size = len(rig.batch(1, size=1000).payload)
+        for _ in range(6):
+            rig.append(log, size=1000)
+        sizes = [log.read(0, limit, upper_bound=6, min_one_message=False).size for limit in range(0, 7 * size, 100)]
+        assert sizes == [min(limit // size, 6) * size for limit in range(0, 7 * size, 100)]
+        found = log.read(2, 2 * size + 1, upper_bound=5, min_one_message=False)
+        assert (found.file_slice.position, found.size) == (2 * size, 2 * size)
+
     @pytest.mark.parametrize("offset", [-1, 1, 6])
     def test_outside_is_out_of_range(self, rig, offset: int) -> None:
         log = rig.log()

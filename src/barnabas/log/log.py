@@ -461,8 +461,8 @@ class Log:
     def read(self, fetch_offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> LogRead:
         """Whole batches from the one that contains `fetch_offset` on, below `upper_bound`, of one segment.
 
-        At most `max_bytes`, which may cut the last batch. Where not even the first one fits there is nothing, or the
-        whole of it if `min_one_message` asks for that.
+        At most `max_bytes`, which may cut the last batch where the index knows no nearer end. Where not even the first
+        one fits there is nothing, or the whole of it if `min_one_message` asks for that.
         Raises OffsetOutOfRange outside [log_start_offset, log_end_offset], KafkaStorageError if the disk fails.
         """
         offsets = self.offsets
@@ -487,8 +487,9 @@ class Log:
             else:
                 size = self._end_position(segment, upper_bound) - position
             if size > max_bytes:
-                size = max_bytes
-                if first_size > max_bytes:  # a part of one batch is of no use to anybody
+                if first_size <= max_bytes:
+                    size = segment.whole_bytes(position, first_size, max_bytes)
+                else:  # a part of one batch is of no use to anybody
                     size = first_size if min_one_message else 0
             if size <= 0:
                 return EMPTY_READ

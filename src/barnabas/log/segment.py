@@ -339,6 +339,12 @@ class LogSegment:
             at += batch_length + BATCH_LENGTH_OVERHEAD
         return None
 
+    def whole_bytes(self, position: int, first_size: int, limit: int) -> int:
+        """At most `limit` bytes from a batch of `first_size` on, up to the last beginning of another one that the index
+        knows there: what is cut off behind that would be sent twice. `limit` itself where it knows none."""
+        end = self.offset_index.lookup_position(position + limit)[1]
+        return end - position if position + first_size <= end <= position + limit else limit
+
     def slice(self, position: int, size: int) -> HeldSlice:
         """A range of the file, which stays open as long as the slice lives."""
         return HeldSlice(self._file or self.open_file(), position, size)
