@@ -92,6 +92,60 @@ def test_timers_go_off_without_the_application(driver: SyncDriver) -> None:
     assert done.wait(10)
 
 
+class DelayedPoller:
+    """The driver's poller, for a machine that lets the background thread wait before it polls."""
+
+    def __init__(self, poller: Any) -> None:
+        self._poller = poller
+        self.entered, self.goes_on = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._poller, name)
+
+    def poll(self, timeout: float) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            self.entered.set()
+            self.goes_on.wait(10)
+        return self._poller.poll(timeout)
+
+
+def test_who_is_displaced_hears_of_it_however_late(driver: SyncDriver) -> None:
+    """Else nobody would keep the next deadline."""
+    late = DelayedPoller(driver._poller)
+    driver._poller = late  # type: ignore[assignment]
+    driver.wait_for(groups(driver), 10)
+    assert late.entered.wait(10)
+    done = threading.Event()
+    driver.run(lambda: driver.engine.at(time.monotonic() + 0.01, done.set))
+    late.goes_on.set()
+    assert done.wait(10)
+
+
+def test_more_of_a_large_frame_turns_no_engine_unless_it_is_time_for_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, over = threading.Event(), threading.Event()
+
+    def behave(connection: socket.socket) -> None:
+        connection.recv(1000)
+        connection.sendall((10_000_000).to_bytes(4, "big") + bytes(100_000))
+        while not over.is_set():
+            connection.sendall(bytes(1000))
+            taken.wait(0.001)
+
+    with server(behave) as port:
+        driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
+        turns: list[float] = []
+        monkeypatch.setattr(driver, "_turn", lambda turn=driver._turn: (turns.append(time.monotonic()), turn()))
+        try:
+            groups(driver)
+            rang: list[float] = []
+            driver.run(lambda: driver.engine.at(time.monotonic() + 0.3, lambda: rang.append(time.monotonic())))
+            assert driver.wait(lambda: bool(rang), 10), "a frame that never ends keeps a timer from going off"
+            assert len(turns) < 100  # the frame grew some 200 times
+        finally:
+            over.set()
+            driver.close()
+
+
 def test_a_callback_that_fails_harms_nobody(driver: SyncDriver, caplog: pytest.LogCaptureFixture) -> None:
     def fail() -> None:
         raise RuntimeError("the application's mistake")

@@ -8,11 +8,12 @@ import contextlib
 import os
 import re
 import secrets
+import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,12 +39,7 @@ from barnabas.types import TopicPartition
 
 __all__ = ["catalog_settings", "event_text", "rounds", "run_declarative", "run_logged"]
 
-_TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
-_SERVER: Final = {
-    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-    "spark.connect.grpc.binding.address": "127.0.0.1",
-    "spark.connect.grpc.binding.port": "0",
-}
+_HOST: Final = "localhost"  # by any other name the client wants TLS for its token
 _EVENT: Final = re.compile(r"Flow '?(?:\w+\.\w+\.)?([\w.]+)'? (?:is |has )?(RUNNING|COMPLETED|FAILED.*|SKIPPED.*)$")
 _STOP_TIMEOUT_S: Final = 5.0
 _LINES_MAX: Final = 400
@@ -62,19 +58,18 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
     root = spec.checkpoints
     check(directory, root, flow_checkpoints(root), anew=anew)
     log = directory / "spark.log"
-    started = {**catalog_settings(directory), **settings["spark"], **_SERVER}
+    port, token = _free_port(), secrets.token_hex(16)
+    started = {**catalog_settings(directory), **settings["spark"], **_server_settings(port, token)}
     try:
         with (
             failures_told(log),
             alone(directory),
-            _secret_token(),
-            spark_process(settings["name"], log, started, master) as spark,
+            spark_process(settings["name"], log, started, master),
             admin_of(settings["kafka"]) if settings["kafka"] else contextlib.nullcontext() as admin,
         ):
-            environment = _client_environment(spark)
             command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(file.resolve())]
             rounds(
-                lambda: run_logged(command, environment, log),
+                lambda: run_logged(command, _client_environment(port, token), log),
                 lambda: {} if admin is None else _ends(admin, spec),
                 lambda: time.sleep(pause_s),
                 once=once,
@@ -150,26 +145,14 @@ def _end(process: "subprocess.Popen[str]") -> None:
         process.kill()
 
 
-@contextlib.contextmanager
-def _secret_token() -> Iterator[None]:
-    """Nobody but who has it may run code in our session. Environments can be read by their owner alone, command lines
-    by everybody."""
-    before = os.environ.get(_TOKEN)
-    os.environ[_TOKEN] = secrets.token_hex(16)
-    try:
-        yield
-    finally:
-        del os.environ[_TOKEN]
-        if before is not None:
-            os.environ[_TOKEN] = before
-
-
-def _client_environment(spark: Any) -> dict[str, str]:
-    server = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
-    port = getattr(server, "MODULE$").localPort()
-    # by any other name of this machine the client wants TLS for its token
-    mine = {"SPARK_REMOTE": f"sc://localhost:{port}", "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
-    return {**os.environ, **mine}
+def _client_environment(port: int, token: str) -> dict[str, str]:
+    return {
+        **os.environ,
+        "SPARK_REMOTE": f"sc://{_HOST}:{port}",
+        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
 
 
 def event_text(line: str) -> str | None:
@@ -192,3 +175,19 @@ def catalog_settings(directory: Path) -> dict[str, Any]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'metastore'};create=true",
         "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={os.devnull}",
     }
+
+
+def _server_settings(port: int, token: str) -> dict[str, Any]:
+    """Nobody but who has the token may run code there."""
+    return {
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": port,
+        "spark.connect.authenticate.token": token,
+    }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

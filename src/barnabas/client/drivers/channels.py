@@ -133,18 +133,20 @@ class Channels:
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def serve(self, fd: int) -> None:
-        """The descriptor is ready for something."""
+    def serve(self, fd: int) -> bool:
+        """The descriptor is ready for something; whether it was anything but more of a frame that is not whole yet."""
         channel = self._by_fd.get(fd)
         if channel is None:
-            return
+            return True
+        has_news = True
         try:
             if channel.stage != "open":
                 if channel.proceed():
                     self._engine.connected(channel.number, time.monotonic())
             else:
-                self._read(channel)
+                has_news = self._read(channel)
                 if channel.fd == fd and channel.wants_write:
+                    has_news = True
                     channel.flush()
                     self._engine.congested(channel.number, channel.wants_write)
         except (OSError, ValueError) as error:  # a host that TLS cannot name is a ValueError
@@ -154,12 +156,16 @@ class Channels:
                 self._lose(channel, error)
             else:
                 raise
-            return
+            return True
         if channel.fd == fd:
             self._watch(channel)
+        return has_news
 
-    def _read(self, channel: Channel) -> None:
+    def _read(self, channel: Channel) -> bool:
+        """What there is; of a frame that is not whole yet, and of TLS, until there is nothing more. Whether anything
+        came to its end."""
         engine, number = self._engine, channel.number
+        has_news = False
         while True:
             room = engine.room(number)
             if room is None:
@@ -168,15 +174,17 @@ class Channels:
             else:
                 data, count = None, channel.read_into(room)
             if count is None:
-                return
+                return has_news
             if not count:
                 raise ConnectionResetError(104, "connection closed by the broker")
             if data is not None:
                 engine.received(number, data, time.monotonic())
             else:
                 engine.filled(number, count, time.monotonic())
-            if not channel.reads_ahead or number not in self._channels:
-                return
+            is_whole = engine.room(number) is None
+            has_news = has_news or is_whole or data is not None
+            if number not in self._channels or (is_whole and not channel.reads_ahead):
+                return has_news
 
     def _lose(self, channel: Channel, error: OSError) -> None:
         self._forget(channel, [channel.failed(error, self._engine.stage(channel.number))])

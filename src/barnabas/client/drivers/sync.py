@@ -203,14 +203,20 @@ class SyncDriver:
             if not self._channels.obey():
                 return
 
-    def _handle(self, events: list[tuple[int, int]], leaves: Callable[[], bool] | None = None) -> None:
+    def _handle(
+        self, events: list[tuple[int, int]], leaves: Callable[[], bool] | None = None, until: float = float("-inf")
+    ) -> None:
+        """The engine turns, unless the thread `leaves`, or all that came before `until` is more of a large frame."""
+        has_news = not events
         for fd, _ in events:
             if fd == self._pipe[0]:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(fd, 4096)
+                has_news = True
+                if not self._polling:  # who was displaced may not have seen it yet, and would sleep on
+                    with contextlib.suppress(BlockingIOError):
+                        os.read(fd, 4096)
             else:
-                self._channels.serve(fd)
-        if leaves is None or not leaves():
+                has_news = self._channels.serve(fd) or has_news
+        if (has_news or time.monotonic() >= until) and (leaves is None or not leaves()):
             self._turn()
 
     def _guarded(self, action: Callable[[], T], *, may_refuse: bool = False) -> T:
@@ -272,7 +278,7 @@ class SyncDriver:
         if self.closed:
             self._dispose()
         elif leads:
-            self._guarded(lambda: self._handle(events, leaves))
+            self._guarded(lambda: self._handle(events, leaves, self._led_until))
             self._wake_followers()
 
     def _poll(self, timeout: float) -> list[tuple[int, int]]:
