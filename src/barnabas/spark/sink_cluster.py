@@ -103,7 +103,7 @@ def _least(admin: Admin, name: str, usual: int) -> int:
         found = admin.describe_configs(brokers, keys=[name]).values()
         return min(int(entries[name].value or usual) for entries in found if name in entries)
     except (BarnabasError, ValueError) as error:
-        _log.info("%s cannot be asked for (%s): %d is used", name, error, usual)
+        _log.warning("%s cannot be asked for (%s): %d is used", name, error, usual)
         return usual
 
 
