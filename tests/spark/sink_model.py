@@ -13,12 +13,14 @@ from barnabas.spark.two_phase import (
     Commit,
     Decide,
     End,
+    Glance,
     ListOpen,
     ReadDecision,
     Step,
     TakeOver,
     commit,
     driver_id,
+    refusal,
     task_id,
 )
 
@@ -94,10 +96,13 @@ def task(
 
 
 def saves(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, protocol: Protocol) -> Iterator[None]:
-    """Batch writes under one name, each a run of its own: it takes over before its tasks begin, and goes on with that
-    epoch when they are done."""
+    """Batch writes under one name, each a run of its own: it takes over before its tasks begin, unless it is late, and
+    goes on with that epoch when they are done."""
     for batch in range(checkpoint.last + 1, batches):
         mine = f"{batch}{run}"
+        if refusal(batch, mine, brokers.decision):
+            raise Fenced
+        yield
         epoch = brokers.init(driver_id(WRITER))
         written: list[Transaction] = []
         for partition in range(TASKS):
@@ -143,7 +148,7 @@ def driven(
             if continues:
                 brokers.check(me, epoch)
             epoch = brokers.init(me)
-        elif isinstance(step, ReadDecision):
+        elif isinstance(step, Glance | ReadDecision):
             answer = brokers.decision
         elif isinstance(step, ListOpen):
             answer = [each for each in brokers.open() if each.transactional_id not in step.known]

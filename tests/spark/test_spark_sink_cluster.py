@@ -14,7 +14,7 @@ from barnabas.spark.two_phase import Commit, Lost, RolledBack, Superseded, commi
 from barnabas.testing import Broker
 
 _numbers = itertools.count()
-STEPS = ("take over", "read", "list", "decide", "end")
+STEPS = ("glance", "take over", "read", "list", "decide", "end")
 
 
 @pytest.fixture(scope="module", params=["true", "false"])
@@ -123,15 +123,33 @@ def test_older_batches_and_damage_are_told(writer: Writer) -> None:
     with pytest.raises(RolledBack, match=r"batch 4 is to be written, .* up to batch 5"):
         other.run(commit(4, "other", writer.batch("other", 4, 2)))
     assert writer.left_open() == []
-    gone = writer.batch("again", 6, 2)
+    driver.run(commit(6, "run", writer.batch("run", 6, 1), latest=latest, holds=True))  # it was not fenced by that
+    gone = writer.batch("again", 7, 2)
     writer.producer.init_transactions(transactional_id=gone[0].transactional_id)  # aborts it
     third = writer.driver()
     with pytest.raises(Lost, match=r"again/0\.0 .* is decided, but cannot be committed"):
-        third.run(commit(6, "again", gone))
+        third.run(commit(7, "again", gone))
     with barnabas.Admin(writer.client) as admin:
         admin.alter_group_offsets(group_of(writer.name), {("t", 0): 9})
     with pytest.raises(BarnabasError, match="must be the sink's alone"):
-        writer.driver().run(commit(7, "more", [], latest=latest))
+        writer.driver().run(commit(8, "more", [], latest=latest))
+
+
+def test_a_late_driver_takes_nothing_from_one_that_has_not_begun_to_commit(writer: Writer) -> None:
+    """It repeats a batch that is done, and finds the tasks of the next one open: these it aborts, and their driver is
+    told so before it decides."""
+    late, rows = writer.driver(), writer.batch("run-1...", 0, 3)
+    writer.driver().run(commit(0, "run-2...", writer.batch("run-2...", 0, 2)))
+    following = writer.batch("run-3...", 1, 2)
+    repeating = commit(0, "run-1...", rows)
+    stop_after(late, repeating, STEPS.index("decide") + 1)
+    with pytest.raises(Superseded, match=r"run-3... of this writer was taken over by run run-1"):
+        writer.driver().run(commit(1, "run-3...", following))
+    late.run(repeating)
+    assert writer.left_open() == []
+    writer.driver().run(commit(1, "run-4...", writer.batch("run-4...", 1, 3)))
+    assert writer.read() == wanted(2)
+    assert writer.left_open() == []
 
 
 def test_a_write_goes_on_only_if_nobody_has_taken_over_since(writer: Writer) -> None:

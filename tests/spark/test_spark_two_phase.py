@@ -24,6 +24,7 @@ from barnabas.spark.two_phase import (
     Decide,
     End,
     Forgotten,
+    Glance,
     ListOpen,
     ReadDecision,
     RolledBack,
@@ -49,6 +50,15 @@ def few_changes() -> Iterator[list[int]]:
             yield [*[0] * first, *[1] * second, *dies, *[0] * STEPS]
 
 
+def late_ones() -> Iterator[list[int]]:
+    """A driver stands still when its first tasks are done. A second one commits the same batch, and may die and begin
+    anew; then the first one goes on, and the second one, in the middle of what they do."""
+    for until_done, dies, second, late, second_again in itertools.product(
+        range(20, 24), ((3,), ()), range(5, 9), range(7, 12), range(5, 9)
+    ):
+        yield [*[0] * 8, *[1] * until_done, *dies, *[1] * second, *[0] * late, *[1] * second_again, *[0] * STEPS]
+
+
 def random_schedule(rng: random.Random) -> list[int]:
     schedule: list[int] = []
     while len(schedule) < 150:
@@ -60,7 +70,7 @@ def random_schedule(rng: random.Random) -> list[int]:
 
 def first_that_fails(protocol: Protocol, runs_as: Query = driver) -> Sequence[int] | None:
     rng = random.Random(7)
-    schedules = itertools.chain(few_changes(), (random_schedule(rng) for _ in range(4000)))
+    schedules = itertools.chain(few_changes(), late_ones(), (random_schedule(rng) for _ in range(4000)))
     for schedule in schedules:
         try:
             outcome, _ = play(schedule, protocol, runs_as)
@@ -140,8 +150,24 @@ def forgets_who_decided(batch, run, written, **_):  # type: ignore[no-untyped-de
         except StopIteration as ended:
             return ended.value
         answer = yield step
+        if isinstance(step, Glance | ReadDecision) and answer is not None:
+            answer = answer._replace(drivers=tuple(driver for driver in answer.drivers if driver != run[:8]))
+
+
+def does_not_name_whom_it_aborts(batch, run, written, **more):  # type: ignore[no-untyped-def]
+    steps = tolerant(batch, run, written, **more)
+    answer, drivers = None, ()
+    while True:
+        try:
+            step = steps.send(answer)
+        except StopIteration as ended:
+            return ended.value
+        if isinstance(step, Decide):
+            named = tuple(driver for driver in step.decision.drivers if driver in (*drivers, run[:8]))
+            step = Decide(step.decision._replace(drivers=named))
+        answer = yield step
         if isinstance(step, ReadDecision) and answer is not None:
-            answer = answer._replace(drivers=())
+            drivers = answer.drivers
 
 
 def takes_over_each_time(batch, run, written, **_):  # type: ignore[no-untyped-def]
@@ -155,7 +181,14 @@ def decides_nothing(batch, run, written, **_):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize(
     "protocol",
-    [looks_later, writes_only_new_decisions, reads_before_it_takes_over, decides_nothing, forgets_who_decided],
+    [
+        looks_later,
+        writes_only_new_decisions,
+        reads_before_it_takes_over,
+        decides_nothing,
+        forgets_who_decided,
+        does_not_name_whom_it_aborts,
+    ],
 )
 def test_the_model_finds_what_each_rule_is_for(protocol: Protocol) -> None:
     assert first_that_fails(protocol) is not None
@@ -172,13 +205,38 @@ def test_batch_writes_under_one_name_are_committed_once_each() -> None:
 # --- single steps -----------------------------------------------------------------------------------------------------
 
 
+def begun(steps: Commit) -> Commit:
+    """Up to where it asks for the decision; what it found before is older."""
+    assert next(steps) == Glance()
+    assert steps.send(None) == TakeOver()
+    assert steps.send(None) == ReadDecision()
+    return steps
+
+
 def test_a_rolled_back_checkpoint_is_named() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
-    steps = commit(3, "r", [mine])
-    assert next(steps) == TakeOver()
-    assert steps.send(None) == ReadDecision()
+    steps = begun(commit(3, "r", [mine]))
     assert steps.send(Decision(7, "other", ())) == End((), [mine])
     with pytest.raises(RolledBack, match=r"batch 3 is to be written.*up to batch 7"):
+        steps.send(None)
+
+
+@pytest.mark.parametrize(
+    ("latest", "error"),
+    [
+        (Decision(7, "other", ()), RolledBack),
+        (Decision(3, "other", (), ("r", "other"), 9, "a"), Superseded),
+        (Decision(3, "other", (), ("other",), 9, "b"), RolledBack),
+        (Decision(3, "other", (), ("other",), 8, "a"), RolledBack),
+    ],
+)
+def test_who_is_late_is_refused_before_it_takes_over(latest: Decision, error: type[Exception]) -> None:
+    """Else it would fence the one that goes on."""
+    mine = Transaction("q/r/0.0", 1, 1)
+    steps = commit(3, "r", [mine], rows=9, plan="a")
+    assert next(steps) == Glance()
+    assert steps.send(latest) == End((), [mine])
+    with pytest.raises(error):
         steps.send(None)
 
 
@@ -187,9 +245,7 @@ def test_a_repeated_batch_has_as_many_rows_as_before() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
     latest = Decision(3, "other", (), ("other",), 10)
     for rows, goes_on in ((10, True), (None, True), (11, False)):
-        steps = commit(3, "r", [mine], rows=rows)
-        next(steps)
-        next(steps)
+        steps = begun(commit(3, "r", [mine], rows=rows))
         assert (steps.send(latest) == ListOpen(frozenset())) is goes_on
         if not goes_on:
             with pytest.raises(RolledBack, match="batch 3 was committed with 10 rows, now it has 11"):
@@ -199,9 +255,7 @@ def test_a_repeated_batch_has_as_many_rows_as_before() -> None:
 def test_a_repeated_batch_is_planned_as_before() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
     for before, plan, goes_on in (("a", "a", True), ("", "a", True), ("a", "", True), ("a", "b", False)):
-        steps = commit(3, "r", [mine], rows=10, plan=plan)
-        next(steps)
-        next(steps)
+        steps = begun(commit(3, "r", [mine], rows=10, plan=plan))
         assert (steps.send(Decision(3, "other", (), ("other",), 10, before)) == ListOpen(frozenset())) is goes_on
         if not goes_on:
             with pytest.raises(RolledBack, match="batch 3 is committed, and is now to be written with other rows"):
@@ -211,13 +265,21 @@ def test_a_repeated_batch_is_planned_as_before() -> None:
 def test_a_batch_whose_decision_may_be_gone_is_not_written_again() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
     for latest, overdue, goes_on in ((None, True, False), (None, False, True), (Decision(2, "o", ()), True, True)):
-        steps = commit(3, "r", [mine], overdue=overdue)
-        next(steps)
-        next(steps)
+        steps = begun(commit(3, "r", [mine], overdue=overdue))
         assert (steps.send(latest) == ListOpen(frozenset([mine.transactional_id]))) is goes_on
         if not goes_on:
             with pytest.raises(Forgotten, match=r"copy commits/2 .* to commits/3; if not, delete offsets/3"):
                 steps.send(None)
+
+
+def test_whoever_is_aborted_when_a_batch_is_repeated_is_named() -> None:
+    """As many as there is room for; others are left to the next batch."""
+    open_ones = [Transaction(f"q/run-{number:04}-and-more/0.0", number, 1) for number in range(20)]
+    steps = begun(commit(3, "r", []))
+    steps.send(Decision(3, "other", (), ("other",)))
+    told = steps.send(open_ones)
+    assert told == Decide(Decision(3, "other", (), ("other", *(f"run-{number:04}" for number in range(14)), "r")))
+    assert steps.send(None) == End((), open_ones[:14])
 
 
 def test_a_writer_that_does_not_come_again_is_ended() -> None:
@@ -236,9 +298,7 @@ def test_a_writer_that_does_not_come_again_is_ended() -> None:
             assert steps.send(None) == End([decided], [later])
         with pytest.raises(StopIteration):
             steps.send(None)
-    steps = commit(5, "r", [later])
-    next(steps)
-    next(steps)
+    steps = begun(commit(5, "r", [later]))
     assert steps.send(latest._replace(drivers=("r", "ended"))) == End((), [later])
     with pytest.raises(Superseded, match=r"taken over by run ended"):
         steps.send(None)

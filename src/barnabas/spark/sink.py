@@ -18,7 +18,7 @@ from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
 from barnabas.spark.sink_columns import SinkColumns
 from barnabas.spark.sink_options import SinkOptions
 from barnabas.spark.sink_tasks import SinkRules, TaskName, write_rows
-from barnabas.spark.two_phase import Step, TakeOver, commit, end_all, group_of
+from barnabas.spark.two_phase import Glance, Step, TakeOver, commit, end_all, group_of, refusal
 
 if TYPE_CHECKING:
     import pyarrow
@@ -141,8 +141,8 @@ class BatchWriter(DataSourceArrowWriter):
     """One write: of `txnAppId`, or of a name that nobody else has. Made where the write is planned; pickled for the
     tasks, and for the process that commits.
 
-    Under a name that others have, too, it takes over when it is planned and commits only if nobody has since: a
-    successor could not know otherwise what is to be aborted.
+    Under a name that others have, too, it takes over when it is planned, unless it is late, and commits only if nobody
+    has since: a successor could not know otherwise what is to be aborted.
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
@@ -154,6 +154,9 @@ class BatchWriter(DataSourceArrowWriter):
         if self._options.app_id is not None and self._rules.two_phase:
             cluster = self._cluster()
             try:
+                late = refusal(self._options.version, self._run, cluster.decision(final=False))
+                if late is not None:
+                    raise late
                 self._began_as = cluster.take_over()
             finally:
                 cluster.close()
@@ -204,15 +207,18 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 def _continuing(steps: Any, cluster: SinkCluster, began_as: PreparedTransaction | None) -> Any:
-    """The steps of a commit; taking over is going on as who the write began as."""
+    """The steps of a commit; taking over is going on as who the write began as. Whether that is late was looked at
+    then, or it is alone."""
     answer: Any = None
     while True:
         try:
             step: Step = steps.send(answer)
         except StopIteration as ended:
             return ended.value
+        answer = None
+        if isinstance(step, Glance):
+            continue
         if isinstance(step, TakeOver) and began_as is not None:
-            answer = None
             cluster.take_over(began_as)
         else:
             answer = yield step

@@ -27,6 +27,7 @@ from barnabas.spark.two_phase import (
     Decide,
     End,
     Ended,
+    Glance,
     ListOpen,
     Lost,
     ReadDecision,
@@ -172,6 +173,8 @@ class SinkCluster:
 
     def take(self, step: Step) -> Any:
         match step:
+            case Glance():
+                return self.decision(final=False)
             case TakeOver():
                 self.take_over()
             case ReadDecision():
@@ -196,8 +199,9 @@ class SinkCluster:
         found = self._producer.metrics()
         return PreparedTransaction(found["producer_id"], found["producer_epoch"])
 
-    def decision(self) -> Decision | None:
-        offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=True)
+    def decision(self, *, final: bool = True) -> Decision | None:
+        """The latest; unless it is `final`, one may be under way."""
+        offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=final)
         if offsets and self.note_at is None:
             self.note_at = max(offsets, key=lambda where: offsets[where].offset).topic
         return read_decision(offsets, f"{self.writer}/")

@@ -9,9 +9,17 @@ What may be aborted is looked up *before* the decision is written. Only then doe
 cannot write, prove that no successor had gone on by then: a driver that is paused later must never abort what its
 successor has decided. A successor that finds the batch decided writes the same decision again, for the same reason.
 
+What it finds open then may be the next batch already, of a run that has read in the checkpoint that this one is done
+and has not taken over yet. So whoever is aborted is named among the drivers, and finds out that its time is over. When
+a batch is decided for the first time, there can be no such run.
+
 A driver that was taken over must not take over again: it could not know what its successor has begun since. One that
 keeps its epoch is fenced; one whose process is gone, and that asks for an epoch anew, finds out by the decision, which
 names all drivers that have written it: if it is among them and not the last, its time is over.
+
+Taking over fences whoever is at it. So who begins looks first whether it is late: a query that was started from an old
+checkpoint is refused without harm to the one that goes on. What it finds then may be older than what is decided, so it
+is good for a refusal only; all else goes by what is read after taking over.
 
 A step asks for something by yielding it, and is sent the answer: the model in the tests plays all orders of it.
 """
@@ -28,6 +36,7 @@ __all__ = [
     "End",
     "Ended",
     "Forgotten",
+    "Glance",
     "ListOpen",
     "Lost",
     "ReadDecision",
@@ -39,6 +48,7 @@ __all__ = [
     "driver_id",
     "end_all",
     "group_of",
+    "refusal",
     "task_id",
 ]
 
@@ -57,6 +67,10 @@ class Forgotten(BarnabasError):
 
 class Lost(BarnabasError):
     """A decided transaction cannot be committed any more."""
+
+
+class Glance(NamedTuple):
+    """Answer: a Decision that was the latest at some time, or None; at once."""
 
 
 class TakeOver(NamedTuple):
@@ -86,7 +100,7 @@ class End(NamedTuple):
     aborts: Sequence[Transaction]
 
 
-Step = TakeOver | ReadDecision | ListOpen | Decide | End
+Step = Glance | TakeOver | ReadDecision | ListOpen | Decide | End
 Commit = Generator[Step, Any, Decision]
 
 _DRIVER: Final = "driver"
@@ -104,9 +118,46 @@ def task_id(writer: str, run: str, partition: int, attempt: int) -> str:
     return f"{writer}/{run}/{partition}.{attempt}"
 
 
+def _run_of(transaction: Transaction) -> str:
+    """As drivers are named."""
+    return transaction.transactional_id.rsplit("/", 2)[1][:_NAME_MAX]
+
+
 def group_of(writer: str) -> str:
     """Whose offsets are the decisions."""
     return f"spark-sink.{writer}"
+
+
+def refusal(
+    batch: int, run: str, latest: Decision | None, *, rows: int | None = None, plan: str = ""
+) -> BarnabasError | None:
+    """Why this run must not write the batch when this was decided at any time before."""
+    if latest is None:
+        return None
+    if run[:_NAME_MAX] in latest.drivers[:-1]:
+        return Superseded(
+            f"run {run} of this writer was taken over by run {latest.drivers[-1]}...: two queries have the same"
+            " checkpoint, or the same txnAppId; let one of them run"
+        )
+    if latest.batch > batch:
+        return RolledBack(
+            f"batch {batch} is to be written, but this writer has committed up to batch {latest.batch}: its checkpoint"
+            " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
+            " or begin with a new one, and starting offsets that do not repeat what was written"
+        )
+    if latest.batch == batch and plan and latest.plan and plan != latest.plan:
+        return RolledBack(
+            f"batch {batch} is committed, and is now to be written with other rows: its checkpoint was rolled back"
+            " by one batch (restored from a copy). Restore the newest checkpoint, or begin with a new one, and"
+            " starting offsets that do not repeat what was written"
+        )
+    if latest.batch == batch and rows is not None and rows != latest.rows:
+        return RolledBack(
+            f"batch {batch} was committed with {latest.rows} rows, now it has {rows}: its checkpoint was rolled"
+            " back by one batch, or the query gives other rows when it is repeated. Restore the newest checkpoint,"
+            " or begin with a new one, and starting offsets that do not repeat what was written"
+        )
+    return None
 
 
 def commit(
@@ -128,22 +179,11 @@ def commit(
     is what it has decided since.
     """
     if not holds:
+        before = yield Glance()
+        yield from _refused(refusal(batch, run, before, rows=rows, plan=plan), written)
         yield TakeOver()
         latest = yield ReadDecision()
-    me = run[:_NAME_MAX]
-    if latest is not None and me in latest.drivers[:-1]:
-        yield End((), written)
-        raise Superseded(
-            f"run {run} of this writer was taken over by run {latest.drivers[-1]}...: two queries have the same"
-            " checkpoint, or the same txnAppId; let one of them run"
-        )
-    if latest is not None and latest.batch > batch:
-        yield End((), written)
-        raise RolledBack(
-            f"batch {batch} is to be written, but this writer has committed up to batch {latest.batch}: its checkpoint"
-            " was rolled back (restored from a copy, or two queries have the same one). Restore the newest checkpoint;"
-            " or begin with a new one, and starting offsets that do not repeat what was written"
-        )
+    yield from _refused(refusal(batch, run, latest, rows=rows, plan=plan), written)
     if latest is None and overdue:
         yield End((), written)
         raise Forgotten(
@@ -152,29 +192,32 @@ def commit(
             f" topic has its rows. If so, copy commits/{batch - 1} of the checkpoint to commits/{batch}; if not, delete"
             f" offsets/{batch}, and the batch is planned anew"
         )
+    me = run[:_NAME_MAX]
     decision = Decision(batch, run, tuple(written), (me,), rows or 0, plan)
     if latest is not None and latest.batch == batch:
-        if plan and latest.plan and plan != latest.plan:
-            yield End((), written)
-            raise RolledBack(
-                f"batch {batch} is committed, and is now to be written with other rows: its checkpoint was rolled back"
-                " by one batch (restored from a copy). Restore the newest checkpoint, or begin with a new one, and"
-                " starting offsets that do not repeat what was written"
-            )
-        if rows is not None and rows != latest.rows:
-            yield End((), written)
-            raise RolledBack(
-                f"batch {batch} was committed with {latest.rows} rows, now it has {rows}: its checkpoint was rolled"
-                " back by one batch, or the query gives other rows when it is repeated. Restore the newest checkpoint,"
-                " or begin with a new one, and starting offsets that do not repeat what was written"
-            )
-        before = tuple(driver for driver in latest.drivers if driver != me)
-        decision = latest._replace(drivers=(*before, me)[-_DRIVERS_MAX:])
+        decision = latest
     known = frozenset(each.transactional_id for each in decision.transactions)
     left = yield ListOpen(known)
+    if decision is latest:
+        decision = latest._replace(drivers=_drivers(latest, me, left))
+        left = [each for each in left if _run_of(each) in decision.drivers]
     yield Decide(decision)
     yield End(decision.transactions, left)
     return decision
+
+
+def _drivers(latest: Decision, me: str, left: Sequence[Transaction]) -> tuple[str, ...]:
+    """Who has written the decision, and those of whom something is aborted; if they are too many, that is left to the
+    next batch."""
+    wrote = [driver for driver in latest.drivers if driver != me][1 - _DRIVERS_MAX :]
+    others = dict.fromkeys([*wrote, *(run for run in map(_run_of, left) if run != me)])
+    return (*list(others)[: _DRIVERS_MAX - 1], me)
+
+
+def _refused(late: BarnabasError | None, written: Sequence[Transaction]) -> Generator[Step, Any, None]:
+    if late is not None:
+        yield End((), written)
+        raise late
 
 
 class Ended(NamedTuple):
