@@ -98,7 +98,8 @@ def find_checkpoints(directory: Path) -> list[Path]:
     where = "nor in its directory checkpoints" if spec_file is None else f"nor in {root}"
     raise UsageError(
         f"there is no checkpoint in {directory} ({where}): the pipeline was never run, or"
-        " the checkpoint was deleted. A query without its checkpoint begins anew, as startingOffsets says"
+        " the checkpoint was deleted (a batch write such as backfill has none). A query without its checkpoint begins"
+        " anew, as startingOffsets says"
     )
 
 
