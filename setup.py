@@ -24,6 +24,17 @@ KERNELS = [
     )
 ]
 KERNELS += [f"src/barnabas/client/core/producer/{name}.py" for name in ("batch", "intake")]
+# what every request of a client goes through: half of the time that a record takes there and back was interpreted
+KERNELS += [
+    f"src/barnabas/client/{name}.py"
+    for name in (
+        *("core/call", "core/coordinators", "core/engine", "core/frames", "core/metadata", "core/peers"),
+        *("core/promise", "core/targets", "core/timers", "core/upkeep"),
+        *("core/views", "core/wire", "drivers/channel", "drivers/channels", "drivers/followers", "drivers/signals"),
+        *("drivers/sync", "producer_front"),
+        *(f"core/producer/{part}" for part in ("accumulator", "core", "identity", "partition", "produce", "sender")),
+    )
+]
 
 
 def stays_plain(reason: object) -> None:

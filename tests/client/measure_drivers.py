@@ -2,7 +2,8 @@
 
 Not a test. The same producer core runs on `SyncDriver`, where whoever waits turns the engine, and on the usual design,
 in which one background thread does all the work with sockets and application threads wait for it. The broker runs in
-its own process. Figures: docs/decisions/0007-who-drives-the-synchronous-clients.md.
+its own process. For sources that are not compiled (BARNABAS_PURE=1): a compiled driver has no subclasses.
+Figures: docs/decisions/0007-who-drives-the-synchronous-clients.md.
 """
 
 import subprocess
@@ -16,7 +17,7 @@ from typing import TypeVar
 
 import barnabas
 from barnabas.client import producer as producer_module
-from barnabas.client.drivers.sync import POLL_MAX_S, SyncDriver, _Follower
+from barnabas.client.drivers.sync import POLL_MAX_S, SyncDriver
 
 T = TypeVar("T")
 VALUE = b"x" * 100
@@ -26,14 +27,17 @@ class ThreadDriver(SyncDriver):
     """One thread does all input and output."""
 
     def _may_lead(self) -> bool:
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self._helper
 
     def _employ(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._background, daemon=True)
-            self._thread.start()
+        if self._helper is None:
+            self._helper = threading.Thread(target=self._background, daemon=True)
+            self._helper.start()
         elif self._leader:
-            self._wake_poller()
+            self._waker.wake()
+
+    def turn(self) -> None:
+        self.run(lambda: None)
 
     def run(self, action: Callable[[], T]) -> T:
         with self.lock:
@@ -44,7 +48,12 @@ class ThreadDriver(SyncDriver):
         return result
 
     def wait(
-        self, done: Callable[[], bool], timeout_s: float | None = None, *, may_leave: Callable[[], bool] | None = None
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None = None,
+        *,
+        may_leave: Callable[[], bool] | None = None,
+        has_turned: bool = False,
     ) -> bool:
         deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -54,8 +63,7 @@ class ThreadDriver(SyncDriver):
                 self._check_open()
                 if time.monotonic() >= deadline:
                     return False
-                follower = _Follower(done)
-                self._followers.append(follower)
+                follower = self._followers.add(done)
                 self._employ()
             self._follow(follower, deadline)
 
@@ -66,8 +74,8 @@ class ThreadDriver(SyncDriver):
         with self.lock:
             if self.closed:
                 return False
-            self._guarded(self._turn)
-            self._wake_followers()
+            self._work_turn()
+            self._followers.wake(everyone=False)
             self._lead(POLL_MAX_S)
         self._call_back()
         return True

@@ -111,8 +111,8 @@ class DelayedPoller:
 
 def test_who_is_displaced_hears_of_it_however_late(driver: SyncDriver) -> None:
     """Else nobody would keep the next deadline."""
-    late = DelayedPoller(driver._poller)
-    driver._poller = late  # type: ignore[assignment]
+    late = DelayedPoller(driver._waker.poller)
+    driver._waker.poller = late  # type: ignore[assignment]
     driver.wait_for(groups(driver), 10)
     assert late.entered.wait(10)
     done = threading.Event()
@@ -121,7 +121,19 @@ def test_who_is_displaced_hears_of_it_however_late(driver: SyncDriver) -> None:
     assert done.wait(10)
 
 
-def test_more_of_a_large_frame_turns_no_engine_unless_it_is_time_for_something(monkeypatch: pytest.MonkeyPatch) -> None:
+class Turns:
+    """A component that counts those of its engine."""
+
+    count = 0
+
+    def advance(self, now: float) -> None:
+        self.count += 1
+
+    def next_deadline(self) -> float:
+        return float("inf")
+
+
+def test_more_of_a_large_frame_turns_no_engine_unless_it_is_time_for_something() -> None:
     taken, over = threading.Event(), threading.Event()
 
     def behave(connection: socket.socket) -> None:
@@ -133,14 +145,14 @@ def test_more_of_a_large_frame_turns_no_engine_unless_it_is_time_for_something(m
 
     with server(behave) as port:
         driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
-        turns: list[float] = []
-        monkeypatch.setattr(driver, "_turn", lambda turn=driver._turn: (turns.append(time.monotonic()), turn()))
+        turns = Turns()
+        driver.engine.components.append(turns)
         try:
             groups(driver)
             rang: list[float] = []
             driver.run(lambda: driver.engine.at(time.monotonic() + 0.3, lambda: rang.append(time.monotonic())))
             assert driver.wait(lambda: bool(rang), 10), "a frame that never ends keeps a timer from going off"
-            assert len(turns) < 100  # the frame grew some 200 times
+            assert turns.count < 100  # the frame grew some 200 times
         finally:
             over.set()
             driver.close()
@@ -171,7 +183,7 @@ def test_the_second_address_of_a_name_serves(broker: Broker, monkeypatch: pytest
     host, port = split_address(broker.bootstrap_servers)
     dead = channel.resolve("127.0.0.1", 1)[0]
     good = channel.resolve(host, port)[0]
-    monkeypatch.setattr("barnabas.client.drivers.channels.resolve", lambda *_, **__: [dead, good])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [dead, good])
     driver = SyncDriver(engine_at("two-addresses:9092"))
     assert driver.wait_for(driver.run(driver.engine.refresh_metadata), 10) is None
     driver.close()
@@ -206,7 +218,7 @@ class LatePoller:
     that the driver is closed."""
 
     def __init__(self, driver: SyncDriver) -> None:
-        self.poller = driver._poller
+        self.poller = driver._waker.poller
         self.driver = driver
         self.polls = threading.Event()
         self.closed = threading.Event()
@@ -215,7 +227,7 @@ class LatePoller:
         return getattr(self.poller, name)
 
     def poll(self, timeout: float) -> Any:
-        background = self.driver._thread
+        background = self.driver._helper
         if timeout and background is not None and background is not threading.current_thread():
             self.polls.set()
             assert self.closed.wait(10)
@@ -230,9 +242,9 @@ def test_close_while_two_threads_poll() -> None:
     release = threading.Event()
     with server(silent(release)) as port:
         driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
-        late = driver._poller = LatePoller(driver)  # type: ignore[assignment]
+        late = driver._waker.poller = LatePoller(driver)  # type: ignore[assignment]
         groups(driver)
-        while driver._thread is None or driver._leader != driver._thread.ident:
+        while driver._helper is None or driver._leader != driver._helper.ident:
             pass
         heard: list[BaseException] = []
 
@@ -249,7 +261,7 @@ def test_close_while_two_threads_poll() -> None:
         late.closed.set()
         waiter.join(10)
         assert len(heard) == 1
-        assert driver._pipe == (-1, -1), "the last one closes the poller"
+        assert driver._waker.pipe == (-1, -1), "the last one closes the poller"
         release.set()
 
 
@@ -283,8 +295,8 @@ def test_a_signal_just_before_the_poll_is_not_slept_through(driver: SyncDriver) 
                 os.kill(os.getpid(), signal.SIGUSR1)
             return self.poller.poll(timeout)
 
-    driver._poller = Poller(driver._poller)  # type: ignore[assignment]
     before = signal.signal(signal.SIGUSR1, lambda number, _: heard.append(number))
+    driver._waker.poller = Poller(driver._waker.poller)  # type: ignore[assignment]
     try:
         started = time.monotonic()
         assert driver.wait(lambda: bool(heard), 30)
@@ -297,14 +309,14 @@ def test_a_signal_just_before_the_poll_is_not_slept_through(driver: SyncDriver) 
 def test_close_does_not_wait_for_names(monkeypatch: pytest.MonkeyPatch) -> None:
     release, looked_up = threading.Event(), threading.Event()
 
-    def slow(host: str, port: int, *, numeric: bool = False) -> Any:
-        if numeric:
+    def slow(host: str, port: int, *, flags: int, **_: Any) -> Any:
+        if flags & socket.AI_NUMERICHOST:
             raise socket.gaierror(-2, "not an address")
         looked_up.set()
         release.wait(10)
         return []
 
-    monkeypatch.setattr("barnabas.client.drivers.channels.resolve", slow)
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
     driver = SyncDriver(engine_at("slow-name:9092"))
     groups(driver)
     assert looked_up.wait(10)
@@ -352,8 +364,8 @@ def test_descriptors_are_given_back(broker: Broker) -> None:
         driver = SyncDriver(engine_at(broker.bootstrap_servers))
         driver.wait_for(groups(driver), 10)
         driver.close()
-        assert driver._thread is not None
-        driver._thread.join(5)
+        assert driver._helper is not None
+        driver._helper.join(5)
     broker.wait_for(lambda: opened() <= before, what="as few descriptors as before, the broker's among them")
 
 

@@ -102,7 +102,7 @@ class Consumer(ReadingBase):
         records: list[ConsumerRecord] = []
         self._collect(records, self._next(timeout), limit)
         if self._core.fetching.wants_turn and not self._driver.owes_turn:
-            self._driver.run(_nothing)  # what was taken makes room: ask for more while the application works
+            self._driver.turn()  # what was taken makes room: ask for more while the application works
         if self._core.closing:
             raise ClientClosed("the consumer is closed")
         return records
@@ -440,7 +440,3 @@ class Consumer(ReadingBase):
 
 class _Ended(Exception):
     """The consumer was closed: an iteration is at its end."""
-
-
-def _nothing() -> None:
-    """For a turn of the driver without anything else."""

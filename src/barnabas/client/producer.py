@@ -196,7 +196,7 @@ class Producer(ProducerBase):
             self._driver.wait_for(self._driver.run(lambda: self._core.open_topic(topic, max(left, 0.0))))
         elif why == NO_ROOM:
             intake = self._intake
-            self._driver.run(lambda: None)
+            self._driver.turn()
             if not self._driver.wait(lambda: not intake.starved or intake.closed, max(left, 0.0)):
                 raise self._exhausted()
         elif why == NO_PARTITION:

@@ -21,23 +21,20 @@ class ProducerFront:
 
     def __init__(self, driver: SyncDriver, send_slowly: Callable[..., RecordHandle], *, lingers: bool) -> None:
         self.send_slowly = send_slowly
+        self.now: Callable[[], float] = time.monotonic
+        self.turn: Callable[[], None] = driver.turn
         self._driver = driver
         self._lingers = lingers
-
-    def now(self) -> float:
-        return time.monotonic()
 
     def opened(self) -> None:
         if self._lingers:  # else whoever sends turns the engine right away
             self._driver.nudge()
 
-    def turn(self) -> None:
-        self._driver.run(_nothing)
-
     def wait_for_batch(self, batch: Batch, timeout: float | None) -> None:
         accumulator = self.accumulator
         done = lambda: batch.done or batch.parts is not None  # noqa: E731
-        if not self._driver.wait(done, timeout, may_leave=lambda: not accumulator.waiting):
+        has_turned = batch.in_flight and accumulator.has_taken_all and not self._driver.owes_turn
+        if not self._driver.wait(done, timeout, may_leave=lambda: not accumulator.waiting, has_turned=has_turned):
             raise OperationTimedOut(f"the record was not acknowledged within {timeout:g} s")
 
     def await_batch(self, batch: Batch) -> Any:
@@ -46,7 +43,7 @@ class ProducerFront:
     def call_when_done(self, batch: Batch, handle: RecordHandle, callback: Callable[[RecordHandle], object]) -> None:
         with self._driver.lock:
             handle.when_done(callback, self._driver.engine.completions)
-        self._driver.run(_nothing)
+        self._driver.turn()
 
     def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
         if not self._driver.wait(lambda: promise.done, timeout):
@@ -58,8 +55,4 @@ class ProducerFront:
     def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None:
         with self._driver.lock:
             promise.on_done(lambda _: self._driver.engine.completions.append(callback))
-        self._driver.run(_nothing)
-
-
-def _nothing() -> None:
-    """For a turn of the driver without anything else."""
+        self._driver.turn()

@@ -1,13 +1,8 @@
 """Ctrl-C in the middle of a send, where the intake is plain Python: what was taken comes whole, once and in order."""
 
-import importlib.util
-from types import ModuleType
-
 import pytest
 
-from barnabas.client.core.producer import core as producer_core
-from barnabas.client.core.producer import intake
-from client.core.kernel_forms import SOURCE_KERNEL
+from barnabas.records import bulk_kernel
 from client.core.producing import Producing
 from client.interrupts import interrupted_at
 
@@ -15,21 +10,7 @@ FILES = ("client/core/producer/intake.py", "records/kernel.py", "client/core/pro
 PLACES_MAX = 1000
 
 
-@pytest.fixture
-def plain_intake(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    name = intake.__file__.rpartition("/")[0] + "/intake.py"
-    spec = importlib.util.spec_from_file_location("intake_source", name)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    monkeypatch.setattr(module, "write_record", SOURCE_KERNEL.write_record)
-    monkeypatch.setattr(producer_core, "Intake", module.Intake)
-    monkeypatch.setattr(producer_core, "Lane", module.Lane)
-    return module
-
-
-@pytest.mark.usefixtures("plain_intake")
+@pytest.mark.skipif(bulk_kernel.is_compiled(), reason="test_uncompiled.py runs it on plain Python")
 @pytest.mark.parametrize("batch_size", [200, 1 << 16])
 def test_an_interrupted_append_leaves_no_half_record(batch_size: int) -> None:
     producing = Producing(batch_size=batch_size, linger_ms=50)

@@ -24,7 +24,8 @@ def test_the_producer_without_its_compiled_modules(tmp_path: Path) -> None:
     where = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
     assert where.stdout.strip() == str(tmp_path / "barnabas/client/core/producer/intake.py")
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
-    tests = [str(HERE / name) for name in ("test_sender.py", "test_bulk.py")]
+    names = ("test_engine.py", "test_sender.py", "test_bulk.py", "test_interrupted_intake.py")
+    tests = [str(HERE / name) for name in names]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests], env=environment, capture_output=True, text=True, timeout=300
     )

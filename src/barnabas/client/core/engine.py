@@ -9,34 +9,34 @@ inside these methods; they may send further requests.
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.client.core.call import Call, Error
+from barnabas.client.core.coordinators import Coordinators
 from barnabas.client.core.metadata import Metadata
 from barnabas.client.core.peers import BOOTSTRAP, Connect, ConnectionSettings, Peer, Peers
 from barnabas.client.core.promise import Promise
-from barnabas.client.core.timers import Timer, Timers
+from barnabas.client.core.targets import (
+    ANY,
+    CONTROLLER,
+    COORDINATOR_ROLE,
+    GROUP,
+    TRANSACTION,
+    Coordinator,
+    Node,
+    Target,
+)
+from barnabas.client.core.timers import NEVER, Timer, Timers
+from barnabas.client.core.upkeep import HOPELESS, Upkeep
 from barnabas.client.core.views import Broker, TopicView
 from barnabas.client.core.wire import Buffer
-from barnabas.client.errors import (
-    Attempt,
-    BrokerUnreachable,
-    ClientClosed,
-    ClientError,
-    ConnectionLost,
-    OperationTimedOut,
-)
-from barnabas.errors import (
-    KafkaError,
-    RebootstrapRequired,
-    SaslAuthenticationFailed,
-    UnsupportedSaslMechanism,
-    error_for,
-)
+from barnabas.client.errors import Attempt, BrokerUnreachable, ClientClosed, ClientError, ConnectionLost
+from barnabas.errors import KafkaError
 
 __all__ = [
     "ANY",
     "CONTROLLER",
+    "COORDINATOR_ROLE",
     "GROUP",
     "HOPELESS",
     "TRANSACTION",
@@ -48,41 +48,7 @@ __all__ = [
     "Target",
 ]
 
-GROUP: Final = 0
-TRANSACTION: Final = 1
-COORDINATOR_ROLE: Final = 1
-"""Coordinators have connections of their own: heartbeats must not wait behind a parked Fetch."""
 ATTEMPTS_KEPT: Final = 20
-HOPELESS: Final = (SaslAuthenticationFailed, UnsupportedSaslMechanism, BrokerUnreachable)
-"""Wrong credentials, wrong addresses: waiting does not help."""
-
-
-class Node(NamedTuple):
-    """A broker by its id. Each role is a connection of its own: 0 for most, 1 for coordinators; a client that parks
-    requests (Fetch) takes another one."""
-
-    node_id: int
-    role: int = 0
-
-
-class Coordinator(NamedTuple):
-    """Whoever coordinates a group (key_type 0) or a transactional id (1) now."""
-
-    key: str
-    key_type: int = GROUP
-
-
-class _Any(NamedTuple):
-    """Whichever broker answers soonest."""
-
-
-class _Controller(NamedTuple):
-    """The controller of the last metadata answer."""
-
-
-ANY: Final = _Any()
-CONTROLLER: Final = _Controller()
-Target = Node | Coordinator | _Any | _Controller
 
 
 class EngineSettings(NamedTuple):
@@ -98,7 +64,7 @@ class EngineSettings(NamedTuple):
     rebootstrap_trigger_s: float = 300.0
     """Begin again from them, too, when known brokers gave no metadata for so long (KIP-1102)."""
     allow_auto_topic_creation: bool = True
-    bootstrap_timeout_s: float = float("inf")
+    bootstrap_timeout_s: float = NEVER
     """How long to try the bootstrap addresses, each of them once at least, as long as no broker was ever met."""
 
 
@@ -144,18 +110,10 @@ class Engine:
         self._seeking_since = now
         self._unreached: set[int] = set()
         """Node ids that were tried in vain since then."""
-        self._attempts: list[Attempt] = []
+        self.attempts: list[Attempt] = []
         """Failures to connect since the last success, of any address."""
-        self._awake = False
-        self._metadata_asked = False
-        self._metadata_missed_since = float("inf")
-        """When it was asked for in vain first."""
-        self._metadata_not_before = now
-        self._metadata_failures = 0
-        self._metadata_waiters: list[Promise[None]] = []
-        self._topic_waiters: list[tuple[str, Promise[TopicView]]] = []
-        self._coordinators: dict[Coordinator, int] = {}
-        self._lookups: dict[Coordinator, list[Call]] = {}
+        self._upkeep = Upkeep(self, self.metadata)
+        self._coordinators = Coordinators(self, self.metadata)
         self._features: dict[str, int] = {}
         self._features_epoch = -1
 
@@ -166,15 +124,15 @@ class Engine:
         if self.closed:
             call.done(None, ClientClosed("the client is closed"))
             return
-        self._awake = True
+        self._upkeep.awake = True
         if isinstance(to, Node):
-            self._send_to_node(call, to)
+            self.send_to_node(call, to)
         elif isinstance(to, Coordinator):
-            self._send_to_coordinator(call, to)
-        elif isinstance(to, _Any):
+            self._coordinators.send(call, to)
+        elif to is ANY:
             self._send_to_any(call)
         elif self.metadata.view.controller_id in self.metadata.view.brokers:
-            self._send_to_node(call, Node(self.metadata.view.controller_id))
+            self.send_to_node(call, Node(self.metadata.view.controller_id))
         else:
             self.metadata.mark_stale()
             self._send_to_any(call)  # brokers pass on what is the controller's, or say NOT_CONTROLLER
@@ -192,10 +150,14 @@ class Engine:
         if peer is None:
             self.metadata.mark_stale()
             return False
-        self._awake = True
+        self._upkeep.awake = True
         return self._peers.wire(peer, self.now).takes(self.now)
 
-    def _send_to_node(self, call: Call, node: Node) -> None:
+    @property
+    def awaits_answers(self) -> bool:
+        return self._peers.await_answers
+
+    def send_to_node(self, call: Call, node: Node) -> None:
         peer = self.peer(*node)
         if peer is None:
             self.metadata.mark_stale()
@@ -249,7 +211,7 @@ class Engine:
 
     def unreachable(self) -> BrokerUnreachable:
         """What was tried since a connection stood last."""
-        attempts = tuple(self._attempts)
+        attempts = tuple(self.attempts)
         hint = next((attempt.hint for attempt in reversed(attempts) if attempt.hint), "")
         latest = {attempt.address: attempt for attempt in attempts}
         text = "; ".join(map(str, latest.values())) + (f" ({hint})" if hint else "")
@@ -259,55 +221,11 @@ class Engine:
 
     def coordinator(self, to: Coordinator) -> int | None:
         """The node id that answered last."""
-        return self._coordinators.get(to)
+        return self._coordinators.known(to)
 
     def forget_coordinator(self, to: Coordinator) -> None:
         """It moved, or is gone: the next request asks who it is."""
-        self._coordinators.pop(to, None)
-
-    def _send_to_coordinator(self, call: Call, to: Coordinator) -> None:
-        node_id = self._coordinators.get(to)
-        if node_id is not None and node_id in self.metadata.view.brokers:
-            self._send_to_node(call, Node(node_id, COORDINATOR_ROLE))
-            return
-        waiting = self._lookups.get(to)
-        if waiting is not None:
-            waiting.append(call)
-            return
-        self._lookups[to] = [call]
-        self._find_coordinator(to)
-
-    def _find_coordinator(self, to: Coordinator) -> None:
-        from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
-
-        def build(version: int) -> FindCoordinatorRequest:
-            if version >= 4:
-                return FindCoordinatorRequest(key_type=to.key_type, coordinator_keys=[to.key])
-            return FindCoordinatorRequest(key_type=to.key_type, key=to.key)
-
-        def found(response: Any, error: Error | None) -> None:
-            waiting = self._lookups.pop(to)
-            if error is None:
-                answer = response.coordinators[0] if response.coordinators else response
-                if answer.error_code:
-                    text = answer.error_message or f"no coordinator for {to.key!r} yet"
-                    error = error_for(answer.error_code, text)
-                else:
-                    self._learn_coordinator(to, Broker(answer.node_id, answer.host, answer.port, None))
-            for call in waiting:
-                if error is None:
-                    self._send_to_coordinator(call, to)
-                else:
-                    call.done(None, error)
-
-        self.send(Call(FindCoordinatorRequest, found, build=build), ANY)
-
-    def _learn_coordinator(self, to: Coordinator, broker: Broker) -> None:
-        self._coordinators[to] = broker.node_id
-        known = self.metadata.view.brokers.get(broker.node_id)
-        if known is None or (known.host, known.port) != (broker.host, broker.port):
-            brokers = self.metadata.view.brokers | {broker.node_id: broker}
-            self.metadata.view = self.metadata.view._replace(brokers=brokers)
+        self._coordinators.forget(to)
 
     # --- features ---------------------------------------------------------------------------------------------------
 
@@ -325,105 +243,17 @@ class Engine:
 
     def want_topics(self, topics: Iterable[str]) -> None:
         """Keep these topics in the metadata from now on."""
-        self._awake = True
-        self.metadata.want(topics)
+        self._upkeep.want(topics)
 
     def refresh_metadata(self) -> Promise[None]:
         """Ask soon; settled with the next answer that was asked for after this call, or an error of the connection."""
-        self._awake = True
-        self.metadata.mark_stale()
-        promise: Promise[None] = Promise()
-        self._metadata_waiters.append(promise)
-        return promise
+        return self._upkeep.refresh()
 
     def topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
-        """The topic, asked for if need be; it may have partitions without a leader.
+        """The topic, asked for if need be; see `Upkeep.topic`."""
+        return self._upkeep.topic(name, timeout_s)
 
-        Fails at once with what no waiting mends (InvalidTopic, TopicAuthorizationFailed); with TopicNotFound or the
-        reason for silence when the time is over.
-        """
-        self.want_topics([name])
-        promise: Promise[TopicView] = Promise()
-        known = self.metadata.topic(name)
-        if known is not None:
-            promise.resolve(known)
-            return promise
-        self._topic_waiters.append((name, promise))
-
-        def give_up() -> None:
-            promise.fail(self._why_no_topic(name, timeout_s))
-
-        timer = self.timers.at(self.now + timeout_s, give_up)
-        promise.on_done(lambda _: timer.cancel())
-        return promise
-
-    def _why_no_topic(self, name: str, timeout_s: float) -> Error:
-        if self.metadata.version and not self._attempts:
-            return self.metadata.why_not(name)
-        unreachable = self.unreachable()
-        text = f"no metadata of topic {name!r} within {timeout_s:g} s: {unreachable}"
-        return OperationTimedOut(text, unreachable.attempts)
-
-    def _ask_metadata(self) -> None:
-        request, asked = self.metadata.request(self.now)
-        waiters, self._metadata_waiters = self._metadata_waiters, []
-        self._metadata_asked = True
-        self._metadata_missed_since = min(self._metadata_missed_since, self.now)
-
-        def done(response: Any, error: Error | None) -> None:
-            self._metadata_asked = False
-            if error is None and response.error_code:
-                error = error_for(response.error_code)
-            if error is None:
-                self._metadata_missed_since = float("inf")
-                self.metadata.take_in(response, asked, self.now)
-                self._metadata_failures = self._metadata_failures + 1 if self.metadata.is_stale else 0
-                self._settle_topics()
-                self._follow_brokers()
-            else:
-                self.metadata.mark_stale()
-                self._metadata_failures += 1
-                if isinstance(error, RebootstrapRequired):
-                    self._rebootstrap(error)
-                elif isinstance(error, HOPELESS):
-                    self._fail_topics(error)
-            self._metadata_not_before = self.now + self.backoff_s(max(self._metadata_failures, 1))
-            for waiter in waiters:
-                if error is None:
-                    waiter.resolve(None)
-                else:
-                    waiter.fail(error)
-            if error is None:
-                for listener in self.on_metadata:
-                    listener()
-
-        def build(version: int) -> Any:
-            if version == 0 and asked is None:
-                request.topics = []  # version 0 has no null: an empty list means all there are
-            return request
-
-        self.send(Call(type(request), done, build=build), ANY)
-
-    def _settle_topics(self) -> None:
-        waiters, self._topic_waiters = self._topic_waiters, []
-        for name, promise in waiters:
-            topic = self.metadata.topic(name)
-            if topic is not None:
-                promise.resolve(topic)
-                continue
-            known = self.metadata.view.topics.get(name)
-            if known is not None and known.error_code and not error_for(known.error_code).retriable:
-                promise.fail(self.metadata.why_not(name))
-            elif not promise.done:
-                self._topic_waiters.append((name, promise))
-
-    def _fail_topics(self, error: Error) -> None:
-        """Whoever waits for a topic hears why there will be none."""
-        waiters, self._topic_waiters = self._topic_waiters, []
-        for _, promise in waiters:
-            promise.fail(error)
-
-    def _follow_brokers(self) -> None:
+    def follow_brokers(self) -> None:
         """Connections to brokers that moved or are gone end."""
         brokers = self.metadata.view.brokers
         for peer in list(self._peers):
@@ -431,13 +261,8 @@ class Engine:
             if broker is not None:
                 self._peers.peer(peer.node_id, peer.role, broker.host, broker.port)
 
-    def _rebootstrap_at(self) -> float:
-        """When known brokers have had their time to give metadata."""
-        settings = self.settings
-        return self._metadata_missed_since + settings.rebootstrap_trigger_s if settings.rebootstrap else float("inf")
-
-    def _rebootstrap(self, error: Error) -> None:
-        self._metadata_missed_since = float("inf")
+    def rebootstrap(self, error: Error) -> None:
+        self._upkeep.missed_since = NEVER
         self.metadata.forget_cluster()
         self._coordinators.clear()
         self._peers.drop_all(error)
@@ -457,7 +282,7 @@ class Engine:
         return self.timers.at(when, action)
 
     def _ready(self, peer: Peer) -> None:
-        self._attempts.clear()
+        self.attempts.clear()
         self._met = True
         self._learn_features(peer)
         if not _is_free(peer):
@@ -467,8 +292,8 @@ class Engine:
             self._peers.wire(peer, self.now).send(call, self.now)
 
     def _lost(self, peer: Peer, error: Error) -> None:
-        self._attempts += peer.attempts
-        del self._attempts[:-ATTEMPTS_KEPT]
+        self.attempts += peer.attempts
+        del self.attempts[:-ATTEMPTS_KEPT]
         if not self.closed:
             self.metadata.mark_stale()
         self._unreached.add(peer.node_id)
@@ -481,27 +306,15 @@ class Engine:
         self.now = max(now, self.now)
         self.timers.run(self.now)
         self._peers.tick(self.now)
-        if self._metadata_failures and not self._metadata_asked and self._rebootstrap_at() <= self.now:
-            self._rebootstrap(ConnectionLost("no broker gave metadata: the client begins again from bootstrap.servers"))
+        if self.settings.rebootstrap and self._upkeep.is_missed_for(self.settings.rebootstrap_trigger_s):
+            self.rebootstrap(ConnectionLost("no broker gave metadata: the client begins again from bootstrap.servers"))
         if self._unplaced:
             self._expire_unplaced()
             self._seek_a_node()
-        if self._metadata_due() <= self.now:
-            self._ask_metadata()
+        if self._upkeep.due() <= self.now:
+            self._upkeep.ask()
         for component in self.components:
             component.advance(self.now)
-
-    def _metadata_due(self) -> float:
-        """When to ask next: at once for new topics, after a pause for what is stale, at an age for the rest."""
-        if not self._awake or self._metadata_asked or self.closed:
-            return float("inf")
-        metadata = self.metadata
-        has_new = metadata.has_new
-        if has_new and not self._metadata_failures:
-            return self.now
-        if has_new or metadata.is_stale:
-            return self._metadata_not_before
-        return metadata.due_at()
 
     def _expire_unplaced(self) -> None:
         if all(call.expires > self.now for call in self._unplaced):
@@ -515,7 +328,7 @@ class Engine:
 
     def next_deadline(self) -> float:
         """When `advance` has something to do even if nothing happens."""
-        due: float = min(self.timers.next_deadline(), self._peers.next_deadline(), self._metadata_due())
+        due: float = min(self.timers.next_deadline(), self._peers.next_deadline(), self._upkeep.due())
         for call in self._unplaced:
             due = min(due, call.expires)
         for component in self.components:
@@ -574,10 +387,7 @@ class Engine:
         error = ClientClosed("the client is closed")
         self._fail_unplaced(error)
         self._peers.drop_all(error)
-        for _, topic in self._topic_waiters:
-            topic.fail(error)
-        for waiter in self._metadata_waiters:
-            waiter.fail(error)
+        self._upkeep.close(error)
 
     def reset(self, error: ClientError) -> None:
         """Drop every connection; what was in flight fails with `error` and may be sent again."""

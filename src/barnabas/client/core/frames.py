@@ -8,7 +8,16 @@ from barnabas.protocol.apis import response_header_version
 from barnabas.protocol.codec import MalformedMessage, encode_into, read_uvarint
 from barnabas.protocol.schema import Request
 
-__all__ = ["API_VERSIONS", "PRODUCE", "Versions", "body_of", "choose_version", "client_id_field", "request_frame"]
+__all__ = [
+    "API_VERSIONS",
+    "HEADER",
+    "PRODUCE",
+    "Versions",
+    "body_of",
+    "choose_version",
+    "client_id_field",
+    "request_frame",
+]
 
 API_VERSIONS: Final = 18
 PRODUCE: Final = 0
@@ -16,7 +25,8 @@ PRODUCE: Final = 0
 Versions = dict[int, tuple[int, int]]
 """By API key: the first and the last version that a broker serves."""
 
-_HEADER: Final = struct.Struct(">ihhi")
+HEADER: Final = struct.Struct(">ihhi")
+"""Size of what follows it, API key, version, correlation id."""
 _SIZE: Final = struct.Struct(">i")
 
 
@@ -28,7 +38,7 @@ def client_id_field(client_id: str) -> bytes:
 
 def request_frame(request: Request, version: int, correlation_id: int, client_id: bytes) -> bytearray:
     """The whole frame; `client_id` as `client_id_field` gives it."""
-    out = bytearray(_HEADER.pack(0, request.API_KEY, version, correlation_id))
+    out = bytearray(HEADER.pack(0, request.API_KEY, version, correlation_id))
     out += client_id
     if version >= request.FLEXIBLE_FROM:
         out.append(0)
@@ -46,6 +56,8 @@ def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int
     if api_key == API_VERSIONS and data[position : position + 2] == b"\x00\x23":
         return 0, position
     if response_header_version(api_key, version):
+        if data[position : position + 1] == b"\0":  # no tags, as ever
+            return version, position + 1
         try:
             count, position = read_uvarint(data, position)
             for _ in range(count):
@@ -60,15 +72,18 @@ def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int
 def choose_version(versions: Versions, request: type[Request], address: str, *, at_most: int | None = None) -> int:
     """The newest version that both sides speak. Raises UnsupportedVersion."""
     low, high = versions.get(request.API_KEY, (-1, -1))
-    name = request.__name__.removesuffix("Request")
     if high < 0:
-        raise UnsupportedVersion(f"broker {address} does not serve {name}")
-    if request.API_KEY == PRODUCE:
-        low = max(low, request.FIRST_VERSION)
+        raise UnsupportedVersion(f"broker {address} does not serve {_name(request)}")
     version = min(high, request.LAST_VERSION, high if at_most is None else at_most)
-    if version < max(low, request.FIRST_VERSION):
+    if version < low or version < request.FIRST_VERSION:
+        if request.API_KEY == PRODUCE:
+            low = max(low, request.FIRST_VERSION)
         raise UnsupportedVersion(
-            f"broker {address} serves {name} v{low} to v{high}, this client v{request.FIRST_VERSION} to "
+            f"broker {address} serves {_name(request)} v{low} to v{high}, this client v{request.FIRST_VERSION} to "
             f"v{request.LAST_VERSION if at_most is None else at_most}"
         )
     return version
+
+
+def _name(request: type[Request]) -> str:
+    return request.__name__.removesuffix("Request")

@@ -14,9 +14,10 @@ from barnabas.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartit
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.types import TopicPartition
 
-__all__ = ["Metadata"]
+__all__ = ["NO_ID_BYTES", "Metadata"]
 
 ZERO_ID: Final = UUID(int=0)
+NO_ID_BYTES: Final = bytes(16)
 
 
 class Metadata:
@@ -36,6 +37,8 @@ class Metadata:
         self._new: set[str] = set()
         """Wanted and not asked for yet."""
         self._names: dict[UUID, str] = {}
+        self._ids: dict[str, bytes] = {}
+        """As requests have them."""
         self._stale = True
 
     # --- what is wanted ---------------------------------------------------------------------------------------------
@@ -54,6 +57,7 @@ class Metadata:
         for name in topics:
             self._wanted.pop(name, None)
             self._new.discard(name)
+            self._ids.pop(name, None)
             gone = self.view.topics.pop(name, None)
             if gone is not None:
                 self._names.pop(gone.topic_id, None)
@@ -109,6 +113,7 @@ class Metadata:
             known[answer.name] = self._newest(topic)
         self.view = ClusterView(response.cluster_id, response.controller_id, brokers_of(response), known)
         self._names = {topic.topic_id: name for name, topic in known.items() if topic.topic_id != ZERO_ID}
+        self._ids = {name: topic.topic_id.bytes for name, topic in known.items()}
         self.has_all_topics = asked is None
         self.version += 1
         self.updated_at = now
@@ -161,6 +166,10 @@ class Metadata:
         """The zero id where the cluster has none."""
         topic = self.view.topics.get(name)
         return ZERO_ID if topic is None else topic.topic_id
+
+    def topic_id_bytes(self, name: str) -> bytes:
+        """As `topic_id`."""
+        return self._ids.get(name, NO_ID_BYTES)
 
     def topic_name(self, topic_id: UUID) -> str | None:
         return self._names.get(topic_id)

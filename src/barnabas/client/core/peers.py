@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.client.core.call import Error
+from barnabas.client.core.timers import NEVER
 from barnabas.client.core.wire import Answered, Buffer, Wire
 from barnabas.client.errors import Attempt, ConnectionLost
 
@@ -75,7 +76,7 @@ class Peer:
         """Of the connection that is open or opening; 0 for none."""
         self.wire: Wire | None = None
         self.connected = False
-        self.setup_until = float("inf")
+        self.setup_until = NEVER
         self.backoff_until = float("-inf")
         self.failures = 0
         """Without a success between them."""
@@ -120,6 +121,14 @@ class Peers:
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
+
+    @property
+    def await_answers(self) -> bool:
+        """Whether a request is under way, on any of them."""
+        for peer in self._by_number.values():  # noqa: SIM110 - every turn asks
+            if peer.in_flight:
+                return True
+        return False
 
     def get(self, node_id: int, role: int) -> Peer | None:
         return self._peers.get((node_id, role))
@@ -230,7 +239,7 @@ class Peers:
             self._writable[peer.number] = None
         if wire.ready and not was_ready:
             peer.failures = 0
-            peer.setup_until = float("inf")
+            peer.setup_until = NEVER
             self._on_ready(peer)
         return answered
 
@@ -265,7 +274,7 @@ class Peers:
                 self._closes.append(peer.number)
         peer.attempts = error.attempts
         wire, peer.wire, peer.number, peer.connected = peer.wire, None, 0, False
-        peer.setup_until = float("inf")
+        peer.setup_until = NEVER
         if wire is not None:
             wire.fail(error)
 
@@ -283,7 +292,7 @@ class Peers:
     # --- time -------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
-        due = float("inf")
+        due = NEVER
         for peer in self._peers.values():
             wire = peer.wire
             if wire is None:

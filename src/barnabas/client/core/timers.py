@@ -2,8 +2,11 @@
 
 import heapq
 from collections.abc import Callable
+from typing import Final
 
-__all__ = ["Timer", "Timers"]
+__all__ = ["NEVER", "Timer", "Timers"]
+
+NEVER: Final = float("inf")
 
 
 class Timer:
@@ -33,11 +36,11 @@ class Timers:
         return timer
 
     def next_deadline(self) -> float:
-        """When the next one goes off; infinity if there is none."""
+        """When the next one goes off; NEVER if there is none."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heapq.heappop(heap)
-        return heap[0][0] if heap else float("inf")
+        return heap[0][0] if heap else NEVER
 
     def run(self, now: float) -> None:
         """Call what is due, also what a call sets for no later than now."""

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.client.core.addresses import RESPONSE_SIZE_MAX, foreign_protocol
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.frame_room import FrameRoom
-from barnabas.client.core.frames import API_VERSIONS, Versions, body_of, choose_version, client_id_field, request_frame
+from barnabas.client.core.frames import (
+    API_VERSIONS,
+    HEADER,
+    Versions,
+    body_of,
+    choose_version,
+    client_id_field,
+    request_frame,
+)
+from barnabas.client.core.timers import NEVER
 from barnabas.client.errors import Attempt, ConnectionLost
 from barnabas.errors import (
     BarnabasError,
@@ -37,6 +46,9 @@ Answered = tuple[Call, Any]
 REAUTHENTICATE_AT: Final = 0.85
 """Of the session's lifetime (KIP-368)."""
 SASL_STEPS_MAX: Final = 16
+JOINED_MAX: Final = 4096
+"""Parts of a request of less than so many bytes are put together: copying them costs less than writing them one by
+one."""
 
 
 class _OwnCall(Call):
@@ -72,7 +84,7 @@ class Wire:
         self._new_mechanism = mechanism
         self._mechanism: Mechanism | None = None
         self._steps = 0
-        self._reauthenticate_at = float("inf")
+        self._reauthenticate_at = NEVER
         self._muted_until = 0.0
         self._correlation_id = 0
         self._in_flight: deque[Call] = deque()
@@ -146,16 +158,15 @@ class Wire:
             self._in_flight.append(call)
 
     def _put_parts(self, call: Call, parts: list[Buffer]) -> None:
-        head = bytearray(4)
-        head += call.api.API_KEY.to_bytes(2, "big") + call.version.to_bytes(2, "big")
-        head += call.correlation_id.to_bytes(4, "big") + self._client_id
-        if call.version >= call.api.FLEXIBLE_FROM:
-            head.append(0)
-        size = len(head) + sum(map(len, parts))
-        head[:4] = (size - 4).to_bytes(4, "big")
-        self.bytes_out += size
-        self._output.append(head)
-        self._output += parts
+        front = self._client_id + b"\0" if call.version >= call.api.FLEXIBLE_FROM else self._client_id
+        size = 8 + len(front) + sum(map(len, parts))
+        head = HEADER.pack(size, call.api.API_KEY, call.version, call.correlation_id) + front
+        self.bytes_out += size + 4
+        if size < JOINED_MAX:
+            self._output.append(b"".join((head, *parts)))
+        else:
+            self._output.append(head)
+            self._output += parts
 
     def _flush_waiting(self) -> None:
         while self._waiting and self.ready and self._now >= self._muted_until:
@@ -296,7 +307,7 @@ class Wire:
         self.stage = "sasl"
         self._mechanism = self._new_mechanism()
         self._steps = 0
-        self._reauthenticate_at = float("inf")
+        self._reauthenticate_at = NEVER
         self._own(SaslHandshakeRequest(mechanism=self._mechanism.name), 1)
 
     def _take_handshake(self, response: Any) -> None:
@@ -364,7 +375,7 @@ class Wire:
             return
         if now >= self._reauthenticate_at and self.ready:
             self.ready = False
-            self._reauthenticate_at = float("inf")
+            self._reauthenticate_at = NEVER
             if not self._in_flight:
                 self._authenticate()
         self._flush_waiting()

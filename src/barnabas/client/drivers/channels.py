@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
+from barnabas.client.core.timers import NEVER
 from barnabas.client.drivers.channel import Address, Channel, resolve
 from barnabas.client.errors import Attempt
 
@@ -43,7 +44,7 @@ class Channels:
 
     def next_deadline(self) -> float:
         """When an address that does not answer is left for the next one."""
-        due = float("inf")
+        due = NEVER
         for channel in self._channels.values():
             due = min(due, channel.give_up_at)
         return due

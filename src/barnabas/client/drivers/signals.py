@@ -15,12 +15,17 @@ from signal import SIGALRM, SIGINT, SIGTERM
 from types import FrameType
 from typing import Any, Final
 
-__all__ = ["HELD"]
+__all__ = ["HELD", "in_main_thread"]
 
 NUMBERS: Final = (int(SIGINT), int(SIGTERM), int(SIGALRM))
 """Those whose handlers usually raise. Of others the handlers are called where they come."""
 
 _main = threading.main_thread().ident
+
+
+def in_main_thread() -> bool:
+    """Where the handlers of signals are called."""
+    return threading.get_ident() == _main
 
 
 class _Through:

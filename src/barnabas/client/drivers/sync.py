@@ -9,14 +9,8 @@ would cost them the GIL's switch interval.
 The engine is touched only under `lock`, which is never held while a thread waits or runs the application's callbacks.
 """
 
-import contextlib
-import os
-import select
-import signal
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,8 +18,12 @@ from librt.threading import Lock
 
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.promise import Promise
+from barnabas.client.core.timers import NEVER
+from barnabas.client.drivers.callbacks import Callbacks, log_exception
 from barnabas.client.drivers.channels import Channels
+from barnabas.client.drivers.followers import Followers
 from barnabas.client.drivers.signals import HELD
+from barnabas.client.drivers.waker import Follower, Waker
 from barnabas.client.errors import ClientClosed, ConnectionLost, OperationTimedOut
 
 if TYPE_CHECKING:
@@ -41,19 +39,7 @@ TURNS_MAX: Final = 100
 """Of the engine in one go; more means that its components do not come to rest."""
 
 T = TypeVar("T")
-
-_drivers: "weakref.WeakSet[SyncDriver]" = weakref.WeakSet()
-
-
-class _Follower:
-    """A thread that waits while another one polls."""
-
-    __slots__ = ("bell", "done")
-
-    def __init__(self, done: Callable[[], bool]) -> None:
-        self.done = done
-        self.bell = threading.Lock()
-        self.bell.acquire()
+Question = Callable[[], bool]
 
 
 class SyncDriver:
@@ -73,30 +59,26 @@ class SyncDriver:
         self._name = name
         self._why_closed = f"the {name} is closed"
         self._on_fork = on_fork
-        self._poller = select.epoll()  # sees what another thread registers while it polls
-        self._pipe = os.pipe()
-        for fd in self._pipe:
-            os.set_blocking(fd, False)
-        self._poller.register(self._pipe[0], select.EPOLLIN)
-        self._channels = Channels(engine, self._poller, ssl_context, self._name_resolved)
+        self._waker = Waker(self._forked)
+        self._channels = Channels(engine, self._waker.poller, ssl_context, self._name_resolved)
         self._leader = 0
         """Identity of the thread that polls, 0 for none."""
         self._polling = 0
         """Threads that poll: the leader, and one that was displaced and has not noticed yet."""
-        self._led_until = float("inf")
+        self._led_until = NEVER
         """When the leader looks up by itself."""
-        self._followers: deque[_Follower] = deque()
-        self._callbacks = threading.Lock()
+        self._followers = Followers()
+        self._callbacks = Callbacks(engine.completions, name)
         self._active_at = float("-inf")
         """When a thread of the application turned the engine last."""
         self._damaged = False
-        self._owes_turn = False
+        """The engine is being worked with, or that was interrupted."""
+        self.owes_turn = False
         """Whether the background thread was asked for one."""
-        self._thread: threading.Thread | None = None
+        self._helper: threading.Thread | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
         self._napping_until = float("-inf")
-        _drivers.add(self)
 
     # --- doors ------------------------------------------------------------------------------------------------------
 
@@ -105,20 +87,40 @@ class SyncDriver:
         with HELD, self.lock:
             self._check_open()
             self.engine.now = time.monotonic()
-            result = self._guarded(action, may_refuse=True)
+            self._begin_work()
+            try:
+                result = action()
+            except Exception:  # it refused, and has left nothing half done
+                self._damaged = False
+                raise
+            self._damaged = False
             self._active_turn()
             self._pass_on()
         self._call_back()
         return result
 
+    def turn(self) -> None:
+        """As `run`, for what the engine has to do already."""
+        with HELD, self.lock:
+            self._check_open()
+            self._active_turn()
+            self._pass_on()
+        self._call_back()
+
     def wait(
-        self, done: Callable[[], bool], timeout_s: float | None = None, *, may_leave: Callable[[], bool] | None = None
+        self,
+        done: Question,
+        timeout_s: float | None = None,
+        *,
+        may_leave: Question | None = None,
+        has_turned: bool = False,
     ) -> bool:
         """Turn the engine until `done()`, which is asked under the lock; False when the time is over before.
 
         `may_leave`: whether nothing is lost if the engine does not turn once more before the caller goes on; whoever
-        comes next sees to it, the background thread after its nap if nobody does."""
-        deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        comes next sees to it, the background thread after its nap if nobody does. `has_turned`: whether the engine did
+        so after all that it has to see to now."""
+        deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
         has_led = False
         with HELD:
             try:
@@ -126,8 +128,8 @@ class SyncDriver:
                     follower = None
                     with self.lock:
                         leads = not self.closed and self._may_lead()
-                        if leads and not has_led:  # who has led has turned the engine after that
-                            self._guarded(self._turn)
+                        if leads and not has_led and not has_turned:  # who has led has turned the engine after that
+                            self._work_turn()
                         if done():
                             return True
                         self._check_open()
@@ -135,12 +137,13 @@ class SyncDriver:
                         if left <= 0 and (has_led or not leads):
                             return False
                         if leads:
-                            self._lead(max(left, 0.0), None if may_leave is None else lambda: done() and may_leave())
+                            self._lead(max(left, 0.0), done, may_leave)
                             self._active_at = time.monotonic()
                             has_led = True
+                            if done():
+                                return True
                         else:
-                            follower = _Follower(done)
-                            self._followers.append(follower)
+                            follower = self._followers.add(done)
                     self._call_back()
                     if follower is not None:
                         self._follow(follower, deadline)
@@ -158,21 +161,15 @@ class SyncDriver:
     def interrupt(self) -> None:
         """Let whoever polls look up. Takes no lock, so that signal handlers may call it."""
         if not self.closed:
-            with contextlib.suppress(OSError):
-                os.write(self._pipe[1], b"\0")
+            self._waker.wake()
 
     def turn_soon(self) -> None:
         """Have the background thread turn the engine, as soon as it gets the interpreter: what can wait so long costs
         the caller nothing."""
         with HELD, self.lock:
-            self._owes_turn = True
+            self.owes_turn = True
             self._pass_on()
             self._ring()
-
-    @property
-    def owes_turn(self) -> bool:
-        """Whether a turn is under way that somebody asked for."""
-        return self._owes_turn
 
     def nudge(self) -> None:
         """With the lock held: something was added that has a deadline; see that somebody keeps it."""
@@ -185,76 +182,74 @@ class SyncDriver:
     # --- turning ----------------------------------------------------------------------------------------------------
 
     def _active_turn(self) -> None:
-        """A turn by a thread of the application, which takes in what has come if nobody else of them polls."""
+        """A turn by a thread of the application, which takes in what may have come if nobody else of them polls."""
         self._active_at = time.monotonic()
-        self._guarded(self._turn)
-        if self._may_lead():
+        may_have_come = self.engine.awaits_answers
+        self._work_turn()
+        if may_have_come and self._may_lead():
             self._displace()
-            events = self._poller.poll(0)
+            events = self._waker.poller.poll(0)
             if events:
-                self._guarded(lambda: self._handle(events))
-                self._wake_followers()
+                self._work_with(events)
+
+    def _work_turn(self) -> None:
+        self._begin_work()
+        self._turn()
+        self._damaged = False
+
+    def _work_with(
+        self,
+        events: list[tuple[int, int]],
+        done: Question | None = None,
+        may_leave: Question | None = None,
+        until: float = float("-inf"),
+    ) -> None:
+        """Take in what has come, and turn: but whoever has what it waits for leaves, if it may. Nor is there a turn if
+        all that came before `until` is more of a large frame."""
+        self._begin_work()
+        has_news = not events
+        for fd, _ in events:
+            if fd == self._waker.pipe[0]:
+                has_news = True
+                if not self._polling:  # who was displaced may not have seen it yet, and would sleep on
+                    self._waker.drain()
+            else:
+                has_news = self._channels.serve(fd) or has_news
+        leaves = done is not None and may_leave is not None and done() and may_leave()
+        if not leaves and (has_news or time.monotonic() >= until):
+            self._turn()
+        self._damaged = False
+        self._followers.wake(everyone=self.closed)
 
     def _turn(self) -> None:
         """Let the engine do what is due, and carry out its orders until it has none."""
-        self._owes_turn = False
+        self.owes_turn = False
         for _ in range(TURNS_MAX):
             self.engine.advance(time.monotonic())
             if not self._channels.obey():
                 return
 
-    def _handle(
-        self, events: list[tuple[int, int]], leaves: Callable[[], bool] | None = None, until: float = float("-inf")
-    ) -> None:
-        """The engine turns, unless the thread `leaves`, or all that came before `until` is more of a large frame."""
-        has_news = not events
-        for fd, _ in events:
-            if fd == self._pipe[0]:
-                has_news = True
-                if not self._polling:  # who was displaced may not have seen it yet, and would sleep on
-                    with contextlib.suppress(BlockingIOError):
-                        os.read(fd, 4096)
-            else:
-                has_news = self._channels.serve(fd) or has_news
-        if (has_news or time.monotonic() >= until) and (leaves is None or not leaves()):
-            self._turn()
-
-    def _guarded(self, action: Callable[[], T], *, may_refuse: bool = False) -> T:
-        """An exception may still come between any two steps: who presses Ctrl-C twice does not wait. What was half done
-        with a connection is undone by dropping all of them: their requests are sent again. An action that `may_refuse`
-        to be done tells its caller so by an exception, and has left nothing half done."""
+    def _begin_work(self) -> None:
+        """An exception may still come between any two steps of the work: who presses Ctrl-C twice does not wait. Then
+        nobody says that it is done, and what was half done with a connection is undone by dropping all of them: their
+        requests are sent again."""
         if self._damaged:
-            self._damaged = False
             self.engine.reset(ConnectionLost("the connection was given up because its work was interrupted"))
-        try:
-            return action()
-        except BaseException as error:
-            self._damaged = not (may_refuse and isinstance(error, Exception))
-            raise
+        self._damaged = True
 
     def _call_back(self) -> None:
-        """The application's callbacks, in order: by one thread at a time, without the lock."""
-        completions = self.engine.completions
-        while completions and self._callbacks.acquire(blocking=False):
-            try:
-                with HELD.through:
-                    while completions:
-                        try:
-                            completions.popleft()()
-                        except Exception:
-                            _log_exception("a callback of the %s fails", self._name)
-            finally:
-                self._callbacks.release()
+        if self.engine.completions:
+            self._callbacks.make()
 
     # --- leading and following --------------------------------------------------------------------------------------
 
     def _may_lead(self) -> bool:
         """Nobody polls, or only the background thread, which gives way."""
-        return not self._leader or (self._thread is not None and self._leader == self._thread.ident)
+        return not self._leader or (self._helper is not None and self._leader == self._helper.ident)
 
-    def _lead(self, left_s: float, leaves: Callable[[], bool] | None = None) -> None:
+    def _lead(self, left_s: float, done: Question | None = None, may_leave: Question | None = None) -> None:
         """Poll until something happens, it is time for something, or `left_s` is over; the lock is given up
-        meanwhile. The engine does not turn after that if the thread `leaves` then."""
+        meanwhile. `done`, `may_leave`: see `wait`."""
         me = threading.get_ident()
         self._displace()
         self._leader = me
@@ -266,7 +261,7 @@ class SyncDriver:
         self._polling += 1
         try:
             self.lock.release()
-            events = self._poll(timeout)
+            events = self._waker.poll(timeout)
         finally:
             try:
                 self.lock.acquire()
@@ -278,74 +273,46 @@ class SyncDriver:
         if self.closed:
             self._dispose()
         elif leads:
-            self._guarded(lambda: self._handle(events, leaves, self._led_until))
-            self._wake_followers()
-
-    def _poll(self, timeout: float) -> list[tuple[int, int]]:
-        """A signal that comes just before the system call does not interrupt it, and Ctrl-C would wait for its end: so
-        signals write into the pipe meanwhile, where nobody else has them do so."""
-        if threading.get_ident() != threading.main_thread().ident:
-            return self._poller.poll(timeout)
-        before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        try:
-            if before >= 0:
-                signal.set_wakeup_fd(before)
-            with HELD.through:
-                return self._poller.poll(timeout)
-        finally:
-            if before < 0:
-                signal.set_wakeup_fd(-1)
+            self._work_with(events, done, may_leave, self._led_until)
 
     def _displace(self) -> None:
         """The background thread stops polling, and naps."""
         if self._leader:
             self._leader = 0
-            self._wake_poller()
-
-    def _wake_poller(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.write(self._pipe[1], b"\0")
+            self._waker.wake()
 
     def _name_resolved(self) -> None:
         """In a thread of its own."""
         with self.lock:
             if not self.closed:
-                self._wake_poller()
+                self._waker.wake()
 
     def _next_deadline(self) -> float:
         return min(self.engine.next_deadline(), self._channels.next_deadline())
 
-    def _follow(self, follower: _Follower, deadline: float) -> None:
+    def _follow(self, follower: Follower, deadline: float) -> None:
         """Wait for the leader's word."""
-        left = min(max(deadline - time.monotonic(), 0.0), POLL_MAX_S)
         try:
             with HELD.through:
-                follower.bell.acquire(timeout=left)
+                follower.wait(min(max(deadline - time.monotonic(), 0.0), POLL_MAX_S))
         finally:
-            with self.lock, contextlib.suppress(ValueError):
-                self._followers.remove(follower)
-
-    def _wake_followers(self) -> None:
-        """Those for whom it has happened."""
-        if self._followers:
-            for follower in [f for f in self._followers if self.closed or f.done()]:
-                self._followers.remove(follower)
-                follower.bell.release()
+            with self.lock:
+                self._followers.discard(follower)
 
     def _pass_on(self) -> None:
         """On leaving: somebody must keep the engine's next deadline."""
         if self.closed:
             return
-        self._wake_followers()
+        self._followers.wake(everyone=self.closed)
         if self._leader:
             if self._next_deadline() < self._led_until:
                 self._led_until = float("-inf")
-                self._wake_poller()
+                self._waker.wake()
         elif self._followers:
-            self._followers.popleft().bell.release()
-        elif self._thread is None:
-            self._thread = threading.Thread(target=self._background, name=self._name, daemon=True)
-            self._thread.start()
+            self._followers.wake_one()
+        elif self._helper is None:
+            self._helper = threading.Thread(target=self._background, name=self._name, daemon=True)
+            self._helper.start()
         elif self._napping_until > time.monotonic() + NAP_S:
             self._napping_until = float("-inf")
             self._ring()
@@ -362,28 +329,33 @@ class SyncDriver:
             while self._background_turn():
                 pass
         except Exception as error:
-            _log_exception("the background thread of the %s fails, and closes it", self._name)
+            log_exception("the background thread of the %s fails, and closes it", self._name)
             with self.lock:
                 self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
 
     def _background_turn(self) -> bool:
-        nap = 0.0
-        with self.lock:
-            if self.closed:
-                return False
-            if self._owes_turn and not self._leader:
-                self._guarded(self._turn)
-            now = time.monotonic()
-            if self._leader:
-                nap = POLL_MAX_S  # who leads rings the bell on leaving
-            elif now - self._active_at < NAP_S:
-                nap = self._active_at + NAP_S - now
-            else:
-                self._guarded(self._turn)
-                self._wake_followers()
-                self._lead(POLL_MAX_S)
-            self._napping_until = now + nap
-        self._call_back()
+        now = time.monotonic()
+        nap = self._active_at + NAP_S - now
+        if nap > 0 and not self.owes_turn and not self.closed:
+            self._napping_until = now + nap  # threads of the application are at it: not even the lock is taken
+        else:
+            nap = 0.0
+            with self.lock:
+                if self.closed:
+                    return False
+                if self.owes_turn and not self._leader:
+                    self._work_turn()
+                now = time.monotonic()
+                if self._leader:
+                    nap = POLL_MAX_S  # who leads rings the bell on leaving
+                elif now - self._active_at < NAP_S:
+                    nap = self._active_at + NAP_S - now
+                else:
+                    self._work_turn()
+                    self._followers.wake(everyone=self.closed)
+                    self._lead(POLL_MAX_S)
+                self._napping_until = now + nap
+            self._call_back()
         if nap:
             self._bell.acquire(timeout=nap)
         return True
@@ -394,7 +366,7 @@ class SyncDriver:
         """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
         with HELD, self.lock:
             self._shut(f"the {self._name} is closed")
-        thread = self._thread
+        thread = self._helper
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_S)
         self._call_back()
@@ -406,26 +378,23 @@ class SyncDriver:
         self.closed = True
         self.engine.close()
         self._channels.close()
-        self._wake_followers()
+        self._followers.wake(everyone=self.closed)
         self._ring()
-        self._wake_poller()
+        self._waker.wake()
         self._dispose()
 
     def _dispose(self) -> None:
         """The last one to poll takes the poller along: who polls does not notice that it is closed."""
-        if self._pipe[0] >= 0 and not self._polling:
-            self._poller.close()
-            for fd in self._pipe:
-                os.close(fd)
-            self._pipe = (-1, -1)
+        if not self._polling:
+            self._waker.close()
 
     def _forked(self) -> None:
         """In the child: the connections are the parent's, and so is what was in flight. Nothing is said to brokers."""
         if self.closed:
             return
         self.lock = Lock()
-        self._callbacks = threading.Lock()
-        self._thread = None
+        self._callbacks = Callbacks(self.engine.completions, self._name)
+        self._helper = None
         self._leader = self._polling = 0
         self._followers.clear()
         self.closed = True
@@ -435,18 +404,3 @@ class SyncDriver:
         self.engine.completions.clear()
         if self._on_fork is not None:
             self._on_fork()
-
-
-def _log_exception(text: str, name: str) -> None:
-    import logging  # only mistakes pay for this import
-
-    logging.getLogger("barnabas.client").exception(text, name)
-
-
-def _after_fork_in_child() -> None:
-    for driver in list(_drivers):
-        driver._forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -40,6 +40,9 @@ class Driver:
         """As the background thread, only at once."""
         self.client.turn()
 
+    def turn(self) -> None:
+        self.run(lambda: None)
+
     def run(self, action: Callable[[], T]) -> T:
         self._check_open()
         self.client.now = self.engine.now = self.client.cluster.now
@@ -49,7 +52,12 @@ class Driver:
         return result
 
     def wait(
-        self, done: Callable[[], bool], timeout_s: float | None = None, *, may_leave: Callable[[], bool] | None = None
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None = None,
+        *,
+        may_leave: Callable[[], bool] | None = None,
+        has_turned: bool = False,
     ) -> bool:
         """Every answer is followed by a turn, whether the caller needs it or not."""
         self._check_open()

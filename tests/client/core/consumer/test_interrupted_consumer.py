@@ -26,7 +26,7 @@ PARTITIONS = 2
 ALL = [TopicPartition("t", number) for number in range(PARTITIONS)]
 PLACES_MAX = 2000
 TURN = (Client.turn.__code__, Cluster.run.__code__)
-"""The engine's: the driver says what is interrupted there, see `SyncDriver._guarded`."""
+"""The engine's: the driver says what is interrupted there, see `SyncDriver._begin_work`."""
 
 
 @pytest.fixture

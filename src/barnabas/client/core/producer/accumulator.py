@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.producer.intake import BATCH_OVERHEAD, Intake
 from barnabas.client.core.producer.partition import PartitionState
+from barnabas.client.core.timers import NEVER
 from barnabas.records.compression import CODEC_IDS, NONE, compress
 from barnabas.types import TopicPartition
 
@@ -30,7 +31,7 @@ class Accumulator:
         later: Callable[[Callable[[], None]], None],
     ) -> None:
         self.intake = intake
-        self.partitions: dict[TopicPartition, PartitionState] = {}
+        self.partitions: dict[tuple[str, int], PartitionState] = {}
         self.waiting: dict[PartitionState, None] = {}
         """Those with batches that are not in flight."""
         self.incomplete: dict[Batch, None] = {}
@@ -78,14 +79,19 @@ class Accumulator:
         batch.body = body
         batch.compression = self._codec
         batch.deadline = batch.opened_at + self._delivery_timeout_s
-        where = TopicPartition(batch.topic, batch.partition)
-        state = self.partitions.get(where)
+        state = self.partitions.get((batch.topic, batch.partition))
         if state is None:
+            where = TopicPartition(batch.topic, batch.partition)
             state = self.partitions[where] = PartitionState(where)
         state.add(batch)
         self.waiting[state] = None
         self.incomplete[batch] = None
         self._by_age.append(batch)
+
+    @property
+    def has_taken_all(self) -> bool:
+        """Whether no batch is full that `collect` has not seen."""
+        return not self.intake.full
 
     def _resize(self, batch: Batch, size: int) -> None:
         self.intake.used += size - batch.size
@@ -96,7 +102,7 @@ class Accumulator:
         opened = self._opened
         while opened and not opened[0].is_open:
             opened.popleft()
-        due = opened[0].opened_at + self._linger_s if opened else float("inf")
+        due = opened[0].opened_at + self._linger_s if opened else NEVER
         oldest = self._oldest()
         return due if oldest is None else min(due, oldest.deadline)
 
@@ -153,7 +159,7 @@ class Accumulator:
     def drop_open(self) -> list[Batch]:
         """Close all open batches and take them in, for `purge` and `abort`."""
         self.flushing += 1
-        self.collect(float("inf"))
+        self.collect(NEVER)
         self.flushing -= 1
         return list(self.incomplete)
 

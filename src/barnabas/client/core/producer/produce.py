@@ -2,7 +2,6 @@
 
 import struct
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.views import Broker
@@ -25,8 +24,9 @@ __all__ = [
     "TRANSACTION_V2_FROM",
     "Answer",
     "Answers",
+    "Placed",
+    "ProduceBodies",
     "batch_header",
-    "produce_parts",
     "read_answers",
 ]
 
@@ -37,11 +37,11 @@ TRANSACTION_V2_FROM: Final = 12
 
 _INT32: Final = struct.Struct(">i")
 _ACKS_TIMEOUT: Final = struct.Struct(">hi")
-_RESULT: Final = struct.Struct(">ihqqq")
+_RESULT: Final = struct.Struct(">ihqqq3s")
 _NOTHING_MORE: Final = b"\x01\x00\x00"
 """No record errors, no message, no tags."""
 
-Placed = tuple[str, UUID, list[Batch]]
+Placed = tuple[str, bytes, list[Batch]]
 """A topic, its id, and one batch for each of some partitions."""
 
 
@@ -63,38 +63,72 @@ def batch_header(batch: Batch, transactional: bool) -> bytes:
     return PREFIX.pack(0, HEADER_SIZE - BATCH_LENGTH_OVERHEAD + len(body), -1, MAGIC, crc) + checked
 
 
-def produce_parts(
-    version: int, placed: list[Placed], *, acks: int, timeout_ms: int, transactional_id: str | None
-) -> list[Buffer]:
-    """The body of the request: bytes of ours and the batches' bodies in turn."""
-    flexible = version >= FLEXIBLE_FROM
-    out = bytearray()
-    put_text = put_compact_text if flexible else put_legacy_text
-    put_text(out, transactional_id)
-    out += _ACKS_TIMEOUT.pack(acks, timeout_ms)
-    _put_count(out, len(placed), flexible)
-    parts: list[Buffer] = []
-    for name, topic_id, batches in placed:
-        if version >= TOPIC_IDS_FROM:
-            out += topic_id.bytes
-        else:
-            put_text(out, name)
-        _put_count(out, len(batches), flexible)
-        for batch in batches:
-            body = batch.body
-            assert body is not None
-            size = HEADER_SIZE + len(body)
-            out += _INT32.pack(batch.partition)
-            out += uvarint(size + 1) if flexible else _INT32.pack(size)
-            out += batch_header(batch, transactional_id is not None)
-            parts += [out, body]
-            out = bytearray(b"\0" if flexible else b"")
+class ProduceBodies:
+    """The bodies of one producer's requests: bytes of ours and the batches' bodies in turn."""
+
+    def __init__(self, acks: int, timeout_ms: int) -> None:
+        self._acks_timeout = _ACKS_TIMEOUT.pack(acks, timeout_ms)
+        self._last: tuple[tuple[int, str, bytes, str | None], bytes] | None = None
+        """What stands in front of the batch in a request with one, which is the same from request to request."""
+
+    def parts(self, version: int, placed: list[Placed], transactional_id: str | None) -> list[Buffer]:
+        flexible = version >= FLEXIBLE_FROM
+        transactional = transactional_id is not None
+        if len(placed) == 1 and len(placed[0][2]) == 1:
+            name, topic_id, batches = placed[0]
+            out = bytearray(self._front_of_one(version, name, topic_id, transactional_id))
+            _put_batch(out, batches[0], flexible, transactional)
+            return [out, batches[0].body or b"", b"\0\0\0" if flexible else b""]
+        out = self._begin(version, len(placed), transactional_id)
+        parts: list[Buffer] = []
+        for name, topic_id, batches in placed:
+            _put_topic(out, version, name, topic_id, len(batches))
+            for batch in batches:
+                _put_batch(out, batch, flexible, transactional)
+                parts += [out, batch.body or b""]
+                out = bytearray(b"\0" if flexible else b"")
+            if flexible:
+                out.append(0)
         if flexible:
             out.append(0)
-    if flexible:
-        out.append(0)
-    parts.append(out)
-    return parts
+        parts.append(out)
+        return parts
+
+    def _front_of_one(self, version: int, name: str, topic_id: bytes, transactional_id: str | None) -> bytes:
+        asked = (version, name, topic_id, transactional_id)
+        if self._last is None or self._last[0] != asked:
+            out = self._begin(version, 1, transactional_id)
+            _put_topic(out, version, name, topic_id, 1)
+            self._last = asked, bytes(out)
+        return self._last[1]
+
+    def _begin(self, version: int, topic_count: int, transactional_id: str | None) -> bytearray:
+        out = bytearray()
+        put_text = put_compact_text if version >= FLEXIBLE_FROM else put_legacy_text
+        put_text(out, transactional_id)
+        out += self._acks_timeout
+        _put_count(out, topic_count, version >= FLEXIBLE_FROM)
+        return out
+
+
+def _put_topic(out: bytearray, version: int, name: str, topic_id: bytes, batch_count: int) -> None:
+    if version >= TOPIC_IDS_FROM:
+        out += topic_id
+    elif version >= FLEXIBLE_FROM:
+        put_compact_text(out, name)
+    else:
+        put_legacy_text(out, name)
+    _put_count(out, batch_count, version >= FLEXIBLE_FROM)
+
+
+def _put_batch(out: bytearray, batch: Batch, flexible: bool, transactional: bool) -> None:
+    """All of it but the body."""
+    body = batch.body
+    assert body is not None
+    size = HEADER_SIZE + len(body)
+    out += _INT32.pack(batch.partition)
+    out += uvarint(size + 1) if flexible else _INT32.pack(size)
+    out += batch_header(batch, transactional)
 
 
 def _put_count(out: bytearray, count: int, flexible: bool) -> None:
@@ -104,7 +138,7 @@ def _put_count(out: bytearray, count: int, flexible: bool) -> None:
 class Answer(NamedTuple):
     """What a broker says of one partition."""
 
-    topic: str | UUID
+    topic: str | bytes
     """The name, or from version 13 on the id."""
     partition: int
     error_code: int
@@ -136,7 +170,7 @@ def read_answers(data: bytes, position: int, version: int) -> Answers:
     response, _ = decode(ProduceResponse, version, data, position)
     answers = [
         Answer(
-            topic.topic_id if version >= TOPIC_IDS_FROM else topic.name,
+            topic.topic_id.bytes if version >= TOPIC_IDS_FROM else topic.name,
             answer.index,
             answer.error_code,
             answer.base_offset,
@@ -159,9 +193,9 @@ def _read_usual(data: bytes, position: int, version: int) -> Answers | None:
     topic_count = data[position] - 1
     position += 1
     for _ in range(topic_count):
-        topic: str | UUID
+        topic: str | bytes
         if version >= TOPIC_IDS_FROM:
-            topic = UUID(bytes=data[position : position + 16])
+            topic = data[position : position + 16]
             position += 16
         else:
             end = position + data[position]
@@ -172,11 +206,10 @@ def _read_usual(data: bytes, position: int, version: int) -> Answers | None:
         if topic_count > 126 or partition_count > 126:
             return None
         for _ in range(partition_count):
-            index, error_code, base_offset, append_timestamp, _ = _RESULT.unpack_from(data, position)
+            index, error_code, base_offset, append_timestamp, _, nothing_more = _RESULT.unpack_from(data, position)
             position += _RESULT.size
-            if data[position : position + 3] != _NOTHING_MORE:
+            if nothing_more != _NOTHING_MORE:
                 return None
-            position += 3
             answers.append(Answer(topic, index, error_code, base_offset, append_timestamp))
         if data[position]:
             return None

@@ -8,26 +8,29 @@ so nothing is lost or doubled by numbering anew.
 """
 
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.engine import Engine, Node
+from barnabas.client.core.metadata import NO_ID_BYTES
 from barnabas.client.core.producer.accumulator import Accumulator
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.producer.identity import Identity
 from barnabas.client.core.producer.insisting import CONCURRENT_S
+from barnabas.client.core.producer.outcomes import error_of, name_refused, note_failure, timed_out
 from barnabas.client.core.producer.partition import PartitionState
 from barnabas.client.core.producer.produce import (
     TOPIC_IDS_FROM,
     TRANSACTION_V2_FROM,
     Answer,
     Answers,
-    produce_parts,
+    Placed,
+    ProduceBodies,
     read_answers,
 )
 from barnabas.client.core.producer.split import halves_of
 from barnabas.client.core.producer.transactions import Transactions
-from barnabas.client.errors import Attempt, ClientClosed, ClientError, ConnectionLost, OperationTimedOut
+from barnabas.client.core.timers import NEVER
+from barnabas.client.errors import Attempt, ClientClosed, ClientError, ConnectionLost
 from barnabas.errors import (
     BarnabasError,
     ConcurrentTransactions,
@@ -41,14 +44,12 @@ from barnabas.errors import (
     RequestTimedOut,
     UnknownProducerId,
     UnknownServerError,
-    error_for,
 )
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.types import TopicPartition
 
 __all__ = ["Sender", "SenderSettings"]
 
-REASONS_KEPT: Final = 5
 PERHAPS_WRITTEN: Final = (
     RequestTimedOut,
     NotEnoughReplicasAfterAppend,
@@ -88,7 +89,9 @@ class Sender:
         self._transactions = transactions
         self._in_flight: dict[int, int] = {}
         """Requests by node."""
-        self._due = float("inf")
+        self._nodes: dict[int, Node] = {}
+        self._bodies = ProduceBodies(settings.acks, settings.request_timeout_ms)
+        self._due = NEVER
         self.requests = 0
         self.retries = 0
         self.failed = 0
@@ -101,11 +104,11 @@ class Sender:
 
     def send(self, now: float) -> None:
         """Write what can be written now."""
-        self._due = float("inf")
+        self._due = NEVER
         if not self._accumulator.waiting or not self._may_number():
             return
         for node_id, states in self._by_leader(now).items():
-            node = Node(node_id)
+            node = self._nodes.get(node_id) or self._nodes.setdefault(node_id, Node(node_id))
             while states and self._in_flight.get(node_id, 0) < self._settings.in_flight_max:
                 if not self._engine.is_ready(node):
                     break
@@ -188,39 +191,33 @@ class Sender:
         return True
 
     def _send_to(self, node: Node, states: list[PartitionState], now: float) -> None:
-        batches: list[Batch] = []
         topics: dict[str, list[Batch]] = {}
         size = 0
         for state in states:
             batch = state.queue[0]
-            if batches and size + batch.size > self._settings.request_size_max:
+            if topics and size + batch.size > self._settings.request_size_max:
                 break
             self._take_off(state, batch, now)
-            batches.append(batch)
             topics.setdefault(batch.topic, []).append(batch)
             size += batch.size
-        settings = self._settings
         metadata = self._engine.metadata
-        placed = [(name, metadata.topic_id(name), found) for name, found in topics.items()]
-        with_ids = all(topic_id.int for _, topic_id, _ in placed)
+        placed = [(name, metadata.topic_id_bytes(name), found) for name, found in topics.items()]
+        with_ids = all(topic_id != NO_ID_BYTES for _, topic_id, _ in placed)
+        transactions = self._transactions
 
         def done(response: Answers | None, error: Error | None) -> None:
             self._in_flight[node.node_id] -= 1
-            self._answered(batches, response, error)
+            self._answered(placed, response, error)
 
         call = Call(
             ProduceRequest,
             done,
-            encode=lambda version: produce_parts(
-                version,
-                placed,
-                acks=settings.acks,
-                timeout_ms=settings.request_timeout_ms,
-                transactional_id=None if self._transactions is None else self._transactions.transactional_id,
+            encode=lambda version: self._bodies.parts(
+                version, placed, None if transactions is None else transactions.transactional_id
             ),
             decode=read_answers,
             at_most=self._newest_version(with_ids),
-            one_way=settings.acks == 0,
+            one_way=self._settings.acks == 0,
         )
         self._in_flight[node.node_id] = self._in_flight.get(node.node_id, 0) + 1
         self.requests += 1
@@ -252,38 +249,35 @@ class Sender:
 
     # --- back -------------------------------------------------------------------------------------------------------
 
-    def _answered(self, batches: list[Batch], response: Answers | None, error: Error | None) -> None:
+    def _answered(self, placed: list[Placed], response: Answers | None, error: Error | None) -> None:
         if response is None:
-            for batch in batches:
-                self._settle(batch, error, None)
+            for _, _, batches in placed:
+                for batch in batches:
+                    self._settle(batch, error, None)
             return
-        answers: dict[tuple[str | None, int], Answer] = {}
-        metadata = self._engine.metadata
-        topic: str | UUID | None = None
-        name: str | None = None
-        for found in response.answers:
-            if found.topic is not topic:  # those of one topic share it
-                topic = found.topic
-                name = topic if isinstance(topic, str) else metadata.topic_name(topic)
-            answers[name, found.partition] = found
-        for batch in batches:
-            answer = answers.get((batch.topic, batch.partition))
-            if answer is None:
-                attempt = Attempt(f"{batch.topic}-{batch.partition}", "request", "the answer leaves it out", "")
-                self._settle(batch, ConnectionLost(str(attempt), (attempt,)), None)
-            elif answer.error_code:
-                if answer.leader >= 0:  # who leads now (KIP-951)
-                    where = TopicPartition(batch.topic, batch.partition)
-                    broker = response.endpoints.get(answer.leader)
-                    metadata.learn_leader(where, answer.leader, answer.leader_epoch, broker)
-                self._settle(batch, _error_of(answer, batch), answer)
-            else:
-                batch.base_offset = answer.base_offset
-                batch.append_timestamp = answer.append_timestamp
-                self._settle(batch, None, answer)
+        answers = {(found.topic, found.partition): found for found in response.answers}
+        for name, topic_id, batches in placed:
+            for batch in batches:
+                answer = answers.get((topic_id, batch.partition)) or answers.get((name, batch.partition))
+                self._take_answer(batch, answer, response)
+
+    def _take_answer(self, batch: Batch, answer: Answer | None, response: Answers) -> None:
+        if answer is None:
+            attempt = Attempt(f"{batch.topic}-{batch.partition}", "request", "the answer leaves it out", "")
+            self._settle(batch, ConnectionLost(str(attempt), (attempt,)), None)
+        elif answer.error_code:
+            if answer.leader >= 0:  # who leads now (KIP-951)
+                where = TopicPartition(batch.topic, batch.partition)
+                broker = response.endpoints.get(answer.leader)
+                self._engine.metadata.learn_leader(where, answer.leader, answer.leader_epoch, broker)
+            self._settle(batch, error_of(answer, batch), answer)
+        else:
+            batch.base_offset = answer.base_offset
+            batch.append_timestamp = answer.append_timestamp
+            self._settle(batch, None, answer)
 
     def _state(self, batch: Batch) -> PartitionState:
-        return self._accumulator.partitions[TopicPartition(batch.topic, batch.partition)]
+        return self._accumulator.partitions[batch.topic, batch.partition]
 
     def _settle(self, batch: Batch, error: Error | None, answer: Answer | None) -> None:
         """A batch in flight has its answer, or will have none."""
@@ -306,7 +300,7 @@ class Sender:
             self._retry(state, batch, error)
         else:
             if isinstance(error, InvalidRecord) and answer is not None:
-                error = _record_errors(batch, error, answer)
+                error = name_refused(batch, error, answer)
             self._give_up(batch, error)
 
     def _written(self, state: PartitionState, batch: Batch) -> None:
@@ -340,7 +334,7 @@ class Sender:
 
     def _retry(self, state: PartitionState, batch: Batch, error: Error) -> None:
         self.retries += 1
-        _note(batch, error)
+        note_failure(batch, error)
         follows = isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId)
         batch.retry_at = self._engine.now + (0.0 if follows else self._engine.backoff_s(batch.attempts))
         if isinstance(error, ConcurrentTransactions):
@@ -381,23 +375,7 @@ class Sender:
         """Give up what is older than delivery.timeout.ms, also what is in flight: it may be written or not."""
         for batch in self._accumulator.expired(now):
             if not batch.done:  # the first one may take its transaction with it
-                self._give_up(batch, self._timed_out(batch))
-
-    def _timed_out(self, batch: Batch) -> ClientError:
-        where = f"{batch.topic}-{batch.partition}"
-        attempts: tuple[Attempt, ...] = tuple(batch.reasons or ())
-        if attempts:
-            why = f"the last of {batch.attempts} tries: {attempts[-1]}"
-        elif batch.attempts:
-            why = "no answer came"
-        elif self._engine.metadata.topic(batch.topic) is None:
-            why = str(self._engine.metadata.why_not(batch.topic))
-        else:
-            unreachable = self._engine.unreachable()
-            attempts = unreachable.attempts
-            why = str(unreachable) if attempts else "it was never sent: the leader did not take more"
-        text = f"{batch.count} records for {where} were not acknowledged within delivery.timeout.ms"
-        return OperationTimedOut(f"{text} ({self._settings.delivery_timeout_ms}): {why}", attempts)
+                self._give_up(batch, timed_out(batch, self._engine, self._settings.delivery_timeout_ms))
 
     def purge(self, error: ClientError, *, in_flight: bool) -> int:
         """Give up what waits, and what is in flight if asked to; how many records."""
@@ -417,29 +395,3 @@ class Sender:
 
     def close(self) -> None:
         self.purge(ClientClosed("the producer was closed before the record was acknowledged"), in_flight=True)
-
-
-def _note(batch: Batch, error: Error) -> None:
-    """Remember why a try failed."""
-    attempts = (
-        error.attempts
-        if isinstance(error, ClientError)
-        else (Attempt(f"{batch.topic}-{batch.partition}", "request", f"{error.kafka_name}: {error}", ""),)
-    )
-    batch.reasons = [*(batch.reasons or ()), *attempts][-REASONS_KEPT:]
-
-
-def _error_of(answer: Answer, batch: Batch) -> KafkaError:
-    reasons = [f"record {index}: {text}" for index, text in answer.record_errors[:3]]
-    text = "; ".join(filter(None, [answer.error_message, *reasons]))
-    kind = error_for(answer.error_code)
-    return error_for(answer.error_code, f"{batch.topic}-{batch.partition}: {text or kind.kafka_name}")
-
-
-def _record_errors(batch: Batch, error: KafkaError, answer: Answer) -> KafkaError:
-    """The broker names the records that it refuses; the others fail only for their company."""
-    if not answer.record_errors:
-        return error
-    where = f"{batch.topic}-{batch.partition}"
-    batch.record_errors = {index: type(error)(f"{where}: {text or error}") for index, text in answer.record_errors}
-    return type(error)(f"{where}: other records of the batch were refused: {error}")
