@@ -99,8 +99,6 @@ def _repeated_text(pa: Any, text: str, count: int) -> Any:
 
 def _binary(pa: Any, data: bytes, column: BinaryColumn, count: int) -> Any:
     """The column that the positions stand for: the data seen as value, gap, value, gap ..., and every other taken."""
-    from pyarrow.compute import take
-
     kind = pa.binary()
     nulls = int(column.null_count)
     if nulls == count:
@@ -109,7 +107,22 @@ def _binary(pa: Any, data: bytes, column: BinaryColumn, count: int) -> Any:
     seen = pa.Array.from_buffers(kind, 2 * count - 1, [None, pa.py_buffer(column.places()), pa.py_buffer(data)])
     validity = pa.py_buffer(column.validity()) if nulls else None
     every_other = pa.py_buffer(_multiples_of(2, count))
-    return take(seen, pa.Array.from_buffers(pa.int32(), count, [validity, every_other], nulls), boundscheck=False)
+    return _take(seen, pa.Array.from_buffers(pa.int32(), count, [validity, every_other], nulls))
+
+
+def _take(values: Any, indices: Any) -> Any:
+    call_function, options = _compute()
+    return call_function("take", [values, indices], options)
+
+
+@cache
+def _compute() -> tuple[Any, Any]:
+    """What pyarrow.compute stands on, without the functions and their texts that it makes when it is imported."""
+    try:
+        from pyarrow._compute import TakeOptions, call_function
+    except ImportError:
+        from pyarrow.compute import TakeOptions, call_function
+    return call_function, TakeOptions(boundscheck=False)
 
 
 def _multiples_of(step: int, count: int) -> bytes:
