@@ -208,8 +208,11 @@ class RecordCursor:
         if not log_append:  # a time beyond 64 bits is no time
             lowest -= min(base_timestamp, 0)
             highest -= max(base_timestamp, 0)
+        tight: bool = lowest > -64 or highest < 63
+        """Whether deltas of one byte may be too much."""
         origin = self._origin
         compiled = _COMPILED
+        new = ConsumerRecord.__new__
         if limit < 0:
             limit = 0
         stop: i64 = count - limit if count > limit else 0
@@ -236,13 +239,13 @@ class RecordCursor:
                 delta: i64 = data[position + 1]  # behind the attributes: no bit has a meaning yet
                 if delta > 127:
                     delta, position = _varlong(data, position + 1)
+                    if delta < lowest or delta > highest:
+                        raise _no_time(delta, base_timestamp)
                 else:
                     delta = -(delta + 1 >> 1) if delta & 1 else delta >> 1
                     position += 2
-                if delta < lowest or delta > highest:
-                    raise ValueError(
-                        f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits"
-                    )
+                    if tight and (delta < lowest or delta > highest):
+                        raise _no_time(delta, base_timestamp)
                 offset: i64 = data[position]
                 position += 1
                 if offset > 127:
@@ -308,7 +311,7 @@ class RecordCursor:
                 if compiled:
                     out.append(ConsumerRecord(origin, offset, timestamp, key, value, headers))
                 else:  # in half the time of a call of the class
-                    record = ConsumerRecord.__new__(ConsumerRecord)
+                    record = new(ConsumerRecord)
                     record._origin = origin
                     record._headers = headers
                     record.offset = offset
@@ -321,6 +324,10 @@ class RecordCursor:
             self._position = begin
             self._minimum = before + 1
             self.left = left
+
+
+def _no_time(delta: i64, base_timestamp: i64) -> ValueError:
+    return ValueError(f"a record's timestamp is {delta} beyond {base_timestamp}, which takes over 64 bits")
 
 
 def _end_of_headers(data: bytes, position: i64, end: i64) -> i64:
