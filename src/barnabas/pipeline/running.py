@@ -172,13 +172,17 @@ def _run(
                 yield query_row(query, _ends(admin, query.read))
 
         with Watcher(rows, shown=not quiet) as watcher:
+
+            def finish() -> None:
+                _wait(queries, watcher)
+                seen.update((query.name, query) for query in _ended(queries))
+                watcher.look(now=True)
+
             for stage in project.stages(spark, trigger):
                 queries += stage
                 if once:
-                    _wait(queries, watcher)
-            _wait(queries, watcher)
-            seen.update((query.name, query) for query in _ended(queries))
-            watcher.look(now=True)
+                    finish()
+            finish()
     return [str(query.name or query.id) for query in queries]
 
 
