@@ -40,6 +40,7 @@ TURNS_MAX: Final = 100
 
 T = TypeVar("T")
 Question = Callable[[], bool]
+Events = list[tuple[int, int]]
 
 
 class SyncDriver:
@@ -190,20 +191,14 @@ class SyncDriver:
             self._displace()
             events = self._waker.poller.poll(0)
             if events:
-                self._work_with(events)
+                self._work_with(events, None, None, -NEVER)
 
     def _work_turn(self) -> None:
         self._begin_work()
         self._turn()
         self._damaged = False
 
-    def _work_with(
-        self,
-        events: list[tuple[int, int]],
-        done: Question | None = None,
-        may_leave: Question | None = None,
-        until: float = float("-inf"),
-    ) -> None:
+    def _work_with(self, events: Events, done: Question | None, may_leave: Question | None, until: float) -> None:
         """Take in what has come, and turn: but whoever has what it waits for leaves, if it may. Nor is there a turn if
         all that came before `until` is more of a large frame."""
         self._begin_work()
@@ -256,7 +251,7 @@ class SyncDriver:
         now = time.monotonic()
         timeout = max(min(left_s, self._next_deadline() - now, POLL_MAX_S), 0.0)
         self._led_until = now + timeout
-        events: list[tuple[int, int]] = []
+        events: Events = []
         leads = False
         self._polling += 1
         try:

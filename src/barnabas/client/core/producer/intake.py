@@ -126,13 +126,9 @@ class Intake:
         if not self.plain:
             slow: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
             return slow
-        lock = self.lock
-        lock.acquire()
-        try:
+        with self.lock:  # Ctrl-C may come after a call of `acquire`
             handle = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
             turn = self.wants_turn
-        finally:
-            lock.release()
         if handle is None:
             waited: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
             return waited
