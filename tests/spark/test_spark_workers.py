@@ -3,8 +3,12 @@
 import gc
 import os
 import pickle
+import platform
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 
 import pytest
 
@@ -56,8 +60,36 @@ def test_where_nothing_is_listed_nothing_is_done(
 
 def test_memory_is_frozen_twice_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "_calls", 0)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pyspark.daemon", None))
     frozen = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
     for _ in range(4):
         settle()
     assert len(frozen) == 2
+
+
+def test_a_process_that_serves_one_query_collects_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_calls", 0)
+    monkeypatch.setattr(gc, "collect", lambda: pytest.fail("15 ms of each start of a stream"))
+    settle()
+
+
+FAULTS = """
+import resource
+from barnabas.spark.workers import settle
+settle()
+def faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+for _ in range(20):
+    pieces = [b"x" * size for size in (4_000_000, 4_100_000, 4_200_000)]
+    del pieces
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+def test_large_pieces_of_memory_are_used_again() -> None:
+    """All that there are at one time have 3,000 pages."""
+    found = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 10_000
