@@ -12,7 +12,7 @@ import pytest
 
 import barnabas
 from barnabas.client import drivers
-from barnabas.client.core.producer.transactions import TransactionState
+from barnabas.client.core.producer.transaction_states import TransactionState
 from barnabas.client.drivers.signals import HELD
 from barnabas.errors import UsageError
 from barnabas.records.kernel import is_compiled

@@ -102,8 +102,9 @@ def test_partitions_stay_with_members_of_any_make(
 
     Each member is a process of its own: aiokafka keeps what a member had, and in which generation, with the assignor's
     class, so that two members of one process tell the leader the same. Not with kafka-python, which puts a version
-    before what a sticky member tells, as no other does; and eagerly not with franz-go, whose partitions move beside
-    Java's members alone, too."""
+    before what a sticky member tells, as no other does; and eagerly not with franz-go, whose members forget what they
+    had when they revoke it (`lastAssigned` in kgo's `revoke`), before they tell the leader in JoinGroup: nobody can
+    keep it for them, Java's leaders neither."""
     group = unique("group")
     clients = {each.name: each for each in CLIENTS}
     members: list[Member] = []

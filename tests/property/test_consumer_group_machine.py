@@ -218,7 +218,7 @@ class GroupMachine(RuleBasedStateMachine):
         for name, member in self.members.items():
             membership = member.membership
             assert membership.state is MemberState.STABLE, f"{name} is stuck: {membership.state} {membership.reason}"
-            assert all(rebalance.reason for rebalance in membership.rebalances)
+            assert all(rebalance.reason for rebalance in membership.history.past)
 
 
 TestGroup = GroupMachine.TestCase

@@ -48,7 +48,7 @@ TOPIC = "orders"
 PARTITIONS = 3
 ALL = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
 NAMES = ("a", "b", "c")
-SESSION_S, INTERVAL_S = 10, 40
+SESSION_S, INTERVAL_S, COMMIT_S = 10, 40, 2
 ITERATION_S = 0.1
 COORDINATOR_ERRORS = [7, 14, 15, 16]
 LEADER_ERRORS = [3, 5, 6, 7, 9, 56, 74, 75, 78]
@@ -89,7 +89,7 @@ class Application:
             max_poll_interval_ms=INTERVAL_S * 1000,
             max_poll_records=7,
             enable_auto_commit=machine.auto_commit,
-            auto_commit_interval_ms=2000,
+            auto_commit_interval_ms=COMMIT_S * 1000,
             group_instance_id="static-c" if name == "c" else None,
             on_assigned=self._assigned,
             on_revoked=self._gone,
@@ -223,11 +223,15 @@ class ConsumerMachine(RuleBasedStateMachine):
             application.consumer.close()
             self.cluster.clients.remove(application.consumer.client)
 
-    @rule(timeout=st.sampled_from([0.0, 0.1, 2.0]), times=st.integers(1, 6))
-    def poll(self, timeout: float, times: int) -> None:
+    @rule(timeout=st.sampled_from([0.0, 0.1, 2.0]), times=st.integers(1, 6), stays=st.booleans())
+    def poll(self, timeout: float, times: int, stays: bool) -> None:
+        """Who `stays` with what it got does so for longer than auto.commit.interval.ms."""
         for _ in range(times):
             for name in self.rng.sample(sorted(self.applications), len(self.applications)):
                 self.applications[name].poll(timeout)
+                if stays:
+                    self.cluster.run(seconds=COMMIT_S + 0.1)
+                    self.nothing_is_committed_that_nobody_is_done_with()
 
     @rule(name=st.sampled_from(NAMES))
     def commit(self, name: str) -> None:
@@ -277,7 +281,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def outage(self, node_id: int, seconds: float) -> None:
         self.cluster.stop(node_id)
         self.cluster.run(seconds=seconds)
-        self.poll(0.1, 1)
+        self.poll(0.1, 1, False)
         self.cluster.up.add(node_id)
 
     # --- what must hold ---------------------------------------------------------------------------------------------

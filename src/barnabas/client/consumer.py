@@ -1,13 +1,10 @@
 """The synchronous consumer, `barnabas.Consumer`."""
 
 import contextlib
-import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
-from itertools import chain, islice
-from operator import length_hint
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.client.consumer_base import (
     CLOSE_TIMEOUT_S,
@@ -20,18 +17,12 @@ from barnabas.client.consumer_base import (
     end,
     plain_offsets,
 )
-from barnabas.client.consumer_reading import CHUNK, Pace, ReadingBase
-from barnabas.client.core.completed_fetch import CompletedFetch
-from barnabas.client.core.consumer.handing import Held
-from barnabas.client.core.consumer.rebalancing import Notice
+from barnabas.client.consumer_threads import Ended, ThreadedReading
 from barnabas.client.core.offset_messages import OffsetAndMetadata
-from barnabas.client.core.promise import Promise
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import ClientClosed
 from barnabas.client.processing import Handler, OnError, Processing
-from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
@@ -42,15 +33,8 @@ __all__ = ["Consumer"]
 
 T = TypeVar("T")
 
-TURN_S: Final = 0.001
-"""How long an application that reads what is in store may keep from turning the engine."""
-INTERRUPT_S: Final = 0.05
-"""How long a close waits for the thread that polls to come out, at least."""
 
-_log = logging.getLogger("barnabas.consumer")
-
-
-class Consumer(ReadingBase):
+class Consumer(ThreadedReading):
     """Reads records. `Consumer("topic", bootstrap_servers="host:9092", group_id="g", auto_offset_reset="earliest")`, or
     with a dict of Kafka's names: `Consumer({"bootstrap.servers": "host:9092", "group.id": "g"}, "topic")`.
 
@@ -59,23 +43,12 @@ class Consumer(ReadingBase):
     After a fork the child has a consumer of its own.
     """
 
-    _driver: SyncDriver
-
     def __init__(self, *topics: Any, **named: Any) -> None:
         """Topics or a compiled pattern to subscribe to, settings by keyword or in a dict, and `on_assigned`,
         `on_revoked`, `on_lost` as for `subscribe`. Raises UsageError for what does not exist or does not fit."""
         self._reopening = threading.Lock()
         self._init_threads()
         self._set_up(topics, named)
-
-    def _init_threads(self) -> None:
-        self._reading = threading.Lock()
-        """Held by the thread that polls."""
-        self._inside: dict[int, int] = {}
-        """Threads that are in here, and how deep: a close that they ask for themselves waits until they are out."""
-        self._close_asked: tuple[float, bool] | None = None
-        self._forked = False
-        self._turned_at = float("-inf")
 
     def _open(self) -> None:
         core = self._core = self._new_core()
@@ -98,39 +71,15 @@ class Consumer(ReadingBase):
         limit = self._poll_limit(max_records)
         return self._handed(lambda: self._poll(timeout, limit))
 
-    def _poll(self, timeout: float | None, limit: int) -> list[ConsumerRecord]:
-        records: list[ConsumerRecord] = []
-        self._collect(records, self._next(timeout), limit)
-        if self._core.fetching.wants_turn and not self._driver.owes_turn:
-            self._driver.turn()  # what was taken makes room: ask for more while the application works
-        if self._core.closing:
-            raise ClientClosed("the consumer is closed")
-        return records
-
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
         is asked for."""
         return chain.from_iterable(self._runs())
 
-    def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
-        """The records of an iteration, as many at a time as it may give without looking up."""
-        core = self._core
-        pace = Pace()
-        with contextlib.suppress(_Ended):
-            while True:
-                held = self._next_held()
-                iterator = held.iterator
-                while True:
-                    core.touched_at = pace.begin()
-                    yield islice(iterator, pace.size)
-                    if core.attention or not length_hint(iterator):
-                        break
-                    pace.end()
-
     def batches(self) -> Iterator[RecordBatch]:
         """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
         when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
-        with contextlib.suppress(_Ended):
+        with contextlib.suppress(Ended):
             while True:
                 batch = self._handed(lambda: self._read_batch(self._wait_for_next()), ends=True)
                 if batch is not None:
@@ -140,7 +89,7 @@ class Consumer(ReadingBase):
         """Arrow tables, each of one partition and about a megabyte, without end: topic, partition, offset, timestamp,
         timestamp_type, key, value and, if asked for, headers. Keys and values are as they were sent: deserializers do
         not see them. Needs pyarrow."""
-        with contextlib.suppress(_Ended):
+        with contextlib.suppress(Ended):
             while True:
                 table = self._handed(lambda: self._read_table(self._wait_for_next(), headers), ends=True)
                 if table is not None:
@@ -178,132 +127,13 @@ class Consumer(ReadingBase):
             finish_timeout=finish_timeout,
         ).run()
 
-    # --- what reading is made of ------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def _reads(self, *, ends: bool = False) -> Iterator[None]:
-        """One thread polls at a time. With `ends` a closed consumer is the end of an iteration."""
-        self._check_process()
-        if threading.get_ident() in self._inside and self._reading.locked():
-            raise UsageError("a consumer cannot be polled from its own callbacks, deserializers and interceptors")
-        with self._enters(), self._reading:
-            try:
-                yield
-            except ClientClosed:
-                if ends and self._core.closing:
-                    raise _Ended from None
-                raise
-
-    def _handed(self, read: Callable[[], T], *, ends: bool = False) -> T:
-        """What `read` gives to the application. A KeyboardInterrupt comes after a call or at the beginning of one, so
-        never between what is done last here and what the caller does with it if that calls nothing."""
-        owed: dict[TopicPartition, OffsetAndMetadata] = {}
-        try:
-            with self._reads(ends=ends):
-                found = read()
-                handing = self._core.handing
-                owed, handing.owed = handing.owed, {}
-        except BaseException:
-            if owed:
-                self._core.handing.owed = owed
-            raise
-        return found
-
-    @contextlib.contextmanager
-    def _enters(self) -> Iterator[None]:
-        """The thread is inside, so that a signal handler in the middle of it does not wait for locks that it holds."""
-        me = threading.get_ident()
-        self._inside[me] = self._inside.get(me, 0) + 1
-        try:
-            yield
-        finally:
-            self._inside[me] -= 1
-            if not self._inside[me]:
-                del self._inside[me]
-                asked, self._close_asked = self._close_asked, None
-                if asked is not None:
-                    self._close(*asked)
-
-    def _next(self, timeout: float | None) -> Held | CompletedFetch | None:
-        """What is to be read next. Before that the listener hears what it must. None when the time is over."""
-        core, driver = self._core, self._driver
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            found = self._look()
-            if isinstance(found, Notice):
-                self._tell(found)
-            elif found is not None:
-                return found
-            else:
-                left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-                ready = False
-                try:
-                    with driver.lock:
-                        core.enter()
-                    ready = driver.wait(core.is_ready, left, may_leave=core.has_little)
-                finally:
-                    core.waits = False
-                    if ready:
-                        with driver.lock:
-                            found = core.arrived()
-                    elif not driver.closed:
-                        driver.run(core.leave)
-                if not ready:
-                    return None
-                if found is not None:  # nothing stands between what came and the application
-                    if core.fetching.wants_turn and core.has_little():
-                        driver.turn_soon()
-                    return found
-
-    def _look(self) -> Notice | Held | CompletedFetch | None:
-        """What comes next; mostly that is in store, and the engine need not turn for each of a thousand records."""
-        core = self._core
-        now = time.monotonic()
-        if now < self._turned_at + TURN_S:
-            core.touched_at = now
-            with self._driver.lock:
-                found = core.glance()
-            if found is not None:
-                return found
-        self._turned_at = now
-        return self._driver.run(core.look)
-
-    def _wait_for_next(self) -> Held | CompletedFetch:
-        found = self._next(None)
-        assert found is not None, "waiting without end has ended"
-        return found
-
-    def _next_held(self) -> Held:
-        """Records for an iteration."""
-        while True:
-            with self._reads(ends=True):
-                found = self._wait_for_next()
-                held = found if isinstance(found, Held) else self._decode(found, CHUNK)
-                if held is not None:
-                    with self._driver.lock:
-                        self._core.handing.iterate(held)
-                    return held
-
-    def _tell(self, notice: Notice) -> None:
-        callback = self._callback_for(notice)
-        self._core.told()
-        if callback is not None:
-            callback(self, notice.partitions)
+    # --- waking up, positions, commits ------------------------------------------------------------------------------
 
     def wakeup(self) -> None:
         """Let the thread that waits in here, or the next one that would, raise WokenUp. May be called from any thread
         and from signal handlers."""
         self._core.woken = self._core.attention = True
         self._driver.interrupt()
-
-    # --- positions and commits --------------------------------------------------------------------------------------
-
-    def _wait_for(self, promise: Promise[T]) -> T:
-        core = self._core
-        parting = core.closing  # a listener that is told of the end may still ask
-        with self._enters():
-            self._driver.wait(lambda: promise.done or core.woken or core.closing is not parting)
-            return self._answer(promise, parting)
 
     def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
         """Commit what the application has got (the record at hand included), a record with all before it, or the next
@@ -377,42 +207,6 @@ class Consumer(ReadingBase):
         """
         self._close(CLOSE_TIMEOUT_S if timeout is None else timeout, True)
 
-    def _close(self, timeout: float, all_done: bool) -> None:
-        core, driver = self._core, self._driver
-        if driver.closed:
-            return
-        core.closing = core.attention = True
-        driver.interrupt()
-        if threading.get_ident() in self._inside:
-            self._close_asked = timeout, all_done
-            return
-        deadline = time.monotonic() + timeout
-        has_it = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
-        try:
-            self._say_goodbye(deadline, all_done)
-        finally:
-            driver.close()
-            if has_it:
-                self._reading.release()
-
-    def _say_goodbye(self, deadline: float, all_done: bool) -> None:
-        core, driver = self._core, self._driver
-
-        def wait(promise: Promise[None]) -> None:
-            left = max(deadline - time.monotonic(), 0.0)
-            driver.wait(lambda: promise.done or not core.can_say_goodbye(), left)
-
-        with contextlib.suppress(ClientClosed):
-            wait(driver.run(lambda: core.last_commit(max(deadline - time.monotonic(), 0.0), all_done=all_done)))
-            notice = driver.run(core.parting)
-            if notice is not None:
-                try:
-                    self._tell(notice)
-                except Exception:
-                    _log.exception("on_%s fails while the consumer is closed", notice.kind)
-            wait(driver.run(lambda: core.unsubscribe("the consumer is closed")))
-            driver.run(core.fetching.close)
-
     def __enter__(self) -> "Consumer":
         return self
 
@@ -436,7 +230,3 @@ class Consumer(ReadingBase):
             if self._forked:
                 self._open()
                 self._forked = False
-
-
-class _Ended(Exception):
-    """The consumer was closed: an iteration is at its end."""

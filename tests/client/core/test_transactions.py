@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.core.producer.transactions import Transactions, TransactionState
+from barnabas.client.core.producer.transaction_states import TransactionState
+from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.errors import (
     ClientClosed,
     ClientError,
@@ -465,7 +466,7 @@ def test_brokers_of_2_4() -> None:
 def test_an_interrupt_in_the_middle_of_an_end_leaves_a_producer_that_can_only_be_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def interrupted(commit: bool) -> None:
+    async def interrupted(commit: bool, *, implicit: bool) -> None:
         raise KeyboardInterrupt
 
     it = Transacting()
@@ -473,7 +474,7 @@ def test_an_interrupt_in_the_middle_of_an_end_leaves_a_producer_that_can_only_be
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    monkeypatch.setattr(it.transactions, "_end_txn", interrupted)
+    monkeypatch.setattr(it.transactions._coordination, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         it.commit()
     with pytest.raises(ClientError, match="interrupted half-way"):

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.core.producer.transactions import Transactions, TransactionState
+from barnabas.client.core.producer.transaction_states import TransactionState
+from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.errors import TransactionFailed
 from barnabas.types import TopicPartition

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Promise"]
+__all__ = ["Promise", "nothing_to_wait_for"]
 
 T = TypeVar("T")
 
@@ -56,3 +56,10 @@ class Promise(Generic[T]):
             raise self.error
         value: T = self._value
         return value
+
+
+def nothing_to_wait_for() -> Promise[None]:
+    """It is done already."""
+    promise: Promise[None] = Promise()
+    promise.resolve(None)
+    return promise

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from barnabas.client import consumer, consumer_reading
+from barnabas.client import consumer_reading, consumer_threads
 from barnabas.client.consumer import Consumer
 from barnabas.client.core.consumer.core import ConsumerCore
 from barnabas.client.errors import ClientClosed
@@ -19,11 +19,11 @@ T = TypeVar("T")
 @contextlib.contextmanager
 def virtual_time(cluster: Cluster) -> Iterator[None]:
     """The consumers' clock is the cluster's."""
-    consumer.time = consumer_reading.time = SimpleNamespace(monotonic=lambda: cluster.now)  # type: ignore[assignment]
+    consumer_threads.time = consumer_reading.time = SimpleNamespace(monotonic=lambda: cluster.now)  # type: ignore[assignment]
     try:
         yield
     finally:
-        consumer.time = consumer_reading.time = time
+        consumer_threads.time = consumer_reading.time = time
 
 
 class Driver:

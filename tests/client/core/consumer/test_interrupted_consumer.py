@@ -14,6 +14,7 @@ from .front import SimulatedConsumer, virtual_time
 
 FILES = (
     "client/consumer.py",
+    "client/consumer_threads.py",
     "client/consumer_reading.py",
     "client/core/completed_fetch.py",
     "client/core/consumer/core.py",
@@ -136,7 +137,7 @@ def test_a_rebalance_that_is_interrupted_comes_to_its_end(cluster: Cluster) -> N
         consumer = SimulatedConsumer(
             cluster, "c", "t", group_id="g", on_assigned=lambda _, partitions, told=told: told.extend(partitions)
         )
-        files = ("client/consumer.py", "client/core/consumer/rebalancing.py")
+        files = ("client/consumer.py", "client/consumer_threads.py", "client/core/consumer/rebalancing.py")
         interrupted, _ = interrupted_at(place, files, lambda consumer=consumer: consumer.poll(1), shielded=TURN)
         consumer.poll(5)
         consumer.poll(5)

@@ -38,7 +38,7 @@ def test_the_first_join_takes_no_time(script: Script) -> None:
     script.answer_with(JOIN, JoinGroupResponse(error_code=MEMBER_ID_REQUIRED, member_id="m-1"))
     began = script.world.now
     script.join()
-    assert script.membership.rebalances[0].ended_at == began
+    assert script.membership.history.past[0].ended_at == began
     assert [request.member_id for request in script.asked(JOIN)] == ["", "m-1"]
     assert script.reasons() == ["joining the group"] * 2
     assert script.told == ["assigned mine"]
@@ -46,7 +46,7 @@ def test_the_first_join_takes_no_time(script: Script) -> None:
     (sync,) = script.asked(SYNC)
     assert (sync.generation_id, sync.member_id, sync.protocol_name) == (1, "m-1", "range")
     assert [(each.member_id, each.assignment) for each in sync.assignments] == [("m-1", b"m-1")]
-    (rebalance,) = script.membership.rebalances
+    (rebalance,) = script.membership.history.past
     assert (rebalance.reason, rebalance.generation_id, rebalance.setbacks) == ("joining the group", 1, ())
     assert script.membership.reason is None
 
@@ -99,7 +99,7 @@ def test_passing_errors_are_tried_again(script: Script, api_key: int, code: int)
     assert script.told == ["assigned mine"]
     lookups = len(script.asked(FIND))
     assert lookups == (3 if code in (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR) else 1)
-    assert len(script.membership.rebalances[0].setbacks) == 2
+    assert len(script.membership.history.past[0].setbacks) == 2
 
 
 @pytest.mark.parametrize("api_key", [JOIN, SYNC])
@@ -112,7 +112,7 @@ def test_a_lost_connection_does_not_stop_a_join(script: Script, api_key: int) ->
         script.world.cut(link)
     script.poll(5)
     assert script.told == ["assigned mine"]
-    (rebalance,) = script.membership.rebalances
+    (rebalance,) = script.membership.history.past
     assert "ConnectionLost" in rebalance.setbacks[0]
 
 
@@ -129,7 +129,7 @@ def test_another_rebalance_during_the_sync(script: Script, code: int) -> None:
     script.join()
     assert [request.member_id for request in script.asked(JOIN)] == ["", "" if code == UNKNOWN_MEMBER else "m-1"]
     assert script.told == ["assigned mine"]
-    assert script.membership.rebalances[0].ended_at == began, "the first retry waits for nothing"
+    assert script.membership.history.past[0].ended_at == began, "the first retry waits for nothing"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_the_group_rebalances(script: Script) -> None:
     script.poll(1)
     assert script.told == ["assigned mine", "revoked", "assigned mine"]
     assert script.reasons()[1] == "the group is rebalancing"
-    assert [rebalance.generation_id for rebalance in script.membership.rebalances] == [1, 2]
+    assert [rebalance.generation_id for rebalance in script.membership.history.past] == [1, 2]
 
 
 @pytest.mark.parametrize(("code", "member"), [(ILLEGAL_GENERATION, "m-1"), (UNKNOWN_MEMBER, "")])
@@ -435,6 +435,6 @@ def test_unreachable_coordinators_show_what_was_tried(script: Script) -> None:
     script.world.stop(1)
     script.membership.subscribe()
     script.poll(40)
-    under_way = script.membership.under_way()
+    under_way = script.membership.history.under_way()
     assert under_way is not None
     assert any(ConnectionLost.__name__ in setback for setback in under_way.setbacks)

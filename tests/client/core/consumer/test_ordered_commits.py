@@ -110,6 +110,7 @@ def test_the_bound_is_kept() -> None:
 runs = st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 3000)), max_size=20)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 2**62), runs)
 def test_metadata_there_and_back(base: int, steps: list[tuple[int, int]]) -> None:
     at, expected, pairs = base, set(), []

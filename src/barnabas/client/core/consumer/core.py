@@ -22,15 +22,16 @@ from barnabas.client.core.consumer.membership import Membership
 from barnabas.client.core.consumer.pulse import MembershipSettings
 from barnabas.client.core.consumer.rebalancing import LOST, REVOKED, Notice, Rebalancing
 from barnabas.client.core.consumer.reporting import health_of, metrics_of
+from barnabas.client.core.consumer.topics_read import TopicsRead
 from barnabas.client.core.engine import COORDINATOR_ROLE, Engine
 from barnabas.client.core.fetch_task import FetchRules
 from barnabas.client.core.offset_messages import OffsetAndMetadata, PartitionOffset
 from barnabas.client.core.positions import ResetStrategy
-from barnabas.client.core.promise import Promise
+from barnabas.client.core.promise import Promise, nothing_to_wait_for
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.core.subscription import Pattern, SubscriptionKind, SubscriptionState
 from barnabas.client.errors import ClientClosed, OperationTimedOut, WokenUp
-from barnabas.errors import BarnabasError, InvalidTopic, TopicAuthorizationFailed, UsageError, error_for
+from barnabas.errors import BarnabasError, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
@@ -39,8 +40,6 @@ __all__ = ["ConsumerCore"]
 _log = logging.getLogger("barnabas.consumer")
 
 LITTLE_BYTES: Final = 16 * 1024
-
-_LASTING = (InvalidTopic.code, TopicAuthorizationFailed.code)
 
 
 class ConsumerCore:
@@ -81,13 +80,8 @@ class ConsumerCore:
         )
         self._bound: Callable[[Offsets], Offsets] | None = None
         """While records go through a pool of workers: what of the offsets that were read may be committed."""
-        self._failures: dict[str, BarnabasError] = {}
-        self._wanted: frozenset[str] = frozenset()
-        self._missing: set[str] = set()
-        """Topics that were said not to exist."""
+        self._topics = TopicsRead(engine, self.subscription)
         self._positions_asked: list[Callable[[], None]] = []
-        self._matched = False
-        """Whether the pattern was compared with the topics that there are."""
         if self.commits is not None and settings.interceptor_classes:
             self.commits.on_committed.append(self._tell_committed)
         engine.components.append(self)
@@ -154,7 +148,7 @@ class ConsumerCore:
         return bool(
             self.woken
             or self.closing
-            or self._failures
+            or self._topics.has_failed
             or self.locating.has_failed
             or self.fetching.has_failed
             or (
@@ -173,10 +167,7 @@ class ConsumerCore:
             if self.subscription.subscribe(topics) or membership is not self.group_commits().membership:
                 self._subscription_changed("the subscription has changed")
         else:
-            self.subscription.subscribe_pattern(topics)
-            self._matched = False
-            self.engine.metadata.all_topics = True
-            self.engine.refresh_metadata()
+            self._topics.subscribe_pattern(topics)
 
     def _group(self) -> Membership:
         if self.membership is None:
@@ -189,19 +180,13 @@ class ConsumerCore:
         return self.commits
 
     def _subscription_changed(self, reason: str) -> None:
-        self._want_topics()
+        self._topics.want()
         membership = self._group()
         if self.group_commits().membership is None:
             self.group_commits().membership = membership
             membership.subscribe()
         else:
             membership.request_rejoin(reason)
-
-    def _want_topics(self) -> None:
-        wanted = self.subscription.topics
-        self.engine.metadata.unwant(self._wanted - wanted)
-        self._wanted = wanted
-        self.engine.want_topics(sorted(wanted))
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """By hand, without the group; what is given up is committed before. Raises UsageError."""
@@ -210,7 +195,7 @@ class ConsumerCore:
         if gone and self.subscription.kind is SubscriptionKind.MANUAL:
             self.last_commit(0.0, all_done=False)
         self.subscription.assign(wanted)
-        self._want_topics()
+        self._topics.want()
         self._assignment_changed(gone)
         if self.auto_commit is not None:
             self.auto_commit.start()
@@ -219,15 +204,12 @@ class ConsumerCore:
         """Back to nothing; leaves the group. `parting` says what the listener is to hear before."""
         gone = self.subscription.assigned()
         self.subscription.unsubscribe()
-        self.engine.metadata.all_topics = False
-        self._want_topics()
+        self._topics.unsubscribe()
         self._assignment_changed(gone)
         if self.auto_commit is not None:
             self.auto_commit.stop()
         if self.membership is None or self.rebalancing is None or self.leading is None:
-            done: Promise[None] = Promise()
-            done.resolve(None)
-            return done
+            return nothing_to_wait_for()
         self.rebalancing.abandon()
         self.leading.follow()
         self.group_commits().membership = None
@@ -246,20 +228,9 @@ class ConsumerCore:
         self.locating.changed()
 
     def _follow_metadata(self) -> None:
-        view = self.engine.metadata.view
-        if self.subscription.has_pattern and self.engine.metadata.has_all_topics:
-            before = self.subscription.topics
-            known = [(name, topic.is_internal) for name, topic in view.topics.items() if not topic.error_code]
-            changed = self.subscription.match_pattern(known)
-            if changed or not self._matched:
-                self._matched = True
-                self._subscription_changed(_difference(before, self.subscription.topics))
-        for name in self.subscription.topics:
-            topic = view.topics.get(name)
-            if topic is not None and topic.error_code:
-                self._note_topic(name, topic.error_code)
-            else:
-                self._missing.discard(name)
+        news = self._topics.follow()
+        if news is not None:
+            self._subscription_changed(news)
         if self.leading is not None and self.membership is not None and self.membership.is_leader:
             reason = self.leading.what_changed()
             if reason is not None and self.membership.reason is None:
@@ -277,14 +248,6 @@ class ConsumerCore:
         self.fetcher.follow_leaders(_always)
         self.locating.changed()
         self.fetching.changed()
-
-    def _note_topic(self, name: str, code: int) -> None:
-        if code in _LASTING:
-            self._failures[name] = self.engine.metadata.why_not(name)
-        elif name not in self._missing:
-            self._missing.add(name)
-            if not error_for(code).retriable or code == 3:
-                _log.warning("%s (yet); this consumer waits for it", self.engine.metadata.why_not(name))
 
     # --- the application's polls ------------------------------------------------------------------------------------
 
@@ -390,9 +353,7 @@ class ConsumerCore:
 
     def _take_failure(self) -> BarnabasError | None:
         failure = None if self.membership is None else self.membership.take_failure()
-        if failure is None and self._failures:
-            failure = self._failures.pop(next(iter(self._failures)))
-        return failure or self.locating.take_failure() or self.fetching.take_failure()
+        return failure or self._topics.take_failure() or self.locating.take_failure() or self.fetching.take_failure()
 
     # --- positions and commits --------------------------------------------------------------------------------------
 
@@ -509,9 +470,7 @@ class ConsumerCore:
             self._came_back()
         if self.auto_commit is not None and self.subscription.kind is not SubscriptionKind.NONE:
             return self.auto_commit.commit(timeout_s or None)
-        done: Promise[None] = Promise()
-        done.resolve(None)
-        return done
+        return nothing_to_wait_for()
 
     def can_say_goodbye(self) -> bool:
         """Whether the coordinator is known and the last connection to it came about, so that waiting for its answer
@@ -536,9 +495,3 @@ class ConsumerCore:
 def _always(_: int) -> bool:
     """Brokers since 2.3 answer OffsetsForLeaderEpoch; older ones say so, and are believed."""
     return True
-
-
-def _difference(before: Collection[str], after: Collection[str]) -> str:
-    more, less = sorted(set(after) - set(before)), sorted(set(before) - set(after))
-    parts = [f"new are {', '.join(more)}"] * bool(more) + [f"gone are {', '.join(less)}"] * bool(less)
-    return f"other topics match the pattern: {'; '.join(parts)}"

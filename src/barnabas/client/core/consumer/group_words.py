@@ -1,4 +1,4 @@
-"""What is said of a member and its group: states, generations, rebalances, and errors with the way out."""
+"""What is said of a member and its group: states, generations, and errors with the way out."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from barnabas.errors import (
     error_for,
 )
 
-__all__ = ["Generation", "GroupShare", "MemberState", "Rebalance", "explained", "name_of"]
+__all__ = ["Generation", "GroupShare", "MemberState", "explained", "name_of"]
 
 
 class MemberState(Enum):
@@ -43,18 +43,6 @@ class GroupShare(NamedTuple):
 
     protocol: str
     assignment: bytes
-
-
-class Rebalance(NamedTuple):
-    """One rebalance as this member saw it; times by the engine's clock."""
-
-    reason: str
-    began_at: float
-    ended_at: float | None
-    """None while it is under way."""
-    generation_id: int
-    setbacks: tuple[str, ...] = ()
-    """What made it start over, in order."""
 
 
 def name_of(error: Error) -> str:

@@ -6,13 +6,20 @@ retries, heartbeats. A member that the group no longer knows owns nothing: what 
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from barnabas.client.core.call import Call, Error
-from barnabas.client.core.consumer.group_words import Generation, GroupShare, MemberState, Rebalance, explained, name_of
+from barnabas.client.core.consumer.group_requests import (
+    CONSUMER,
+    heartbeat_request,
+    join_request,
+    leave_request,
+    sync_request,
+)
+from barnabas.client.core.consumer.group_words import Generation, GroupShare, MemberState, explained, name_of
 from barnabas.client.core.consumer.pulse import MembershipSettings, PollWatch, Pulse
+from barnabas.client.core.consumer.rebalance_log import RebalanceLog
 from barnabas.client.core.engine import Coordinator, Engine
 from barnabas.client.core.promise import Promise
 from barnabas.client.errors import ClientError
@@ -28,18 +35,12 @@ from barnabas.errors import (
     UnknownMemberId,
     error_for,
 )
-from barnabas.protocol.messages.heartbeat import HeartbeatRequest
-from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
-from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
 __all__ = ["GroupRole", "Membership"]
 
-CONSUMER: Final = "consumer"
 JOIN_MARGIN_S: Final = 5.0
-REASON_MAX: Final = 255
-"""Kafka refuses to store longer ones."""
-REBALANCES_KEPT: Final = 20
 
 _log = logging.getLogger("barnabas.consumer")
 
@@ -74,8 +75,7 @@ class Membership:
         self.is_leader = False
         self.failure: BarnabasError | None = None
         """What the application has to hear; see `take_failure`."""
-        self.rebalances: deque[Rebalance] = deque(maxlen=REBALANCES_KEPT)
-        self.rebalance_count = 0
+        self.history = RebalanceLog()
         self.watch = PollWatch(settings)
         self.pulse = Pulse(settings)
         self.coordinator = Coordinator(settings.group_id)
@@ -93,9 +93,6 @@ class Membership:
         self._in_flight = False
         self._failures = 0
         self._share: GroupShare | None = None
-        self._began_at: float | None = None
-        self._began_for = ""
-        self._setbacks: list[str] = []
 
     # --- the application's half -------------------------------------------------------------------------------------
 
@@ -119,7 +116,7 @@ class Membership:
         """Why a rebalance is due or under way; None if all is quiet."""
         if self._reason is not None:
             return self._reason
-        return self._began_for if self._began_at is not None else None
+        return self.history.reason if self.history.is_under_way else None
 
     @property
     def rebalancing(self) -> bool:
@@ -185,24 +182,12 @@ class Membership:
         self.state = MemberState.PREPARING
         self.pulse.end()
         reason, self._reason = self._reason or "", None
-        if self._began_at is None:
-            self._began_at, self._began_for, self._setbacks = self._engine.now, reason, []
+        self.history.begin(self._engine.now, reason)
         settings = self.settings
 
         def build(_: int) -> JoinGroupRequest:
-            return JoinGroupRequest(
-                group_id=settings.group_id,
-                session_timeout_ms=round(settings.session_timeout_s * 1000),
-                rebalance_timeout_ms=round(settings.max_poll_interval_s * 1000),
-                member_id=self.generation.member_id,
-                group_instance_id=settings.group_instance_id,
-                protocol_type=CONSUMER,
-                protocols=[
-                    JoinGroupRequestProtocol(name=name, metadata=metadata)
-                    for name, metadata in self._role.protocols(self.generation.generation_id)
-                ],
-                reason=reason[:REASON_MAX],
-            )
+            protocols = self._role.protocols(self.generation.generation_id)
+            return join_request(settings, self.generation.member_id, protocols, reason)
 
         def done(response: Any, error: Error | None) -> None:
             if attempt == self._attempt:
@@ -217,7 +202,7 @@ class Membership:
         if error is None and response.error_code == MemberIdRequired.code:
             is_first = not self.generation.member_id and bool(response.member_id)
             self.generation = Generation(member_id=response.member_id)
-            self._reason = self._began_for
+            self._reason = self.history.reason
             if is_first:
                 self._send_join()
             else:  # it has been told our name: whoever asks for it for ever is not to be asked without a pause
@@ -255,16 +240,7 @@ class Membership:
     def _send_sync(self, shares: dict[str, bytes]) -> None:
         attempt = self._attempt
         self._in_flight = True
-        generation = self.generation
-        request = SyncGroupRequest(
-            group_id=self.settings.group_id,
-            generation_id=generation.generation_id,
-            member_id=generation.member_id,
-            group_instance_id=self.settings.group_instance_id,
-            protocol_type=CONSUMER,
-            protocol_name=generation.protocol,
-            assignments=[SyncGroupRequestAssignment(member_id=name, assignment=data) for name, data in shares.items()],
-        )
+        request = sync_request(self.settings, self.generation, shares)
 
         def done(response: Any, error: Error | None) -> None:
             if attempt == self._attempt:
@@ -289,7 +265,7 @@ class Membership:
         self.state = MemberState.STABLE
         self._failures = 0
         self._share = GroupShare(self.generation.protocol, bytes(response.assignment))
-        self._record_end()
+        self.history.end(self._engine.now, self.generation.generation_id)
         _log.info("group %r: generation %d", self.settings.group_id, self.generation.generation_id)
 
     # --- failures ---------------------------------------------------------------------------------------------------
@@ -297,11 +273,11 @@ class Membership:
     def _join_failed(self, stage: str, error: Error) -> None:
         """Start over where that helps, at once or after a pause; tell the application where not."""
         text = f"{stage}: {name_of(error)}"
-        self._setbacks.append(text)
+        self.history.set_back(text)
         _log.info("group %r: %s", self.settings.group_id, error if isinstance(error, ClientError) else text)
         self._note_coordinator(error)
         if self._reason is None:
-            self._reason = self._began_for
+            self._reason = self.history.reason
         if isinstance(error, UnknownMemberId | IllegalGeneration):
             self._reset(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
             self._join_at = float("inf") if self._needs_preparation else self._engine.now + self._pause()
@@ -323,7 +299,7 @@ class Membership:
         self.pulse.end()
         self._join_at = float("inf")
         self._needs_preparation = True
-        self._record_end()
+        self.history.end(self._engine.now, self.generation.generation_id)
         self.failure = explained(error, self.settings)
         self._reason = f"after {name_of(error)}"
 
@@ -344,32 +320,12 @@ class Membership:
         self._needs_preparation = not self._role.owns_nothing()
         self.request_rejoin(reason)
 
-    def _record_end(self) -> None:
-        if self._began_at is None:
-            return
-        generation_id = self.generation.generation_id
-        record = Rebalance(self._began_for, self._began_at, self._engine.now, generation_id, tuple(self._setbacks))
-        self.rebalances.append(record)
-        self.rebalance_count += 1
-        self._began_at = None
-
-    def under_way(self) -> Rebalance | None:
-        """The rebalance that has begun and not ended."""
-        if self._began_at is None:
-            return None
-        return Rebalance(self._began_for, self._began_at, None, -1, tuple(self._setbacks))
-
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
     def _send_heartbeat(self, now: float) -> None:
         self.pulse.sent()
         sent = self.generation
-        request = HeartbeatRequest(
-            group_id=self.settings.group_id,
-            generation_id=sent.generation_id,
-            member_id=sent.member_id,
-            group_instance_id=self.settings.group_instance_id,
-        )
+        request = heartbeat_request(self.settings, sent)
 
         def done(response: Any, error: Error | None) -> None:
             if sent != self.generation or self.state not in (MemberState.COMPLETING, MemberState.STABLE):
@@ -414,13 +370,12 @@ class Membership:
         member_id = self.generation.member_id
         was_member = self.state is not MemberState.UNJOINED and member_id
         self._reset(reason, forget_member=True)
-        self._record_end()
+        self.history.end(self._engine.now, self.generation.generation_id)
         if not was_member or self.settings.group_instance_id is not None:
             promise.resolve(None)
             return promise
         _log.info("group %r: leaving: %s", self.settings.group_id, reason)
-        member = MemberIdentity(member_id=member_id, reason=reason[:REASON_MAX])
-        request = LeaveGroupRequest(group_id=self.settings.group_id, members=[member], member_id=member_id)
+        request = leave_request(self.settings, member_id, reason)
         self._engine.send(Call(request, lambda *_: promise.resolve(None)), self.coordinator)
         return promise
 

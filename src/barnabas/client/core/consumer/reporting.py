@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from barnabas.client.core.consumer.group_words import Rebalance
 from barnabas.client.core.consumer.health import Health, PastRebalance
+from barnabas.client.core.consumer.rebalance_log import Rebalance
 from barnabas.client.core.subscription import SubscriptionKind
 from barnabas.types import TopicPartition
 
@@ -54,7 +54,7 @@ def metrics_of(core: "ConsumerCore") -> dict[str, int]:
         "stored_bytes": core.fetcher.store.size_bytes,
         "assigned_partitions": len(core.subscription.assigned()),
         "commits": 0 if commits is None else commits.sent,
-        "rebalances": 0 if membership is None else membership.rebalance_count,
+        "rebalances": 0 if membership is None else membership.history.count,
     }
 
 
@@ -86,8 +86,8 @@ def _rebalances(core: "ConsumerCore") -> tuple[PastRebalance, ...]:
     membership = core.membership
     if membership is None:
         return ()
-    under_way = membership.under_way()
-    found = [*membership.rebalances, *(() if under_way is None else (under_way,))]
+    under_way = membership.history.under_way()
+    found = [*membership.history.past, *(() if under_way is None else (under_way,))]
     return tuple(_past(core, rebalance) for rebalance in found)
 
 
