@@ -35,15 +35,16 @@ class Waker:
         signals write into the pipe meanwhile, where nobody else has them do so."""
         if not in_main_thread():
             return self.poller.poll(timeout)
+        mine = self.pipe[1]  # its number may be another file's when a close has overtaken us
         try:
-            before = signal.set_wakeup_fd(self.pipe[1], warn_on_full_buffer=False)
+            before = signal.set_wakeup_fd(mine, warn_on_full_buffer=False)
             if before >= 0:
                 signal.set_wakeup_fd(before)
             with HELD.through:
                 return self.poller.poll(timeout)
         finally:
             theirs = signal.set_wakeup_fd(-1)
-            if theirs not in (-1, self.pipe[1]):
+            if theirs not in (-1, mine):
                 signal.set_wakeup_fd(theirs)
 
     def wake(self) -> None:
