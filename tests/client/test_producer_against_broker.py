@@ -150,7 +150,7 @@ def sender_time(broker: Broker, topic: str) -> int:
 
 def test_retries_end_with_the_delivery_timeout(broker: Broker, topic: str) -> None:
     broker.faults.error("Produce", NotLeaderOrFollower, times=None)
-    settings = {"delivery_timeout_ms": 300, "request_timeout_ms": 300}
+    settings = {"delivery_timeout_ms": 1500, "request_timeout_ms": 1500}
     with producer(broker, **settings) as sender, pytest.raises(OperationTimedOut, match="NOT_LEADER") as caught:
         sender.send(topic, b"v").result(10)
     assert caught.value.attempts

@@ -34,6 +34,24 @@ def groups(world: World) -> None:
     world.handlers[ApiKey.LIST_GROUPS] = lambda asked: ListGroupsResponse()
 
 
+def test_sockets_are_looked_at_as_long_as_they_may_have_something_to_tell() -> None:
+    """Who sends without a pause sees that a connection is open, and that a full socket has room again."""
+    world = World()
+    groups(world)
+    assert not world.engine.awaits_answers
+    promise = sent(world, ListGroupsRequest(), ANY)
+    world.engine.advance(world.engine.now)
+    assert world.engine.awaits_answers  # the connection opens
+    world.result(promise)
+    world.run(seconds=1)
+    assert not world.engine.awaits_answers
+    number = next(iter(world.engine._peers._by_number))
+    world.engine.congested(number, True)
+    assert world.engine.awaits_answers
+    world.engine.congested(number, False)
+    assert not world.engine.awaits_answers
+
+
 # --- versions and SASL ------------------------------------------------------------------------------------------------
 
 

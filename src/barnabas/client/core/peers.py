@@ -124,9 +124,10 @@ class Peers:
 
     @property
     def await_answers(self) -> bool:
-        """Whether a request is under way, on any of them."""
-        for peer in self._by_number.values():  # noqa: SIM110 - every turn asks
-            if peer.in_flight:
+        """Whether a socket may have something to tell: a request is under way on it, it opens, or it was full."""
+        for peer in self._by_number.values():
+            wire = peer.wire
+            if not peer.connected or (wire is not None and (wire.in_flight or wire.congested)):
                 return True
         return False
 

@@ -19,17 +19,28 @@ class Callbacks:
 
     def make(self) -> None:
         """All of them, unless another thread is at it."""
-        due = self._due
-        while due and self._lock.acquire(blocking=False):
-            try:
-                with HELD.through:
-                    while due:
-                        try:
-                            due.popleft()()
-                        except Exception:
-                            log_exception("a callback of the %s fails", self._name)
-            finally:
-                self._lock.release()
+        while self._due:
+            with HELD:  # a lock that is taken is given back, a call that is taken out is made
+                if not self._lock.acquire(blocking=False):
+                    return
+                try:
+                    while self._due:
+                        self._make_one(self._due.popleft())
+                finally:
+                    self._lock.release()
+
+    def _make_one(self, call: Callable[[], None]) -> None:
+        begun = False
+        try:
+            with HELD.through:
+                begun = True
+                call()
+        except Exception:
+            log_exception("a callback of the %s fails", self._name)
+        except BaseException:
+            if not begun:
+                self._due.appendleft(call)
+            raise
 
 
 def log_exception(text: str, name: str) -> None:

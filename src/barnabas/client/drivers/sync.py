@@ -74,6 +74,8 @@ class SyncDriver:
         """When a thread of the application turned the engine last."""
         self._damaged = False
         """The engine is being worked with, or that was interrupted."""
+        self._unturned = False
+        """Somebody took in answers and left without a turn."""
         self.owes_turn = False
         """Whether the background thread was asked for one."""
         self._helper: threading.Thread | None = None
@@ -129,7 +131,8 @@ class SyncDriver:
                     follower = None
                     with self.lock:
                         leads = not self.closed and self._may_lead()
-                        if leads and not has_led and not has_turned:  # who has led has turned the engine after that
+                        # who has led has turned the engine after that
+                        if leads and not has_led and (self._unturned or not has_turned):
                             self._work_turn()
                         if done():
                             return True
@@ -211,6 +214,7 @@ class SyncDriver:
             else:
                 has_news = self._channels.serve(fd) or has_news
         leaves = done is not None and may_leave is not None and done() and may_leave()
+        self._unturned = self._unturned or leaves
         if not leaves and (has_news or time.monotonic() >= until):
             self._turn()
         self._damaged = False
@@ -218,7 +222,7 @@ class SyncDriver:
 
     def _turn(self) -> None:
         """Let the engine do what is due, and carry out its orders until it has none."""
-        self.owes_turn = False
+        self.owes_turn = self._unturned = False
         for _ in range(TURNS_MAX):
             self.engine.advance(time.monotonic())
             if not self._channels.obey():
