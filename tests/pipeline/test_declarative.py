@@ -1,11 +1,15 @@
 """Declarative pipelines without Spark: where their checkpoints are, when the next run begins, what is told of one."""
 
+import contextlib
 import fcntl
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -15,9 +19,10 @@ import barnabas
 from barnabas.cli.main import run
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
+from barnabas.pipeline import declarative_running
 from barnabas.pipeline.checkpoint import find_checkpoints
 from barnabas.pipeline.declarative import find_spec_file, flow_checkpoints, load_spec, newest, settings_of
-from barnabas.pipeline.declarative_running import event_text, rounds, run_logged
+from barnabas.pipeline.declarative_running import event_text, rounds, run_declarative, run_logged
 from barnabas.pipeline.project import create
 from barnabas.pipeline.running import check, remember
 from barnabas.pipeline.tending import backup_of
@@ -42,7 +47,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    directory = tmp_path / "with space"
+    directory = tmp_path / "shop"
     create(directory, "declarative", "127.0.0.1:1")
     return directory
 
@@ -51,10 +56,10 @@ def test_the_spec(project: Path) -> None:
     file = find_spec_file(project)
     assert file is not None
     spec = load_spec(file)
-    assert (spec.name, spec.checkpoints) == ("with space", project / "storage" / "_checkpoints")
+    assert (spec.name, spec.checkpoints) == ("shop", project / "storage" / "_checkpoints")
     assert settings_of(spec)["silver"] == "orders-clean"
     (project / "pipeline.toml").unlink()
-    assert settings_of(spec) == {"name": "with space", "kafka": {}, "spark": {}}, "as spark-pipelines init makes it"
+    assert settings_of(spec) == {"name": "shop", "kafka": {}, "spark": {}}, "as spark-pipelines init makes it"
 
 
 @pytest.mark.parametrize(
@@ -76,8 +81,28 @@ def test_a_spec_that_is_none(project: Path, text: str, reason: str) -> None:
 def test_storage_elsewhere(project: Path) -> None:
     file = project / "spark-pipeline.yml"
     file.write_text("name: a\nstorage: s3a://bucket/it\n")
-    with pytest.raises(UsageError, match=r"s3a://bucket/it cannot be looked at from here; copy _checkpoints"):
+    with pytest.raises(UsageError, match=r"s3a://bucket/it cannot .* `pipeline run` needs a storage on this machine"):
         find_checkpoints(project)
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "a\nb"])
+def test_storage_that_spark_writes_elsewhere(project: Path, tmp_path: Path, name: str) -> None:
+    """Checkpoints would be looked for where none are, and a query that has lost its own one would not be noticed."""
+    file = project / "spark-pipeline.yml"
+    for storage in (f"file:///x/{name}/storage", f"/x/{name}/storage"):
+        file.write_text(f"name: a\nstorage: {json.dumps(storage)}\n")
+        with pytest.raises(UsageError, match="Spark may keep the storage"):
+            find_checkpoints(project)
+    with pytest.raises(UsageError, match="Spark may keep the storage"):
+        create(tmp_path / name / "shop", "declarative", "127.0.0.1:1")
+    assert not (tmp_path / name).exists()
+    create(tmp_path / name, "copy", "127.0.0.1:1")  # queries are told where their checkpoints are
+
+
+def test_storage_with_letters_of_all_kinds(tmp_path: Path) -> None:
+    directory = tmp_path / "März_2024-v1.0+a=b,c~d@e"
+    create(directory, "declarative", "127.0.0.1:1")
+    assert load_spec(directory / "spark-pipeline.yml").checkpoints == directory / "storage" / "_checkpoints"
 
 
 def test_where_checkpoints_are(project: Path) -> None:
@@ -143,6 +168,67 @@ def test_when_the_next_run_begins() -> None:
     heard, done = [{at: 1}], []
     rounds(lambda: done.append("run"), ends, lambda: done.append("wait"), once=True)
     assert done == ["run"]
+
+
+class Started:
+    """What a session is started with, in place of one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.settings: dict[str, Any] = {}
+        self.token: str | None = None
+        self.client: dict[str, str] = {}
+        service = SimpleNamespace(**{"MODULE$": SimpleNamespace(localPort=lambda: 4711)})
+        self._spark = SimpleNamespace(
+            _jvm=SimpleNamespace(**{"org.apache.spark.sql.connect.service.SparkConnectService$": service})
+        )
+        for name in ("need_spark", "need_pipelines"):
+            monkeypatch.setattr(declarative_running, name, lambda: None)
+        monkeypatch.setattr(declarative_running, "spark_process", self._spark_process)
+        monkeypatch.setattr(declarative_running, "run_logged", self._run_logged)
+
+    @contextlib.contextmanager
+    def _spark_process(self, _name: str, _log: Path, settings: dict[str, Any], _master: str | None) -> Iterator[Any]:
+        self.settings, self.token = settings, os.environ[TOKEN]
+        yield self._spark
+
+    def _run_logged(self, _command: list[str], environment: dict[str, str], _log: Path) -> None:
+        self.client = environment
+
+
+TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+
+
+def test_the_token_goes_by_the_environment(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of a session stand on its command line, which everybody on the machine can read."""
+    monkeypatch.setenv(TOKEN, "mine")
+    started = Started(monkeypatch)
+    run_declarative(project / "spark-pipeline.yml", None, once=True, every="1 s")
+    assert started.token is not None
+    assert len(started.token) >= 32
+    assert started.client[TOKEN] == started.token
+    assert started.settings["spark.connect.grpc.binding.address"] == "127.0.0.1"
+    assert started.settings["spark.connect.grpc.binding.port"] == "0"
+    assert not [name for name, value in started.settings.items() if started.token in f"{name} {value}"]
+    assert not [name for name in started.settings if "token" in name]
+    assert os.environ[TOKEN] == "mine", "as it was"
+
+
+def test_a_proxy_is_not_asked_for_the_session(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    started = Started(monkeypatch)
+    run_declarative(project / "spark-pipeline.yml", None, once=True, every="1 s")
+    assert started.client["SPARK_REMOTE"] == "sc://localhost:4711"
+    assert started.client["no_grpc_proxy"] == "localhost"
+
+
+def test_a_session_that_ends_between_runs(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pyspark = pytest.importorskip("pyspark")
+    (project / "pipeline.toml").unlink()  # with no brokers to ask a run follows upon a pause
+    Started(monkeypatch)
+    with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as java:
+        monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=java))
+        with pytest.raises(CommandFailed, match=r"Spark's process has ended, with exit code 3: see .*/spark.log"):
+            run_declarative(project / "spark-pipeline.yml", None, once=False, every="1 h")
 
 
 @pytest.mark.parametrize(

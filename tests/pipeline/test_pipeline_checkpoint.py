@@ -7,7 +7,7 @@ import pytest
 from barnabas.errors import UsageError
 from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
 from barnabas.pipeline.diagnosis import BrokerView, Problem, find_problems
-from barnabas.pipeline.tending import lag_rows, repair, status_row
+from barnabas.pipeline.tending import backup_of, lag_rows, repair, status_row
 from barnabas.types import TopicPartition
 
 from .checkpoints import IDS, write_checkpoint
@@ -54,6 +54,15 @@ def test_status_and_lag(path: Path) -> None:
     new = lag_rows(found, {TopicPartition("orders", 2): 5})
     assert (new[0]["read"], new[0]["lag"]) == (None, 5), "a partition that is new"
     assert status_row(found, None)["lag"] is None
+
+
+def test_a_query_named_by_digits(tmp_path: Path) -> None:
+    """Only flows of declarative pipelines number their checkpoints."""
+    path = write_checkpoint(tmp_path / "checkpoints" / "2024", commits=0)
+    assert read_checkpoint(path).name == "2024"
+    assert backup_of(path).name.startswith("2024.backup-")
+    flow = write_checkpoint(tmp_path / "_checkpoints" / "to_orders" / "orders" / "0", commits=0)
+    assert read_checkpoint(flow).name == "orders"
 
 
 @pytest.mark.parametrize(

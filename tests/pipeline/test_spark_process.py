@@ -3,6 +3,8 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ from pyspark.errors import PySparkRuntimeError  # noqa: E402
 from barnabas.cli.main import run  # noqa: E402
 from barnabas.cli.output import CommandFailed  # noqa: E402
 from barnabas.pipeline.project import create  # noqa: E402
-from barnabas.pipeline.spark_process import spark_process  # noqa: E402
+from barnabas.pipeline.spark_process import pause, spark_process  # noqa: E402
 from barnabas.spark import sessions  # noqa: E402
 
 
@@ -62,6 +64,17 @@ def test_metrics_of_a_declarative_pipeline(tmp_path: Path, capsys: pytest.Captur
     create(tmp_path / "mine", "declarative", "127.0.0.1:1")
     assert run(["pipeline", "run", str(tmp_path / "mine"), "--metrics-port", "0"]) == 2
     assert "flows of a declarative pipeline report to Spark alone" in capsys.readouterr().err
+
+
+def test_a_pause_beside_a_session_that_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java:
+        monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=java))
+        pause(0.01, tmp_path / "log")
+        java.kill()
+        with pytest.raises(CommandFailed, match=r"has ended, with exit code -9: see .*/log"):
+            pause(3600, tmp_path / "log")
+    monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
+    pause(0.01, tmp_path / "log")  # one that another process has started
 
 
 def test_why_spark_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,14 @@ pytestmark = pytest.mark.spark
 
 def begin(directory: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "barnabas", "pipeline", "run", str(directory), "--once", "--master", "local[2]"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    return subprocess.Popen(
+        command,
+        env={**os.environ, "http_proxy": "http://127.0.0.1:1"},  # no way to the session
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def run(directory: Path) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
-from barnabas.pipeline.declarative import CHECKPOINTS, find_spec_file, flow_checkpoints, load_spec, newest
+from barnabas.pipeline.declarative import CHECKPOINTS, find_spec_file, flow_checkpoints, is_of_flow, load_spec, newest
 from barnabas.spark.offsets import StreamOffset, parse_stream_offset
 from barnabas.types import TopicPartition
 
@@ -69,7 +69,7 @@ class Checkpoint(NamedTuple):
     @property
     def name(self) -> str:
         """The query's. A flow of a declarative pipeline has its checkpoints in numbered directories."""
-        return self.path.parent.name if self.path.name.isdigit() else self.path.name
+        return self.path.parent.name if is_of_flow(self.path) else self.path.name
 
     @property
     def done(self) -> Batch | None:

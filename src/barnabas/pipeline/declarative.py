@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from barnabas.errors import UsageError
-from barnabas.pipeline.project import SETTINGS_FILE, load_settings
+from barnabas.pipeline.project import SETTINGS_FILE, check_storage, load_settings
 
-__all__ = ["Spec", "find_spec_file", "flow_checkpoints", "load_spec", "need_pipelines", "settings_of"]
+__all__ = ["Spec", "find_spec_file", "flow_checkpoints", "is_of_flow", "load_spec", "need_pipelines", "settings_of"]
 
 SPEC_FILES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
 CHECKPOINTS: Final = "_checkpoints"
@@ -31,14 +31,17 @@ class Spec(NamedTuple):
 
     @property
     def checkpoints(self) -> Path:
-        """Raises UsageError where they are not on this machine."""
+        """Raises UsageError where they are not on this machine, or perhaps not where the spec says."""
         found = urlsplit(self.storage)
         if found.scheme not in ("", "file"):
             raise UsageError(
-                f"{self.file}: checkpoints below {self.storage} cannot be looked at from here; copy {CHECKPOINTS} to"
-                " this machine and name that directory"
+                f"{self.file}: checkpoints below {self.storage} cannot be looked at from here. `pipeline run` needs a"
+                " storage on this machine (file:///...), to notice what is gone or damaged; `spark-pipelines run` does"
+                f" without. For status, lag and repair-checkpoint copy {CHECKPOINTS} to this machine, and name that"
+                " directory"
             )
-        return Path(unquote(found.path) if found.scheme else self.storage) / CHECKPOINTS
+        check_storage(self.file, self.storage)
+        return Path(found.path if found.scheme else self.storage) / CHECKPOINTS
 
 
 def find_spec_file(directory: Path) -> Path | None:
@@ -89,6 +92,11 @@ def flow_checkpoints(root: Path) -> list[Path]:
     found = {path.parent for path in root.rglob("offsets") if path.parent.name.isdigit() and path.is_dir()}
     kept = (path for path in found if not any(".backup-" in part for part in path.relative_to(root).parts))
     return sorted(kept, key=lambda path: (path.parent, int(path.name)))
+
+
+def is_of_flow(path: Path) -> bool:
+    """Whether a checkpoint is one of those that a flow numbers. A query may be named by digits, too."""
+    return path.name.isdigit() and CHECKPOINTS in path.absolute().parts
 
 
 def newest(paths: Iterable[Path]) -> list[Path]:

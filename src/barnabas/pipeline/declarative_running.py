@@ -8,12 +8,10 @@ import contextlib
 import os
 import re
 import secrets
-import socket
 import subprocess
 import sys
-import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,13 +31,18 @@ from barnabas.pipeline.declarative import (
 from barnabas.pipeline.project import alone
 from barnabas.pipeline.queries import told
 from barnabas.pipeline.running import check, failures_told, remember, seconds_of
-from barnabas.pipeline.spark_process import need_spark, spark_process
+from barnabas.pipeline.spark_process import need_spark, pause, spark_process
 from barnabas.pipeline.tending import admin_of, ends_of
 from barnabas.types import TopicPartition
 
 __all__ = ["catalog_settings", "event_text", "rounds", "run_declarative", "run_logged"]
 
-_HOST: Final = "localhost"  # by any other name the client wants TLS for its token
+_TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+_SERVER: Final = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
 _EVENT: Final = re.compile(r"Flow '?(?:\w+\.\w+\.)?([\w.]+)'? (?:is |has )?(RUNNING|COMPLETED|FAILED.*|SKIPPED.*)$")
 _STOP_TIMEOUT_S: Final = 5.0
 _LINES_MAX: Final = 400
@@ -58,20 +61,21 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
     root = spec.checkpoints
     check(directory, root, flow_checkpoints(root), anew=anew)
     log = directory / "spark.log"
-    port, token = _free_port(), secrets.token_hex(16)
-    started = {**catalog_settings(directory), **settings["spark"], **_server_settings(port, token)}
+    started = {**catalog_settings(directory), **settings["spark"], **_SERVER}
     try:
         with (
             failures_told(log),
             alone(directory),
-            spark_process(settings["name"], log, started, master),
+            _secret_token(),
+            spark_process(settings["name"], log, started, master) as spark,
             admin_of(settings["kafka"]) if settings["kafka"] else contextlib.nullcontext() as admin,
         ):
+            environment = _client_environment(spark)
             command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(file.resolve())]
             rounds(
-                lambda: run_logged(command, _client_environment(port, token), log),
+                lambda: run_logged(command, environment, log),
                 lambda: {} if admin is None else _ends(admin, spec),
-                lambda: time.sleep(pause_s),
+                lambda: pause(pause_s, log),
                 once=once,
             )
     finally:
@@ -145,11 +149,27 @@ def _end(process: "subprocess.Popen[str]") -> None:
         process.kill()
 
 
-def _client_environment(port: int, token: str) -> dict[str, str]:
+@contextlib.contextmanager
+def _secret_token() -> Iterator[None]:
+    """Nobody but who has it may run code in our session. Environments can be read by their owner alone, command lines
+    by everybody."""
+    before = os.environ.get(_TOKEN)
+    os.environ[_TOKEN] = secrets.token_hex(16)
+    try:
+        yield
+    finally:
+        del os.environ[_TOKEN]
+        if before is not None:
+            os.environ[_TOKEN] = before
+
+
+def _client_environment(spark: Any) -> dict[str, str]:
+    server = getattr(spark._jvm, "org.apache.spark.sql.connect.service.SparkConnectService$")
+    port = getattr(server, "MODULE$").localPort()
     return {
         **os.environ,
-        "SPARK_REMOTE": f"sc://{_HOST}:{port}",
-        "SPARK_CONNECT_AUTHENTICATE_TOKEN": token,
+        "SPARK_REMOTE": f"sc://localhost:{port}",  # by any other name the client wants TLS for its token
+        "no_grpc_proxy": "localhost",  # whatever http_proxy says
         "PYTHONUNBUFFERED": "1",
         "PYTHONWARNINGS": "ignore",
     }
@@ -175,19 +195,3 @@ def catalog_settings(directory: Path) -> dict[str, Any]:
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={home / 'metastore'};create=true",
         "spark.driver.extraJavaOptions": f"-Dderby.stream.error.file={os.devnull}",
     }
-
-
-def _server_settings(port: int, token: str) -> dict[str, Any]:
-    """Nobody but who has the token may run code there."""
-    return {
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-        "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": port,
-        "spark.connect.authenticate.token": token,
-    }
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import importlib.util
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,7 +14,18 @@ from barnabas.cli.app import closest
 from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
 
-__all__ = ["SERVERS", "SETTINGS_FILE", "TEMPLATES", "Project", "alone", "create", "home_of", "load", "load_settings"]
+__all__ = [
+    "SERVERS",
+    "SETTINGS_FILE",
+    "TEMPLATES",
+    "Project",
+    "alone",
+    "check_storage",
+    "create",
+    "home_of",
+    "load",
+    "load_settings",
+]
 
 _TEMPLATE_HOME: Final = Path(__file__).parent / "templates"
 SETTINGS_FILE: Final = "pipeline.toml"
@@ -21,6 +33,8 @@ _CODE: Final = "pipeline.py"
 _SPEC: Final = "spark-pipeline.yml"
 _LOCK: Final = ".running"
 _TRANSFORMATIONS: Final = "transformations"
+_QUOTED: Final = re.compile(r"[^\w./@:+=,~-]")
+"""What a URI has in another form, and some more."""
 SERVERS: Final = "bootstrap.servers"
 
 
@@ -95,7 +109,9 @@ def create(directory: Path, template: str, servers: str) -> list[Path]:
     code = (_TEMPLATE_HOME / f"{template.replace('-', '_')}.py").read_text(encoding="utf-8")
     files = {directory / SETTINGS_FILE: _settings_text(directory.resolve().name, template, servers)}
     if TEMPLATES[template].is_declarative:
-        files[directory / _SPEC] = _spec_text(directory.resolve())
+        storage = f"file://{directory.resolve()}/storage"
+        check_storage(directory / _SPEC, storage)
+        files[directory / _SPEC] = _spec_text(directory.resolve().name, storage)
         files[directory / _TRANSFORMATIONS / "layers.py"] = code
     else:
         files[directory / _CODE] = code
@@ -122,13 +138,24 @@ def _settings_text(name: str, template: str, servers: str) -> str:
     return "\n".join(lines)
 
 
-def _spec_text(directory: Path) -> str:
+def check_storage(file: Path, storage: str) -> None:
+    """Raises UsageError for one that Spark keeps in another place (4.3: `a b` in `a%20b`), where nobody would look for
+    its checkpoints. `file`: the spec's."""
+    found = _QUOTED.search(storage)
+    if found is not None:
+        raise UsageError(
+            f"{file}: as {found.group()!r} is in it, Spark may keep the storage {storage} in another place than it"
+            " says; choose a directory without spaces, %, # and the like: letters, digits and . _ - + = , ~ @ :"
+        )
+
+
+def _spec_text(name: str, storage: str) -> str:
     """What JSON has as texts is YAML, too."""
     lines = [
         "# For spark-pipelines; topics and brokers are in pipeline.toml.",
-        f"name: {json.dumps(directory.name)}",
+        f"name: {json.dumps(name)}",
         "# Where checkpoints are kept; must be absolute.",
-        f"storage: {json.dumps(f'file://{directory}/storage')}",
+        f"storage: {json.dumps(storage)}",
         "libraries:",
         f"  - glob: {{include: {_TRANSFORMATIONS}/**}}",
         "",

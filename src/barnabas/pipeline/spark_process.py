@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from barnabas.pipeline.queries import told
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUICKLY", "need_spark", "spark_process"]
+__all__ = ["QUICKLY", "need_spark", "pause", "spark_process"]
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -48,13 +49,11 @@ def need_spark() -> None:
 def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str | None) -> Iterator["SparkSession"]:
     """What Spark's processes say goes into the file `log`."""
     need_spark()
-    from pyspark import SparkContext
-
     from barnabas.spark.sessions import session
 
     with _output_to(log), _interrupts_put_off() as raise_put_off, _start_told(log):
         spark = session(name, master=master, settings={**_SETTINGS, **settings})
-    java = getattr(SparkContext._gateway, "proc", None)
+    java = _java()
     try:
         with _logged_to(log):
             raise_put_off()
@@ -63,6 +62,26 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
         if java is not None:
             _end(java)
+
+
+def pause(seconds: float, log: Path) -> None:
+    """For a while in which nobody asks the session for anything. Raises CommandFailed at once when its JVM ends."""
+    java = _java()
+    if java is None:
+        time.sleep(seconds)
+        return
+    try:
+        code = java.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return
+    raise CommandFailed(f"Spark's process has ended, with exit code {code}: see {log}, and run again")
+
+
+def _java() -> "subprocess.Popen[bytes] | None":
+    """The JVM, where it is ours."""
+    from pyspark import SparkContext
+
+    return getattr(SparkContext._gateway, "proc", None)
 
 
 @contextlib.contextmanager

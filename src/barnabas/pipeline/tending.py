@@ -11,6 +11,7 @@ from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.pipeline.checkpoint import Checkpoint
+from barnabas.pipeline.declarative import is_of_flow
 from barnabas.pipeline.diagnosis import BrokerView, Problem
 from barnabas.types import TopicPartition
 
@@ -111,7 +112,7 @@ def lag_rows(checkpoint: Checkpoint, ends: Mapping[TopicPartition, int]) -> list
 
 def backup_of(path: Path) -> Path:
     """Beside it. Beside the numbered ones of a flow Spark would take it for another one."""
-    kept = path.parent if path.name.isdigit() else path
+    kept = path.parent if is_of_flow(path) else path
     return kept.with_name(f"{kept.name}.backup-{time.strftime('%Y%m%d-%H%M%S')}")
 
 
