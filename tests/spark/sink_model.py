@@ -7,6 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from barnabas.spark.decision import Decision, Transaction
 from barnabas.spark.two_phase import (
@@ -17,6 +18,7 @@ from barnabas.spark.two_phase import (
     ListOpen,
     ReadDecision,
     Step,
+    StillOpen,
     TakeOver,
     commit,
     driver_id,
@@ -28,6 +30,7 @@ WRITER = "q"
 TASKS = 2
 Protocol = Callable[..., Commit]
 Query = Callable[..., Iterator[None]]
+T = TypeVar("T")
 
 
 class Fenced(Exception):
@@ -133,8 +136,8 @@ def driver(brokers: Brokers, checkpoint: Checkpoint, run: str, batches: int, pro
 
 
 def driven(
-    brokers: Brokers, steps: Generator[Step, object, Decision], epoch: int, *, continues: bool = False
-) -> Generator[None, None, tuple[Decision, int]]:
+    brokers: Brokers, steps: Generator[Step, object, T], epoch: int, *, continues: bool = False
+) -> Generator[None, None, tuple[T, int]]:
     answer: object = None
     me = driver_id(WRITER)
     while True:
@@ -152,6 +155,8 @@ def driven(
             answer = brokers.decision
         elif isinstance(step, ListOpen):
             answer = [each for each in brokers.open() if each.transactional_id not in step.known]
+        elif isinstance(step, StillOpen):
+            answer = [each for each in step.transactions if each in brokers.open()]
         elif isinstance(step, Decide):
             brokers.check(me, epoch)
             brokers.decision = step.decision
@@ -215,7 +220,12 @@ def play(schedule: Sequence[int], protocol: Protocol = commit, runs_as: Query = 
     for who in (0, 1):
         while go(who):
             pass
+    return outcome_of(brokers, checkpoint, runs_as, protocol), taken
+
+
+def outcome_of(brokers: Brokers, checkpoint: Checkpoint, runs_as: Query, protocol: Protocol) -> Outcome:
+    """When a last driver has run alone."""
     for _ in runs_as(brokers, checkpoint, "lastlast", BATCHES + 1, protocol):
         pass
     wanted = Counter((batch, partition) for batch in range(BATCHES + 1) for partition in range(TASKS))
-    return Outcome(Counter(brokers.visible), wanted, brokers.open()), taken
+    return Outcome(Counter(brokers.visible), wanted, brokers.open())

@@ -10,11 +10,13 @@ import barnabas
 from barnabas.errors import BarnabasError
 from barnabas.spark.decision import Transaction
 from barnabas.spark.sink_cluster import Keeping, SinkCluster, end_query, keeping, open_transactions
-from barnabas.spark.two_phase import Commit, Lost, RolledBack, Superseded, commit, group_of, task_id
+from barnabas.spark.two_phase import Commit, End, Expired, Lost, RolledBack, Superseded, commit, group_of, task_id
 from barnabas.testing import Broker
 
 _numbers = itertools.count()
-STEPS = ("glance", "take over", "read", "list", "decide", "end")
+STEPS = ("glance", "take over", "read", "list", "still open", "decide", "end")
+"""Of a batch that is decided for the first time. Whether it is open is not asked about one that is repeated."""
+UNTIL_REPEATED = 5
 
 
 @pytest.fixture(scope="module", params=["true", "false"])
@@ -91,10 +93,10 @@ def wanted(batches: int) -> list[str]:
 def stop_after(cluster: SinkCluster, steps: Commit, count: int) -> None:
     """Takes some steps; the last one, ending, only for the first transaction."""
     answer: Any = None
-    for number in range(count):
+    for _ in range(count):
         step = steps.send(answer)
-        if number == len(STEPS) - 1:
-            step = step._replace(commits=step.commits[:1])  # type: ignore[union-attr]
+        if isinstance(step, End):
+            step = step._replace(commits=step.commits[:1])
         answer = cluster.take(step)
 
 
@@ -124,15 +126,62 @@ def test_older_batches_and_damage_are_told(writer: Writer) -> None:
         other.run(commit(4, "other", writer.batch("other", 4, 2)))
     assert writer.left_open() == []
     driver.run(commit(6, "run", writer.batch("run", 6, 1), latest=latest, holds=True))  # it was not fenced by that
-    gone = writer.batch("again", 7, 2)
-    writer.producer.init_transactions(transactional_id=gone[0].transactional_id)  # aborts it
-    third = writer.driver()
+    lost = writer.batch("again", 7, 2)
+    third, deciding = writer.driver(), commit(7, "again", lost)
+    stop_after(third, deciding, len(STEPS) - 1)
+    writer.producer.init_transactions(transactional_id=lost[0].transactional_id)  # aborts it
     with pytest.raises(Lost, match=r"again/0\.0 .* is decided, but cannot be committed"):
-        third.run(commit(7, "again", gone))
+        third.run(deciding)
     with barnabas.Admin(writer.client) as admin:
         admin.alter_group_offsets(group_of(writer.name), {("t", 0): 9})
     with pytest.raises(BarnabasError, match="must be the sink's alone"):
         writer.driver().run(commit(8, "more", [], latest=latest))
+
+
+def test_what_has_ended_before_the_decision_is_not_decided(writer: Writer) -> None:
+    """So that it can be repeated."""
+    gone = [*writer.batch("run-1...", 0, 2), Transaction(task_id(writer.name, "run-1...", 2, 0), 1, 1)]
+    writer.driver().take(End((), gone[:1]))
+    with pytest.raises(Expired, match=r"2 of 3 transactions have ended before \(.*/run-1\.\.\./0\.0"):
+        writer.driver().run(commit(0, "run-1...", gone))
+    assert writer.left_open() == []
+    writer.driver().run(commit(0, "run-2...", writer.batch("run-2...", 0, 3)))
+    assert writer.read() == wanted(1)
+
+
+@pytest.mark.parametrize("decided_before", [0, 1])
+def test_a_run_that_was_ended_before_it_could_commit_loses_nothing(writer: Writer, decided_before: int) -> None:
+    for batch in range(decided_before):
+        writer.driver().run(commit(batch, "run-0...", writer.batch("run-0...", batch, 2)))
+    rows = writer.batch("run-1...", decided_before, 2)
+    end_query(writer.client, writer.name)
+    with pytest.raises(Superseded):
+        writer.driver().run(commit(decided_before, "run-1...", rows))
+    writer.driver().run(commit(decided_before, "run-2...", writer.batch("run-2...", decided_before, 2)))
+    assert writer.read() == wanted(decided_before + 1)
+
+
+def test_a_batch_is_noted_where_it_was_decided_first(writer: Writer) -> None:
+    """Where rows have their topic in a column, two drivers may begin at two topics. Noted at both, no decision could be
+    read any more."""
+    writer.broker.create_topic("other", partitions=2)
+
+    def driver(topic: str) -> SinkCluster:
+        cluster = SinkCluster(writer.client, writer.name, None)
+        cluster.note_at = topic
+        writer.clusters.append(cluster)
+        return cluster
+
+    driver("t").run(commit(0, "run-1...", writer.batch("run-1...", 0, 2)))
+    driver("other").run(commit(0, "run-2...", writer.batch("run-2...", 0, 2)))
+    driver("other").run(commit(1, "run-3...", writer.batch("run-3...", 1, 2)))
+    assert writer.read() == wanted(2)
+    assert driver("other").decision() is not None
+
+
+def test_a_driver_asks_for_no_longer_a_timeout_than_brokers_allow() -> None:
+    with Broker(settings={"transaction.max.timeout.ms": "5000"}) as broker:
+        assert end_query(broker.bootstrap_servers, "q") == ((), ())
 
 
 def test_a_late_driver_takes_nothing_from_one_that_has_not_begun_to_commit(writer: Writer) -> None:
@@ -142,7 +191,7 @@ def test_a_late_driver_takes_nothing_from_one_that_has_not_begun_to_commit(write
     writer.driver().run(commit(0, "run-2...", writer.batch("run-2...", 0, 2)))
     following = writer.batch("run-3...", 1, 2)
     repeating = commit(0, "run-1...", rows)
-    stop_after(late, repeating, STEPS.index("decide") + 1)
+    stop_after(late, repeating, UNTIL_REPEATED)
     with pytest.raises(Superseded, match=r"run-3... of this writer was taken over by run run-1"):
         writer.driver().run(commit(1, "run-3...", following))
     late.run(repeating)

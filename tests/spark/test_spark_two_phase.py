@@ -1,6 +1,7 @@
 """The sink's protocol in a model of its world: all schedules of two drivers with few changes of who goes on, and many
 random ones."""
 
+import contextlib
 import itertools
 import random
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,13 @@ from barnabas.spark.two_phase import (
     Commit,
     Decide,
     End,
+    Expired,
     Forgotten,
     Glance,
     ListOpen,
     ReadDecision,
     RolledBack,
+    StillOpen,
     Superseded,
     TakeOver,
     commit,
@@ -36,7 +39,20 @@ from barnabas.spark.two_phase import (
 )
 from barnabas.types import TopicPartition
 
-from .sink_model import Fenced, Protocol, Query, driver, play, saves
+from .sink_model import (
+    BATCHES,
+    Brokers,
+    Checkpoint,
+    Fenced,
+    Outcome,
+    Protocol,
+    Query,
+    driven,
+    driver,
+    outcome_of,
+    play,
+    saves,
+)
 
 STEPS = 30
 """So many take a driver into the last of its three batches."""
@@ -141,7 +157,7 @@ def reads_before_it_takes_over(batch, run, written, *, latest=None, holds=False)
 
 def forgets_who_decided(batch, run, written, **_):  # type: ignore[no-untyped-def]
     """Takes over for each batch, as a driver does whose process is another for each, and does not ask whether it was
-    taken over in between."""
+    taken over in between. Whoever aborts its tasks does so just after it has looked whether they are open."""
     steps = tolerant(batch, run, written)
     answer = None
     while True:
@@ -149,12 +165,13 @@ def forgets_who_decided(batch, run, written, **_):  # type: ignore[no-untyped-de
             step = steps.send(answer)
         except StopIteration as ended:
             return ended.value
-        answer = yield step
+        answer = step.transactions if isinstance(step, StillOpen) else (yield step)
         if isinstance(step, Glance | ReadDecision) and answer is not None:
             answer = answer._replace(drivers=tuple(driver for driver in answer.drivers if driver != run[:8]))
 
 
 def does_not_name_whom_it_aborts(batch, run, written, **more):  # type: ignore[no-untyped-def]
+    """And aborts just after the other one has looked whether its tasks are open."""
     steps = tolerant(batch, run, written, **more)
     answer, drivers = None, ()
     while True:
@@ -165,7 +182,7 @@ def does_not_name_whom_it_aborts(batch, run, written, **more):  # type: ignore[n
         if isinstance(step, Decide):
             named = tuple(driver for driver in step.decision.drivers if driver in (*drivers, run[:8]))
             step = Decide(step.decision._replace(drivers=named))
-        answer = yield step
+        answer = step.transactions if isinstance(step, StillOpen) else (yield step)
         if isinstance(step, ReadDecision) and answer is not None:
             drivers = answer.drivers
 
@@ -200,6 +217,40 @@ def test_a_driver_may_be_another_process_for_each_batch() -> None:
 
 def test_batch_writes_under_one_name_are_committed_once_each() -> None:
     assert first_that_fails(tolerant, saves) is None
+
+
+# --- a query that is ended while it runs ------------------------------------------------------------------------------
+
+
+def ended_while_it_runs(protocol: Protocol, before: int, ending: int, after: int) -> Outcome:
+    """A driver that begins at the second batch stands still while `end_all` takes some steps; then it goes on, and
+    `end_all` does the rest."""
+    brokers, checkpoint = Brokers(), Checkpoint()
+    for _ in driver(brokers, checkpoint, "first-run", 1, commit):
+        pass
+    query, end = driver(brokers, checkpoint, "other-run", BATCHES, protocol), driven(brokers, end_all(), -1)
+    for steps, count in ((query, before), (end, ending), (query, after), (end, None), (query, None)):
+        with contextlib.suppress(Fenced):
+            for _ in itertools.islice(steps, count):
+                pass
+    return outcome_of(brokers, checkpoint, driver, commit)
+
+
+def does_not_ask_what_is_open(*args: object, **named: object) -> Commit:
+    steps = tolerant(*args, **named)
+    step = next(steps)
+    while True:
+        try:
+            step = steps.send(step.transactions if isinstance(step, StillOpen) else (yield step))
+        except StopIteration as ended:
+            return ended.value  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("protocol", [tolerant, does_not_ask_what_is_open])
+def test_a_query_that_is_ended_while_it_runs_decides_nothing_that_is_aborted(protocol: Protocol) -> None:
+    """Once something was decided before, and whether or not the abort comes after the driver has looked."""
+    for before, ending, after in itertools.product(range(STEPS), range(6), (0, *range(3, 20))):
+        assert ended_while_it_runs(protocol, before, ending, after).is_exact, (before, ending, after)
 
 
 # --- single steps -----------------------------------------------------------------------------------------------------
@@ -280,6 +331,34 @@ def test_whoever_is_aborted_when_a_batch_is_repeated_is_named() -> None:
     told = steps.send(open_ones)
     assert told == Decide(Decision(3, "other", (), ("other", *(f"run-{number:04}" for number in range(14)), "r")))
     assert steps.send(None) == End((), open_ones[:14])
+
+
+def test_a_batch_whose_transactions_have_ended_is_not_decided() -> None:
+    """It could be neither committed nor repeated."""
+    written = [Transaction("q/run-1/0.0", 1, 1), Transaction("q/run-1/1.0", 2, 1)]
+    for there in ([], written[1:], written[:1], [written[0]._replace(producer_epoch=2), written[1]]):
+        steps = begun(commit(3, "run-1", written))
+        steps.send(Decision(2, "run-1", ()))
+        assert steps.send([]) == StillOpen(written)
+        assert steps.send(there) == End((), written)
+        with pytest.raises(Expired, match=r"batch 3 is not committed: [12] of 2 .*transaction\.max\.timeout\.ms"):
+            steps.send(None)
+    steps = begun(commit(3, "run-1", written))
+    steps.send(Decision(2, "run-1", ()))
+    assert steps.send([]) == StillOpen(written)
+    assert steps.send(written[::-1]) == Decide(Decision(3, "run-1", tuple(written), ("run-1",)))
+
+
+def test_whoever_is_aborted_when_a_query_is_ended_is_named() -> None:
+    """Those before anybody else."""
+    latest = Decision(4, "r", (), tuple(f"run-{number:04}" for number in range(16)))
+    steps = end_all()
+    assert next(steps) == TakeOver()
+    assert steps.send(None) == ReadDecision()
+    assert steps.send(latest) == ListOpen(frozenset())
+    left = [Transaction("q/new-run-and-more/0.0", 1, 1), Transaction("q/new-run-and-more/1.0", 2, 1)]
+    assert steps.send(left) == Decide(latest._replace(drivers=(*latest.drivers[2:], "new-run-", "ended")))
+    assert steps.send(None) == End([], left)
 
 
 def test_a_writer_that_does_not_come_again_is_ended() -> None:

@@ -50,6 +50,13 @@ def test_a_task_that_is_unpickled_speaks_up(pair: tuple[socket.socket, socket.so
     assert other.recv(100) == b"still open"
 
 
+def test_a_python_without_ctypes_settles_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)
+    monkeypatch.setattr(workers, "_calls", 0)
+    settle()
+    assert workers._calls == 1
+
+
 def test_where_nothing_is_listed_nothing_is_done(
     monkeypatch: pytest.MonkeyPatch, pair: tuple[socket.socket, socket.socket]
 ) -> None:

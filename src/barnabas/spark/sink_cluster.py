@@ -17,9 +17,11 @@ from barnabas.errors import (
     BarnabasError,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
+    InvalidTransactionTimeout,
     InvalidTxnState,
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
+    TransactionalIdNotFound,
     UnsupportedVersion,
 )
 from barnabas.spark.decision import Decision, Transaction, notes_of, read_decision
@@ -32,6 +34,7 @@ from barnabas.spark.two_phase import (
     Lost,
     ReadDecision,
     Step,
+    StillOpen,
     Superseded,
     TakeOver,
     driver_id,
@@ -145,6 +148,7 @@ class SinkCluster:
         one, or of `note_at`."""
         self.writer = writer
         self.note_at = topic
+        self._anywhere = topic is None
         self.admin = _admin(client)
         self._settings = {"client.id": "barnabas-spark-sink", **client, "transactional.id": driver_id(writer)}
         # a driver's own transaction is short: nobody is to wait for long behind one that was killed in it
@@ -181,6 +185,8 @@ class SinkCluster:
                 return self.decision()
             case ListOpen(known):
                 return open_transactions(self.admin, self.writer, known)
+            case StillOpen(transactions):
+                return self._still_open(transactions)
             case Decide(decision):
                 self._decide(decision)
             case End(commits, aborts):
@@ -189,6 +195,14 @@ class SinkCluster:
 
     def take_over(self, continuing: PreparedTransaction | None = None) -> PreparedTransaction:
         """Who the driver is now. `continuing`: who it was when the write began; Superseded if another came since."""
+        try:
+            return self._take_over(continuing)
+        except InvalidTransactionTimeout:
+            longest = _least(self.admin, "transaction.max.timeout.ms", _MAX_TIMEOUT_MS)
+            self._settings["transaction.timeout.ms"] = str(min(longest, _OWN_TIMEOUT_MS))
+            return self._take_over(continuing)
+
+    def _take_over(self, continuing: PreparedTransaction | None) -> PreparedTransaction:
         if self._producer is not None:
             self._producer.close(0)
         self._producer = Producer(self._settings)
@@ -202,13 +216,29 @@ class SinkCluster:
     def decision(self, *, final: bool = True) -> Decision | None:
         """The latest; unless it is `final`, one may be under way."""
         offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=final)
-        if offsets and self.note_at is None:
+        if offsets and self._anywhere:  # a batch that is repeated must not be noted at two topics
             self.note_at = max(offsets, key=lambda where: offsets[where].offset).topic
         return read_decision(offsets, f"{self.writer}/")
 
     def decisions_kept_ms(self) -> int:
         """How long brokers keep offsets of a group that has no members."""
         return 60_000 * _least(self.admin, "offsets.retention.minutes", _RETENTION_MINUTES)
+
+    def _still_open(self, transactions: Sequence[Transaction]) -> list[Transaction]:
+        if not transactions:
+            return []
+        try:
+            found = self.admin.describe_transactions([each.transactional_id for each in transactions])
+        except ItemsFailed as error:
+            if not error.only(TransactionalIdNotFound):
+                raise
+            found = error.succeeded
+        there = {
+            Transaction(name, each.producer_id, each.producer_epoch)
+            for name, each in found.items()
+            if each.state == "Ongoing"
+        }
+        return [each for each in transactions if each in there]
 
     def _decide(self, decision: Decision) -> None:
         assert self._producer is not None, "a driver takes over first"
@@ -280,7 +310,7 @@ class SinkCluster:
 def end_query(settings: Mapping[str, str] | str, writer: str) -> Ended:
     """Finish for a query that will not come again: commit what its last batch has decided, abort all else that it has
     left open. `settings` are the client's, or where the brokers are; `writer` is the query's id, or `txnAppId`. A query
-    that runs is fenced by it, and fails.
+    that runs is fenced by it, and fails; what it has not decided yet is aborted.
     """
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     cluster = SinkCluster(client, writer, None)

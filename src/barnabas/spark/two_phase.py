@@ -13,6 +13,10 @@ What it finds open then may be the next batch already, of a run that has read in
 and has not taken over yet. So whoever is aborted is named among the drivers, and finds out that its time is over. When
 a batch is decided for the first time, there can be no such run.
 
+What tasks have written may be gone before it is decided: where transactions have a timeout, or when a query is ended
+(`end_all`) that has decided nothing yet. The batch can be repeated then; once decided, it could neither be committed
+nor repeated. So a driver asks for its transactions just before it decides about a batch for the first time.
+
 A driver that was taken over must not take over again: it could not know what its successor has begun since. One that
 keeps its epoch is fenced; one whose process is gone, and that asks for an epoch anew, finds out by the decision, which
 names all drivers that have written it: if it is among them and not the last, its time is over.
@@ -35,6 +39,7 @@ __all__ = [
     "Decide",
     "End",
     "Ended",
+    "Expired",
     "Forgotten",
     "Glance",
     "ListOpen",
@@ -42,6 +47,7 @@ __all__ = [
     "ReadDecision",
     "RolledBack",
     "Step",
+    "StillOpen",
     "Superseded",
     "TakeOver",
     "commit",
@@ -59,6 +65,10 @@ class RolledBack(BarnabasError):
 
 class Superseded(BarnabasError):
     """Another driver has taken over from this one."""
+
+
+class Expired(Superseded):
+    """What tasks have written was aborted before it was decided."""
 
 
 class Forgotten(BarnabasError):
@@ -87,6 +97,12 @@ class ListOpen(NamedTuple):
     known: frozenset[str]
 
 
+class StillOpen(NamedTuple):
+    """Answer: those of these that are open yet, as their tasks have left them."""
+
+    transactions: Sequence[Transaction]
+
+
 class Decide(NamedTuple):
     """Write it, unless another driver has taken over: that is an error. Answer: None."""
 
@@ -100,7 +116,7 @@ class End(NamedTuple):
     aborts: Sequence[Transaction]
 
 
-Step = Glance | TakeOver | ReadDecision | ListOpen | Decide | End
+Step = Glance | TakeOver | ReadDecision | ListOpen | StillOpen | Decide | End
 Commit = Generator[Step, Any, Decision]
 
 _DRIVER: Final = "driver"
@@ -172,7 +188,7 @@ def commit(
     holds: bool = False,
 ) -> Commit:
     """Decide that the batch is what `written` has, or find out that it was decided before, and end all of it. Returns
-    the decision. Raises RolledBack, Superseded, Forgotten.
+    the decision. Raises RolledBack, Superseded, Expired, Forgotten.
 
     A batch that is repeated has the same `plan` as before, where both are known, and as many `rows`. `overdue`: it was
     planned so long ago that a decision about it may be gone. `holds`: this driver has taken over before, and `latest`
@@ -201,6 +217,8 @@ def commit(
     if decision is latest:
         decision = latest._replace(drivers=_drivers(latest, me, left))
         left = [each for each in left if _run_of(each) in decision.drivers]
+    else:
+        yield from _refused(_expired(batch, written, (yield StillOpen(written))), written)
     yield Decide(decision)
     yield End(decision.transactions, left)
     return decision
@@ -220,6 +238,18 @@ def _refused(late: BarnabasError | None, written: Sequence[Transaction]) -> Gene
         raise late
 
 
+def _expired(batch: int, written: Sequence[Transaction], there: Sequence[Transaction]) -> Expired | None:
+    gone = [each.transactional_id for each in written if each not in there]
+    if not gone:
+        return None
+    return Expired(
+        f"batch {batch} is not committed: {len(gone)} of {len(written)} transactions have ended before ({gone[0]} ...)."
+        " Nothing is lost, start the query again. Where a batch takes longer than the brokers keep a transaction open"
+        " (transaction.max.timeout.ms), make it smaller, or allow more, or set transaction.two.phase.commit.enable=true"
+        " on the brokers; else another driver or end_query has aborted it"
+    )
+
+
 class Ended(NamedTuple):
     """What `end_all` has done, by transactional id."""
 
@@ -228,15 +258,19 @@ class Ended(NamedTuple):
 
 
 def end_all() -> Generator[Step, Any, Ended]:
-    """Of a writer that does not come again: commit what it has decided, abort all else that it has left open."""
+    """Of a writer that does not come again: commit what it has decided, abort all else that it has left open.
+
+    Whoever is aborted is named, as above. Where nothing was decided ever there is no note to name them in: a run that
+    is at its first batch might decide what is aborted.
+    """
     yield TakeOver()
     latest = yield ReadDecision()
     left = yield ListOpen(frozenset())
-    decided: tuple[Transaction, ...] = ()
-    if latest is not None:
-        decided = latest.transactions
-        yield Decide(latest._replace(drivers=(*latest.drivers, _NOBODY)[-_DRIVERS_MAX:]))
+    decided = latest.transactions if latest is not None else ()
     commits = [each for each in left if each in decided]
     aborts = [each for each in left if each not in decided]
+    if latest is not None:
+        named = dict.fromkeys([*latest.drivers, *map(_run_of, aborts)])
+        yield Decide(latest._replace(drivers=(*named, _NOBODY)[-_DRIVERS_MAX:]))
     yield End(commits, aborts)
     return Ended(tuple(each.transactional_id for each in commits), tuple(each.transactional_id for each in aborts))

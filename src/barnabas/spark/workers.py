@@ -47,9 +47,9 @@ def _serves_many() -> bool:
 def _keep_memory() -> None:
     """A fetch's answer is some megabytes, and so is the next one. glibc gives such pieces back to the system each time,
     which then brings in and clears the next one page by page: a fifth of a reading task's time."""
-    import ctypes  # pyarrow has it
+    with contextlib.suppress(ImportError, OSError, TypeError, AttributeError):  # no glibc
+        import ctypes
 
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # no glibc
         allocator = ctypes.CDLL(None)
         allocator.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         allocator.mallopt(_M_TRIM_THRESHOLD, 2 * _KEPT_BYTES)

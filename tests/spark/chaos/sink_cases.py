@@ -205,7 +205,15 @@ class _Play:
 
 def _reason(error: str) -> str:
     """What Spark was told, in few words."""
-    for name in ("Superseded", "RolledBack", "Lost", "CONCURRENT_STREAM_LOG_UPDATE", "Fenced", "InvalidProducerEpoch"):
+    for name in (
+        "Expired",
+        "Superseded",
+        "RolledBack",
+        "Lost",
+        "CONCURRENT_STREAM_LOG_UPDATE",
+        "Fenced",
+        "InvalidProducerEpoch",
+    ):
         if name in error:
             return name
     lines = [line.strip() for line in error.splitlines() if line.strip()]
