@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +11,18 @@ import barnabas
 from barnabas.errors import BarnabasError
 from barnabas.spark.decision import Transaction
 from barnabas.spark.sink_cluster import Keeping, SinkCluster, end_query, keeping, open_transactions
-from barnabas.spark.two_phase import Commit, End, Expired, Lost, RolledBack, Superseded, commit, group_of, task_id
+from barnabas.spark.two_phase import (
+    Commit,
+    End,
+    Expired,
+    Lost,
+    RolledBack,
+    StillOpen,
+    Superseded,
+    commit,
+    group_of,
+    task_id,
+)
 from barnabas.testing import Broker
 
 _numbers = itertools.count()
@@ -147,6 +159,19 @@ def test_what_has_ended_before_the_decision_is_not_decided(writer: Writer) -> No
     assert writer.left_open() == []
     writer.driver().run(commit(0, "run-2...", writer.batch("run-2...", 0, 3)))
     assert writer.read() == wanted(1)
+
+
+def test_a_transaction_that_is_being_aborted_is_not_open(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have the epoch still that its task has left."""
+    rows, driver = writer.batch("run", 0, 2), writer.driver()
+    assert driver.take(StillOpen(rows)) == rows
+    found = driver.admin.describe_transactions([each.transactional_id for each in rows])
+    first = rows[0].transactional_id
+    found[first] = found[first]._replace(state="PrepareAbort")
+    monkeypatch.setattr(
+        driver, "admin", SimpleNamespace(describe_transactions=lambda _: found, close=driver.admin.close)
+    )
+    assert driver.take(StillOpen(rows)) == rows[1:]
 
 
 @pytest.mark.parametrize("decided_before", [0, 1])
