@@ -183,6 +183,7 @@ class Started:
         )
         for name in ("need_spark", "need_pipelines"):
             monkeypatch.setattr(declarative_running, name, lambda: None)
+        monkeypatch.setattr(declarative_running, "java_process", lambda: None)
         monkeypatch.setattr(declarative_running, "spark_process", self._spark_process)
         monkeypatch.setattr(declarative_running, "run_logged", self._run_logged)
 
@@ -191,7 +192,7 @@ class Started:
         self.settings, self.token = settings, os.environ[TOKEN]
         yield self._spark
 
-    def _run_logged(self, _command: list[str], environment: dict[str, str], _log: Path) -> None:
+    def _run_logged(self, _command: list[str], environment: dict[str, str], _log: Path, **_: Any) -> None:
         self.client = environment
 
 
@@ -278,6 +279,16 @@ def test_what_is_told_of_a_failure(tmp_path: Path, said: str, reason: str) -> No
     with pytest.raises(CommandFailed) as failed:
         run_logged(command(f"print({said!r}); raise SystemExit(1)"), {}, tmp_path / "log")
     assert str(failed.value) == f"the pipeline has failed: {reason} (all of it: {tmp_path / 'log'})"
+
+
+def test_a_session_that_ends_in_a_run(tmp_path: Path) -> None:
+    """Its client would ask for it for minutes."""
+    code = "import time; print('Flow a is RUNNING.', flush=True); time.sleep(600)"
+    with (
+        subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java,
+        pytest.raises(CommandFailed, match=r"Spark's process has ended, with exit code -9"),
+    ):
+        run_logged(command(code), {}, tmp_path / "log", lambda _: java.kill(), session=java)
 
 
 def test_an_interrupt_ends_the_process(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 import secrets
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ from barnabas.pipeline.declarative import (
 from barnabas.pipeline.project import alone
 from barnabas.pipeline.queries import told
 from barnabas.pipeline.running import check, failures_told, remember, seconds_of
-from barnabas.pipeline.spark_process import need_spark, pause, spark_process
+from barnabas.pipeline.spark_process import java_process, need_spark, pause, spark_process
 from barnabas.pipeline.tending import admin_of, ends_of
 from barnabas.types import TopicPartition
 
@@ -45,6 +46,7 @@ _SERVER: Final = {
 }
 _EVENT: Final = re.compile(r"Flow '?(?:\w+\.\w+\.)?([\w.]+)'? (?:is |has )?(RUNNING|COMPLETED|FAILED.*|SKIPPED.*)$")
 _STOP_TIMEOUT_S: Final = 5.0
+_LOOK_S: Final = 1.0
 _LINES_MAX: Final = 400
 """Of a run that has failed, in which the reason is looked for."""
 
@@ -73,7 +75,7 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
             environment = _client_environment(spark)
             command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(file.resolve())]
             rounds(
-                lambda: run_logged(command, environment, log),
+                lambda: run_logged(command, environment, log, session=java_process()),
                 lambda: {} if admin is None else _ends(admin, spec),
                 lambda: pause(pause_s, log),
                 once=once,
@@ -108,10 +110,15 @@ def _ends(admin: Admin, spec: Spec) -> Ends:
 
 
 def run_logged(
-    command: list[str], environment: Mapping[str, str], log: Path, show: Callable[[str], None] = print
+    command: list[str],
+    environment: Mapping[str, str],
+    log: Path,
+    show: Callable[[str], None] = print,
+    *,
+    session: "subprocess.Popen[bytes] | None" = None,
 ) -> None:
     """Run it with all that it says in the log, and what flows do shown. Raises CommandFailed with its reason if it
-    fails. Whatever ends this ends the process, too."""
+    fails. Whatever ends this, or the process of the session, ends the process, too."""
     last: deque[str] = deque(maxlen=_LINES_MAX)
     with (
         log.open("a", buffering=1, encoding="utf-8") as file,
@@ -126,6 +133,8 @@ def run_logged(
             preexec_fn=end_with_parent,  # it would ask the session that is gone for ever
         ) as process,
     ):
+        if session is not None:
+            threading.Thread(target=_end_with, args=(session, process), daemon=True).start()
         try:
             assert process.stdout is not None
             for line in process.stdout:
@@ -137,8 +146,18 @@ def run_logged(
         except BaseException:
             _end(process)
             raise
+    if session is not None and session.poll() is not None:
+        raise CommandFailed(f"Spark's process has ended, with exit code {session.returncode}: see {log}, and run again")
     if process.returncode:
         raise CommandFailed(f"the pipeline has failed: {told(''.join(last))} (all of it: {log})")
+
+
+def _end_with(session: "subprocess.Popen[bytes]", process: "subprocess.Popen[str]") -> None:
+    """The client of a session that is gone asks for it again and again."""
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            session.wait(_LOOK_S)
+            _end(process)
 
 
 def _end(process: "subprocess.Popen[str]") -> None:

@@ -19,7 +19,7 @@ from barnabas.pipeline.queries import told
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUICKLY", "need_spark", "pause", "spark_process"]
+__all__ = ["QUICKLY", "java_process", "need_spark", "pause", "spark_process"]
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -53,7 +53,7 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
 
     with _output_to(log), _interrupts_put_off() as raise_put_off, _start_told(log):
         spark = session(name, master=master, settings={**_SETTINGS, **settings})
-    java = _java()
+    java = java_process()
     try:
         with _logged_to(log):
             raise_put_off()
@@ -66,7 +66,7 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
 
 def pause(seconds: float, log: Path) -> None:
     """For a while in which nobody asks the session for anything. Raises CommandFailed at once when its JVM ends."""
-    java = _java()
+    java = java_process()
     if java is None:
         time.sleep(seconds)
         return
@@ -77,7 +77,7 @@ def pause(seconds: float, log: Path) -> None:
     raise CommandFailed(f"Spark's process has ended, with exit code {code}: see {log}, and run again")
 
 
-def _java() -> "subprocess.Popen[bytes] | None":
+def java_process() -> "subprocess.Popen[bytes] | None":
     """The JVM, where it is ours."""
     from pyspark import SparkContext
 
