@@ -35,16 +35,6 @@ BRONZE = "storage/_checkpoints/spark_catalog/default/bronze/bronze"
 SILVER = "storage/_checkpoints/to_silver/silver_topic"
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        broker.create_topic("orders", 2)
-        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            for number in range(30):
-                producer.send("orders", b"x", partition=number % 2)
-        yield broker
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     directory = tmp_path / "shop"

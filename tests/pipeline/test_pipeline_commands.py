@@ -19,16 +19,6 @@ from barnabas.testing import Broker
 from .checkpoints import write_checkpoint
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Broker]:
-    with Broker() as broker:
-        broker.create_topic("orders", 2)
-        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
-            for number in range(30):
-                producer.send("orders", b"x", partition=number % 2)
-        yield broker
-
-
 @pytest.fixture
 def project(broker: Broker, tmp_path: Path) -> Path:
     directory = tmp_path / "mine"

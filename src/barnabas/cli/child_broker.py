@@ -139,7 +139,7 @@ def _exit_on_signal(number: int, _: object) -> NoReturn:
 
 
 def end_with_parent() -> None:
-    """In the child, before it becomes the broker: SIGTERM when the parent dies, even if that is killed."""
+    """In a child, before it becomes another program: SIGTERM when the parent dies, even if that is killed."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

@@ -155,9 +155,10 @@ def run(
     is a spec file of spark-pipelines and no pipeline.py, that is run: again and again, whenever topics have grown.
     """
     from barnabas.pipeline.declarative import find_spec_file
+    from barnabas.pipeline.project import CODE_FILE
 
     spec_file = find_spec_file(Path(directory))
-    if spec_file is not None and not (Path(directory) / "pipeline.py").exists():
+    if spec_file is not None and not (Path(directory) / CODE_FILE).exists():
         from barnabas.pipeline.declarative_running import run_declarative
 
         if metrics_port is not None:

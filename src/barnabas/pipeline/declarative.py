@@ -8,11 +8,21 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
 from barnabas.errors import UsageError
-from barnabas.pipeline.project import SETTINGS_FILE, check_storage, load_settings
+from barnabas.pipeline.project import SETTINGS_FILE, SPEC_FILE, check_storage, load_settings
 
-__all__ = ["Spec", "find_spec_file", "flow_checkpoints", "is_of_flow", "load_spec", "need_pipelines", "settings_of"]
+__all__ = [
+    "CHECKPOINTS",
+    "Spec",
+    "find_spec_file",
+    "flow_checkpoints",
+    "is_of_flow",
+    "load_spec",
+    "need_pipelines",
+    "newest",
+    "settings_of",
+]
 
-SPEC_FILES: Final = ("spark-pipeline.yml", "spark-pipeline.yaml")
+SPEC_FILES: Final = (SPEC_FILE, "spark-pipeline.yaml")
 CHECKPOINTS: Final = "_checkpoints"
 _MODULES: Final = {
     "yaml": "pyyaml",

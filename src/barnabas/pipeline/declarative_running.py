@@ -32,7 +32,14 @@ from barnabas.pipeline.declarative import (
 from barnabas.pipeline.project import alone
 from barnabas.pipeline.queries import told
 from barnabas.pipeline.running import check, failures_told, remember, seconds_of
-from barnabas.pipeline.spark_process import java_process, need_spark, pause, spark_process
+from barnabas.pipeline.spark_process import (
+    end_process,
+    java_process,
+    need_spark,
+    pause,
+    session_ended,
+    spark_process,
+)
 from barnabas.pipeline.tending import admin_of, ends_of
 from barnabas.types import TopicPartition
 
@@ -45,7 +52,6 @@ _SERVER: Final = {
     "spark.connect.grpc.binding.port": "0",
 }
 _EVENT: Final = re.compile(r"Flow '?(?:\w+\.\w+\.)?([\w.]+)'? (?:is |has )?(RUNNING|COMPLETED|FAILED.*|SKIPPED.*)$")
-_STOP_TIMEOUT_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _LINES_MAX: Final = 400
 """Of a run that has failed, in which the reason is looked for."""
@@ -144,10 +150,10 @@ def run_logged(
                 if event is not None:
                     show(event)
         except BaseException:
-            _end(process)
+            end_process(process)
             raise
     if session is not None and session.poll() is not None:
-        raise CommandFailed(f"Spark's process has ended, with exit code {session.returncode}: see {log}, and run again")
+        raise session_ended(session.returncode, log)
     if process.returncode:
         raise CommandFailed(f"the pipeline has failed: {told(''.join(last))} (all of it: {log})")
 
@@ -157,15 +163,7 @@ def _end_with(session: "subprocess.Popen[bytes]", process: "subprocess.Popen[str
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             session.wait(_LOOK_S)
-            _end(process)
-
-
-def _end(process: "subprocess.Popen[str]") -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
+            end_process(process)
 
 
 @contextlib.contextmanager

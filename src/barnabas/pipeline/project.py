@@ -15,8 +15,10 @@ from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
 
 __all__ = [
+    "CODE_FILE",
     "SERVERS",
     "SETTINGS_FILE",
+    "SPEC_FILE",
     "TEMPLATES",
     "Project",
     "alone",
@@ -29,8 +31,8 @@ __all__ = [
 
 _TEMPLATE_HOME: Final = Path(__file__).parent / "templates"
 SETTINGS_FILE: Final = "pipeline.toml"
-_CODE: Final = "pipeline.py"
-_SPEC: Final = "spark-pipeline.yml"
+CODE_FILE: Final = "pipeline.py"
+SPEC_FILE: Final = "spark-pipeline.yml"
 _LOCK: Final = ".running"
 _TRANSFORMATIONS: Final = "transformations"
 _QUOTED: Final = re.compile(r"[^\w./@:+=,~-]")
@@ -110,11 +112,11 @@ def create(directory: Path, template: str, servers: str) -> list[Path]:
     files = {directory / SETTINGS_FILE: _settings_text(directory.resolve().name, template, servers)}
     if TEMPLATES[template].is_declarative:
         storage = f"file://{directory.resolve()}/storage"
-        check_storage(directory / _SPEC, storage)
-        files[directory / _SPEC] = _spec_text(directory.resolve().name, storage)
+        check_storage(directory / SPEC_FILE, storage)
+        files[directory / SPEC_FILE] = _spec_text(directory.resolve().name, storage)
         files[directory / _TRANSFORMATIONS / "layers.py"] = code
     else:
-        files[directory / _CODE] = code
+        files[directory / CODE_FILE] = code
     for file in files:
         if file.exists():
             raise UsageError(f"{file} is there already; choose another directory, or remove it first")
@@ -213,7 +215,7 @@ def alone(directory: Path) -> Iterator[None]:
 def load(directory: Path) -> Project:
     """Settings and code. Raises UsageError; what the code raises while it is imported, too."""
     settings = load_settings(directory)
-    file = directory / _CODE
+    file = directory / CODE_FILE
     if not file.exists():
         raise UsageError(f"{file} is not there; it must have a function start(spark, settings, checkpoints, trigger)")
     spec = importlib.util.spec_from_file_location("pipeline", file)

@@ -19,7 +19,7 @@ from barnabas.pipeline.queries import told
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUICKLY", "java_process", "need_spark", "pause", "spark_process"]
+__all__ = ["QUICKLY", "end_process", "java_process", "need_spark", "pause", "session_ended", "spark_process"]
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
@@ -61,7 +61,7 @@ def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str
     finally:
         logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
         if java is not None:
-            _end(java)
+            end_process(java)
 
 
 def pause(seconds: float, log: Path) -> None:
@@ -74,7 +74,12 @@ def pause(seconds: float, log: Path) -> None:
         code = java.wait(seconds)
     except subprocess.TimeoutExpired:
         return
-    raise CommandFailed(f"Spark's process has ended, with exit code {code}: see {log}, and run again")
+    raise session_ended(code, log)
+
+
+def session_ended(code: int, log: Path) -> CommandFailed:
+    """For whoever finds that the JVM is gone."""
+    return CommandFailed(f"Spark's process has ended, with exit code {code}: see {log}, and run again")
 
 
 def java_process() -> "subprocess.Popen[bytes] | None":
@@ -150,11 +155,11 @@ def _logged_to(log: Path) -> Iterator[None]:
         handler.close()
 
 
-def _end(java: "subprocess.Popen[bytes]") -> None:
-    """Its shutdown hooks remove what is temporary; Python workers end with it."""
-    java.terminate()
+def end_process(process: "subprocess.Popen[Any]") -> None:
+    """A JVM's shutdown hooks remove what is temporary, and Python workers end with it: so it is asked first."""
+    process.terminate()
     try:
-        java.wait(_STOP_TIMEOUT_S)
+        process.wait(_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
-        java.kill()
-        java.wait()
+        process.kill()
+        process.wait()

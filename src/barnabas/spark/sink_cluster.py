@@ -309,8 +309,9 @@ class SinkCluster:
 
 def end_query(settings: Mapping[str, str] | str, writer: str) -> Ended:
     """Finish for a query that will not come again: commit what its last batch has decided, abort all else that it has
-    left open. `settings` are the client's, or where the brokers are; `writer` is the query's id, or `txnAppId`. A query
-    that runs is fenced by it, and fails; what it has not decided yet is aborted.
+    left open. `settings` are the client's, or where the brokers are; `writer` is the query's id, or `txnAppId`. Only
+    for queries that do not run: one that does is fenced or fails, and what it has not decided yet is aborted; at its
+    very first batch it might decide that all the same.
     """
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     cluster = SinkCluster(client, writer, None)
