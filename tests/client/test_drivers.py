@@ -475,6 +475,113 @@ def test_asyncio_close_and_cancel_end_waits_at_once() -> None:
         release.set()
 
 
+def test_asyncio_hears_of_a_connection_that_is_lost_in_its_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else only the timeout of the requests would tell."""
+
+    async def main(port: int) -> None:
+        driver = AioDriver(engine_at(f"127.0.0.1:{port}"))
+        loop = asyncio.get_running_loop()
+        create = loop.create_connection
+
+        async def and_lose(*arguments: Any, **named: Any) -> Any:
+            transport, protocol = await create(*arguments, **named)
+            lost, hear = asyncio.Event(), protocol.connection_lost
+            protocol.connection_lost = lambda error: (hear(error), lost.set())
+            await asyncio.wait_for(lost.wait(), 30)
+            return transport, protocol
+
+        monkeypatch.setattr(loop, "create_connection", and_lose)
+        with pytest.raises(BrokerUnreachable, match=r"closed by the broker|reset"):
+            await driver.wait_for(groups(driver), 20)
+        driver.close()
+
+    with server(lambda connection: None) as port:
+        asyncio.run(main(port))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_asyncio_leaves_no_connection_that_was_given_up_while_it_opened(
+    tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = threading.Event()
+
+    def behave(connection: socket.socket) -> None:
+        connection.settimeout(30)
+        while connection.recv(1000):
+            pass
+        ended.set()
+
+    async def main(port: int) -> None:
+        context = ssl.create_default_context() if tls else None
+        driver = AioDriver(engine_at(f"127.0.0.1:{port}"), ssl_context=context)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: faults.append(context))
+        create = loop.create_connection
+
+        async def and_close(*arguments: Any, **named: Any) -> Any:
+            loop.call_soon(driver.close)  # comes before all that the transport will do
+            return await create(*arguments, **named)
+
+        monkeypatch.setattr(loop, "create_connection", and_close)
+        with pytest.raises(ClientClosed):
+            await driver.wait_for(groups(driver), 20)
+        assert await asyncio.to_thread(ended.wait, 30)
+
+    faults: list[Any] = []
+    with server(behave) as port:
+        asyncio.run(main(port))
+    assert not faults
+
+
+def test_asyncio_goes_on_where_one_go_was_not_enough(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        driver = AioDriver(engine_at(broker.bootstrap_servers))
+        left, obey = 250, driver._obey
+
+        def obey_often() -> bool:
+            nonlocal left
+            left -= 1
+            return obey() or left > 0
+
+        monkeypatch.setattr(driver, "_obey", obey_often)
+        assert await driver.wait(lambda: left <= 0, 0.01) is False, "nothing has turned it yet"
+        driver.run(lambda: None)
+        assert left > 0, "the loop gets its turn between them"
+        assert await driver.wait(lambda: left <= 0, 30)
+        driver.close()
+
+    asyncio.run(main())
+
+
+def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "barnabas-dns":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    driver = SyncDriver(engine_at("localhost:9"))
+    with pytest.raises(BrokerUnreachable, match="dns: can't start new thread"):
+        driver.wait_for(groups(driver), 20)
+    driver.close()
+
+
+def test_what_tls_closes_by_itself_is_one_more_failure(broker: Broker) -> None:
+    """As it does when a connection ends, with something said, before the handshake."""
+
+    class Context:
+        def wrap_socket(self, sock: socket.socket, **_: Any) -> None:
+            os.close(sock.detach())
+            raise ssl.SSLError(1, "Closed before TLS handshake")
+
+    driver = SyncDriver(engine_at(broker.bootstrap_servers), ssl_context=Context())  # type: ignore[arg-type]
+    with pytest.raises(BrokerUnreachable, match="tls: closed before TLS handshake"):
+        driver.wait_for(groups(driver), 20)
+    driver.close()
+
+
 def test_asyncio_timers_and_reconnects(broker: Broker) -> None:
     async def main() -> None:
         driver = AioDriver(engine_at(broker.bootstrap_servers))

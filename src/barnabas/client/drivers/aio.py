@@ -47,6 +47,7 @@ class _Protocol(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        self.driver._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         room = self.driver.engine.room(self.number)
@@ -169,6 +170,8 @@ class AioDriver:
             engine.advance(time.monotonic())
             if not self._obey():
                 break
+        else:
+            self.nudge()  # it is not at rest: the loop first, then more
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -225,14 +228,10 @@ class AioDriver:
             found = []
         share_s = order.timeout_s / max(len(found), 1)
         for candidate in found:
-            protocol = await self._connect_to(order, address, candidate, share_s, attempts)
-            if protocol is not None:
-                self._connecting.pop(order.number, None)
-                self._open[order.number] = protocol
-                self.engine.connected(order.number, time.monotonic())
-                self._turn()
-                return
-        self._connecting.pop(order.number, None)
+            await self._connect_to(order, address, candidate, share_s, attempts)
+            if order.number not in self._connecting:
+                return  # `_opened` took it, and it may be lost again by now
+        del self._connecting[order.number]
         self.engine.lost(order.number, tuple(attempts), time.monotonic())
         self._turn()
 
@@ -259,35 +258,47 @@ class AioDriver:
 
     async def _connect_to(
         self, order: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
-    ) -> _Protocol | None:
+    ) -> None:
         settings = self.engine.settings.connection
         family, kind, number, _, target = candidate
         started = time.monotonic()
         stage = "tcp"
         ip = str(target[0])
         sock = None
+        is_handed_over = False
         try:
             async with asyncio.timeout(share_s):
                 sock = socket.socket(family, kind, number)
                 prepare(sock, (settings.send_buffer_bytes, settings.receive_buffer_bytes))
                 await self._loop.sock_connect(sock, target)
                 stage = "tls" if self._ssl_context is not None else stage
-                _, protocol = await self._loop.create_connection(
+                is_handed_over = True
+                await self._loop.create_connection(
                     lambda: _Protocol(self, order.number, address, ip),
                     sock=sock,
                     ssl=self._ssl_context,
                     server_hostname=order.host if self._ssl_context is not None else None,
                 )
-        except Exception as error:  # not only OSError: a host that TLS cannot name is a ValueError
+        except BaseException as error:  # not only OSError: a host that TLS cannot name is a ValueError
+            if sock is not None and is_handed_over and isinstance(error, TimeoutError | asyncio.CancelledError):
+                # a transport has it and closes it, but may be about to watch it: the descriptor is not ours to give up
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            elif sock is not None:
+                sock.close()
+            if not isinstance(error, Exception):
+                raise
             attempts.append(attempt_of(address, ip, stage, error, started))
-            if sock is not None:
-                sock.close()
-            return None
-        except BaseException:
-            if sock is not None:
-                sock.close()
-            raise
-        return protocol
+
+    def _opened(self, protocol: _Protocol) -> None:
+        """Known from its first moment on, because it may be lost in the next one."""
+        assert protocol.transport is not None
+        if self._connecting.pop(protocol.number, None) is None:
+            protocol.transport.abort()  # given up meanwhile
+            return
+        self._open[protocol.number] = protocol
+        self.engine.connected(protocol.number, time.monotonic())
+        self._turn()
 
     # --- events -----------------------------------------------------------------------------------------------------
 

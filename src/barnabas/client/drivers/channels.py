@@ -1,5 +1,6 @@
 """The sockets of the synchronous driver: the engine's orders carried out, and what became of them told."""
 
+import contextlib
 import select
 import threading
 import time
@@ -89,7 +90,11 @@ class Channels:
             addresses = resolve(order.host, order.port, numeric=True)
         except (OSError, ValueError, OverflowError):
             # Looking up a name may take seconds, and nothing interrupts it.
-            threading.Thread(target=self._resolve, args=(order,), name="barnabas-dns", daemon=True).start()
+            try:
+                threading.Thread(target=self._resolve, args=(order,), name="barnabas-dns", daemon=True).start()
+            except RuntimeError as error:  # no thread to be had
+                self._begin(order.number, [], OSError(str(error)))
+                return True
             return False
         self._begin(order.number, addresses, None)
         return True
@@ -216,7 +221,8 @@ class Channels:
         for fd in fds:
             del self._by_fd[fd]
             if self._watched.pop(fd, None) is not None and fd == channel.fd:
-                self._poller.unregister(fd)
+                with contextlib.suppress(OSError):  # TLS closes what it cannot wrap
+                    self._poller.unregister(fd)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
