@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import barnabas
 from barnabas.errors import (
     InvalidConfig,
     InvalidTopic,
@@ -101,6 +102,17 @@ def test_data_of_a_given_directory_stays(tmp_path: Path) -> None:
         assert broker.end_offsets("t") == [0, 1]
         assert [record.value for record in broker.records("t")] == [b"a"]
     assert (tmp_path / "t-1").is_dir()
+
+
+def test_records_with_old_timestamps_stay() -> None:
+    with Broker(settings={"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": 10}) as broker:
+        broker.create_topic("stays")
+        broker.create_topic("goes", config={"retention.ms": "1000"})
+        with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("stays", b"of 1970", timestamp=1000)
+            producer.send("goes", b"of 1970", timestamp=1000)
+        broker.wait_for(lambda: not broker.records("goes"), timeout_s=60, what="retention, where a topic asks for it")
+        assert [record.value for record in broker.records("stays")] == [b"of 1970"]
 
 
 def test_a_directory_of_its_own_goes_with_the_broker() -> None:
