@@ -14,7 +14,7 @@ from barnabas.errors import KafkaError, TopicAlreadyExists, UnsupportedVersion
 
 from .conftest import wait_for
 from .harness.broker import OLD_KAFKA_LIBS, OldKafkaBroker
-from .harness.data import CODECS
+from .harness.data import CODECS, now_ms
 
 pytestmark = pytest.mark.skipif(
     not any(OLD_KAFKA_LIBS.glob("kafka_*.jar")) or shutil.which("java") is None,
@@ -48,9 +48,10 @@ def place(admin: barnabas.Admin, unique: Callable[[str], str]) -> TopicPartition
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_there_and_back(old: OldKafkaBroker, place: TopicPartition, codec: str) -> None:
+    began = now_ms()  # what is older than the topic's retention may go at any time
     with barnabas.Producer(bootstrap_servers=old.bootstrap, compression_type=codec) as producer:
         handles = [
-            producer.send(place.topic, value, key=b"k" if value else None, headers=HEADERS, timestamp=1000 + at)
+            producer.send(place.topic, value, key=b"k" if value else None, headers=HEADERS, timestamp=began + at)
             for at, value in enumerate(VALUES)
         ]
         assert [handle.result(20).offset for handle in handles] == [0, 1, 2, 3]
@@ -60,7 +61,7 @@ def test_records_there_and_back(old: OldKafkaBroker, place: TopicPartition, code
         while len(found) < len(VALUES):
             found += consumer.poll(20)
     assert [record.value for record in found] == VALUES
-    assert [record.timestamp for record in found] == [1000, 1001, 1002, 1003]
+    assert [record.timestamp for record in found] == [began, began + 1, began + 2, began + 3]
     assert [record.key for record in found] == [b"k" if value else None for value in VALUES]
     assert {record.headers for record in found} == {HEADERS}
 

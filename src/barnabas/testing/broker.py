@@ -37,8 +37,9 @@ TEST_SETTINGS: Mapping[str, object] = {
     "offsets.topic.num.partitions": 5,
 }
 """What differs from a broker of `barnabas serve`: nothing a test would have to wait for, a topic of committed offsets
-that is made in a few milliseconds, and no retention by time: records with made-up timestamps are years old, and would go
-when the broker has run for half a minute, and every five minutes from then on. `settings` and those of a topic win."""
+that is made in a few milliseconds, and no retention by time: records with made-up timestamps are years old, and would
+go when the broker has run for half a minute, and every five minutes from then on. `settings` and those of a topic
+win."""
 
 
 class Broker:

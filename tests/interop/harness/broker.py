@@ -28,7 +28,6 @@ KAFKA_LIBS = Path(os.environ.get("BARNABAS_KAFKA_LIBS", BUILD / "kafka-4.3.1"))
 #: What the tests count on, under Kafka's names.
 SETTINGS = {
     "num.partitions": "3",
-    "log.retention.ms": "-1",  # records with made-up timestamps are old at once
     "auto.create.topics.enable": "true",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "8",
