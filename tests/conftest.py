@@ -1,8 +1,72 @@
-"""For all tests."""
+"""For all tests: a Ctrl-C that can be pressed, and an end to every wait.
 
+A test that hangs fails after the `timeout` of pyproject.toml (or of its own mark) with the stacks of all threads, and
+the run goes on. pytest-timeout leaves three gaps, which are closed here: what the failure of a test sets going may hang
+as well (`asyncio.run` waits for cancelled tasks), it stops its clock at the first failure, before the fixtures are torn
+down, and a main thread that does not come back from C never gets to hear the signal.
+"""
+
+import faulthandler
+import os
 import signal
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+AGAIN_S = 60
+"""How long after the first the next alarm rings, where that was not enough."""
+LAST_S = 240
+"""How long after the first alarm the whole run ends, with the stacks of all threads."""
+LEAVE_S = 120
+"""Within which the process has to end when all tests are done."""
+SPARK_S = 900
+"""The limit of a test with the mark `spark`: its fixtures start virtual machines, and its jobs are slow anyway."""
+
+_settings = pytest.StashKey[Any]()
+_stderr = pytest.StashKey[int]()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts what it puts into the background so, and every child inherits it: tests that
     # press Ctrl-C, here or in a process that they start, would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_stderr] = os.dup(2)  # while a test runs, 2 is where pytest collects what it says
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("spark") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SPARK_S))
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> Generator[None, object, object]:
+    item.stash[_settings] = settings
+    told = yield
+    if settings.method == "signal":
+        signal.setitimer(signal.ITIMER_REAL, settings.timeout, AGAIN_S)
+    faulthandler.dump_traceback_later(settings.timeout + LAST_S, exit=True, file=item.config.stash[_stderr])
+    return told
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> Generator[None, object, object]:
+    faulthandler.cancel_dump_traceback_later()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """The clock anew: a failure has stopped it, and what a test spent is no fault of its fixtures."""
+    if _settings in item.stash:
+        item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[_settings])
+    return (yield)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # one of xdist's ends when the others are done, too
+        faulthandler.dump_traceback_later(LEAVE_S, exit=True, file=config.stash[_stderr])

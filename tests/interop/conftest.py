@@ -16,20 +16,8 @@ from .harness.clients import CLIENTS, KAFKA_TOOLS, Client, chosen
 from .harness.driver import Driver
 from .harness.tools import KafkaTools
 
-TEST_TIMEOUT_S = 90
 SESSION = f"{time.time_ns() // 1_000_000:x}"
 _numbers = itertools.count(1)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "timeout(seconds): kept by pytest-timeout where that is installed")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents and item.config.pluginmanager.hasplugin("timeout"):
-            item.add_marker(pytest.mark.timeout(TEST_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")

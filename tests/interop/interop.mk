@@ -13,6 +13,9 @@ INTEROP_VENV := $(if $(VENV),$(VENV)/.installed-dev)
 INTEROP_ARGS ?=
 KAFKA_OLD := 2.4.1
 KAFKA_NEW := 4.3.1
+# What is fetched has an end: a registry that stalls is told as a client that could not be built, like one that refuses.
+LIMITED := $(if $(shell command -v timeout),timeout -k 10 600)
+LIMITED_ALL := $(if $(LIMITED),timeout -k 10 1500)
 JAVAC_FLAGS := -nowarn -Xlint:none -encoding UTF-8
 
 .PHONY: test-interop test-interop-kafka test-interop-kafka-old interop-clients
@@ -28,7 +31,8 @@ test-interop-kafka-old: interop-clients  ## Our clients against Apache Kafka 2.4
 
 # Each client is built if its tools are here; a failed build is told and skipped, so that the others are still tested.
 interop-clients: $(INTEROP_VENV)  ## Install or build the clients
-	@$(MAKE) --no-print-directory -k $(INTEROP_BUILD)/python.done \
+	@date '+%T clients of other makes'
+	@$(LIMITED_ALL) $(MAKE) --no-print-directory -k $(INTEROP_BUILD)/python.done \
 	  $(if $(shell command -v kcat),,$(INTEROP_BUILD)/kcat.done) \
 	  $(if $(and $(shell command -v mvn),$(shell command -v javac)),$(INTEROP_BUILD)/java-$(KAFKA_OLD).done $(INTEROP_BUILD)/java-$(KAFKA_NEW).done $(INTEROP_BUILD)/kafka-broker-$(KAFKA_OLD)/.jars) \
 	  $(if $(shell command -v go),$(INTEROP_BUILD)/franz-go) \
@@ -37,16 +41,16 @@ interop-clients: $(INTEROP_VENV)  ## Install or build the clients
 
 $(INTEROP_BUILD)/python.done: $(INTEROP)/clients/python/requirements.txt $(INTEROP_VENV)
 	@mkdir -p $(@D)
-	$(INTEROP_PYTHON) -m pip install --quiet -r $<
+	$(LIMITED) $(INTEROP_PYTHON) -m pip install --quiet -r $<
 	@touch $@
 
 $(INTEROP_BUILD)/kcat.done:
 	@mkdir -p $(@D)
-	test "$$(id -u)" = 0 && apt-get update -qq && apt-get install -y -qq kcat >/dev/null && touch $@
+	test "$$(id -u)" = 0 && $(LIMITED) apt-get update -qq && $(LIMITED) apt-get install -y -qq kcat >/dev/null && touch $@
 
 $(INTEROP_BUILD)/kafka-%/.jars: $(INTEROP)/clients/java/pom-%.xml
 	@mkdir -p $(@D)
-	mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D))
+	$(LIMITED) mvn -q -B -f $< dependency:copy-dependencies -DoutputDirectory=$(abspath $(@D))
 	@touch $@
 
 $(INTEROP_BUILD)/java-%.done: $(INTEROP)/clients/java/InteropClient.java $(INTEROP)/clients/java/KafkaTools.java $(INTEROP_BUILD)/kafka-%/.jars
@@ -55,12 +59,12 @@ $(INTEROP_BUILD)/java-%.done: $(INTEROP)/clients/java/InteropClient.java $(INTER
 	@touch $@
 
 $(INTEROP_BUILD)/franz-go: $(INTEROP)/clients/go/main.go $(INTEROP)/clients/go/go.mod
-	cd $(INTEROP)/clients/go && go build -o $(abspath $@) .
+	cd $(INTEROP)/clients/go && $(LIMITED) go build -o $(abspath $@) .
 
 $(INTEROP_BUILD)/node.done: $(INTEROP)/clients/node/package.json
 	@mkdir -p $(INTEROP_BUILD)/node
 	cp $< $(INTEROP_BUILD)/node/package.json
-	npm install --prefix $(INTEROP_BUILD)/node --no-package-lock --no-audit --no-fund --silent
+	$(LIMITED) npm install --prefix $(INTEROP_BUILD)/node --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
 .PRECIOUS: $(INTEROP_BUILD)/kafka-%/.jars

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from .conftest import Drivers, wait_for
 from .harness import wire
 from .harness.broker import LocalBroker
@@ -94,7 +92,6 @@ class Alive:
         self.driver.call("close", id=self.reader)
 
 
-@pytest.mark.timeout(150)
 def test_all_clients_live_through_restarts(
     drivers: Drivers, unique: Callable[[str], str], own_broker: LocalBroker
 ) -> None:
