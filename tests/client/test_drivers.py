@@ -553,6 +553,38 @@ def test_asyncio_goes_on_where_one_go_was_not_enough(broker: Broker, monkeypatch
     asyncio.run(main())
 
 
+def fails() -> None:
+    raise AssertionError("made for this test")
+
+
+def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> None:
+    at_work = threading.Event()
+    driver.run(lambda: driver.engine.at(time.monotonic() + 0.1, lambda: (at_work.set(), fails())))
+    assert at_work.wait(30)
+    thread = driver._helper
+    assert thread is not None
+    thread.join(30)
+    with pytest.raises(ClientClosed, match=r"mistake of its own: AssertionError\('made for this test'\)"):
+        groups(driver)
+
+
+def test_asyncio_who_waits_hears_of_a_mistake(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        driver = AioDriver(engine_at(broker.bootstrap_servers))
+        driver.run(lambda: driver.engine.at(time.monotonic() + 0.1, fails))
+        with pytest.raises(ClientClosed, match=r"mistake of its own: AssertionError\('made for this test'\)"):
+            await driver.wait(lambda: False, 30)
+        driver = AioDriver(engine_at(broker.bootstrap_servers))
+        await driver.wait_for(groups(driver), 30)
+        with pytest.raises(AssertionError, match="made for this test"):
+            driver.run(lambda: driver.engine.at(time.monotonic(), fails))
+        with pytest.raises(ClientClosed, match="mistake of its own"):
+            groups(driver)
+
+    asyncio.run(main())
+    assert "the engine of the barnabas client fails" in caplog.text
+
+
 def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
 

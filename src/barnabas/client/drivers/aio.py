@@ -85,6 +85,7 @@ class AioDriver:
         """The loop is the lock; what both kinds of clients share takes it all the same."""
         self.closed = False
         self._name = name
+        self._why_closed = f"the {name} is closed"
         self._ssl_context = ssl_context
         self._loop = asyncio.get_running_loop()
         self._pid = os.getpid()
@@ -101,7 +102,11 @@ class AioDriver:
         self._check_open()
         self.engine.now = time.monotonic()
         result = action()
-        self._turn()
+        try:
+            self._turn()
+        except Exception as error:
+            self._fail(error)
+            raise
         return result
 
     async def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
@@ -151,7 +156,7 @@ class AioDriver:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ClientClosed(f"the {self._name} is closed")
+            raise ClientClosed(self._why_closed)
         if os.getpid() != self._pid:
             raise ClientClosed(f"the {self._name} belongs to the parent process; this one was forked from it")
 
@@ -160,7 +165,10 @@ class AioDriver:
     def _turn_soon(self) -> None:
         self._soon = None
         if not self.closed:
-            self._turn()
+            try:
+                self._turn()
+            except Exception as error:
+                self._fail(error)
 
     def _turn(self) -> None:
         """Let the engine do what is due, carry out its orders until it has none, set the alarm for its next
@@ -232,8 +240,7 @@ class AioDriver:
             if order.number not in self._connecting:
                 return  # `_opened` took it, and it may be lost again by now
         del self._connecting[order.number]
-        self.engine.lost(order.number, tuple(attempts), time.monotonic())
-        self._turn()
+        self._tell_lost(order.number, attempts)
 
     async def _resolve(self, order: Connect) -> list[Address]:
         """In a thread of its own: nothing ends a look-up, and who ends a loop waits for its executor. Raises OSError,
@@ -297,36 +304,61 @@ class AioDriver:
             protocol.transport.abort()  # given up meanwhile
             return
         self._open[protocol.number] = protocol
-        self.engine.connected(protocol.number, time.monotonic())
-        self._turn()
+        try:
+            self.engine.connected(protocol.number, time.monotonic())
+            self._turn()
+        except Exception as error:
+            self._fail(error)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def _received(self, number: int, data: bytes) -> None:
         if number in self._open:
-            self.engine.received(number, data, time.monotonic())
-            self._turn()
+            try:
+                self.engine.received(number, data, time.monotonic())
+                self._turn()
+            except Exception as error:
+                self._fail(error)
 
     def _filled(self, number: int, count: int) -> None:
         if number in self._open:
-            self.engine.filled(number, count, time.monotonic())
-            self._turn()
+            try:
+                self.engine.filled(number, count, time.monotonic())
+                self._turn()
+            except Exception as error:
+                self._fail(error)
 
     def _lost(self, protocol: _Protocol, error: Exception) -> None:
         if self._open.get(protocol.number) is not protocol:
             return
         del self._open[protocol.number]
         stage = self.engine.stage(protocol.number)
-        now = time.monotonic()
-        self.engine.lost(protocol.number, (attempt_of(protocol.address, protocol.ip, stage, error, now),), now)
-        self._turn()
+        attempt = attempt_of(protocol.address, protocol.ip, stage, error, time.monotonic())
+        self._tell_lost(protocol.number, [attempt])
+
+    def _tell_lost(self, number: int, attempts: list[Attempt]) -> None:
+        try:
+            self.engine.lost(number, tuple(attempts), time.monotonic())
+            self._turn()
+        except Exception as error:
+            self._fail(error)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
+        self._shut(f"the {self._name} is closed")
+
+    def _fail(self, error: Exception) -> None:
+        """A turn on the loop's own account has failed, of which nobody would hear, and no alarm is set: whoever waits
+        hears that it is over, and why."""
+        _log.error("the engine of the %s fails, which closes it", self._name, exc_info=error)
+        self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
+
+    def _shut(self, why: str) -> None:
         if self.closed:
             return
+        self._why_closed = why
         self.closed = True
         self.engine.close()
         self._obey()
