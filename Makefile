@@ -41,7 +41,6 @@ run: $(VENV)/.installed  ## A year of flights through a broker and Spark, every 
 test: lint interop-clients  ## Everything that must hold on every change, real clients included
 	@date '+%T tests'
 	$(BIN)/python -m pytest -m 'not spark or smoke'
-	@date '+%T done'
 
 test-fast: $(VENV)/.installed-dev  ## Unit and property tests alone
 	$(BIN)/python -m pytest -m 'not spark' --ignore tests/interop --ignore tests/faults
