@@ -90,7 +90,7 @@ class Checkpoint:
 def task(
     brokers: Brokers, run: str, partition: int, attempt: int, batch: int, out: list[Transaction]
 ) -> Iterator[None]:
-    name = task_id(WRITER, run, partition, attempt)
+    name = task_id(WRITER, run, f"{partition}.{attempt}")
     yield
     epoch = brokers.init(name)
     yield

@@ -65,7 +65,7 @@ class Writer:
             cluster.close()
 
     def task(self, run: str, partition: int, *values: str) -> Transaction:
-        name = task_id(self.name, run, partition, 0)
+        name = task_id(self.name, run, f"worker.{partition}")
         self.producer.init_transactions(transactional_id=name)
         self.producer.begin_transaction()
         self.producer.send_many("t", [value.encode() for value in values])
@@ -142,7 +142,7 @@ def test_older_batches_and_damage_are_told(writer: Writer) -> None:
     third, deciding = writer.driver(), commit(7, "again", lost)
     stop_after(third, deciding, len(STEPS) - 1)
     writer.producer.init_transactions(transactional_id=lost[0].transactional_id)  # aborts it
-    with pytest.raises(Lost, match=r"again/0\.0 .* is decided, but cannot be committed"):
+    with pytest.raises(Lost, match=r"again/worker\.0 .* is decided, but cannot be committed"):
         third.run(deciding)
     with barnabas.Admin(writer.client) as admin:
         admin.alter_group_offsets(group_of(writer.name), {("t", 0): 9})
@@ -152,9 +152,9 @@ def test_older_batches_and_damage_are_told(writer: Writer) -> None:
 
 def test_what_has_ended_before_the_decision_is_not_decided(writer: Writer) -> None:
     """So that it can be repeated."""
-    gone = [*writer.batch("run-1...", 0, 2), Transaction(task_id(writer.name, "run-1...", 2, 0), 1, 1)]
+    gone = [*writer.batch("run-1...", 0, 2), Transaction(task_id(writer.name, "run-1...", "worker.2"), 1, 1)]
     writer.driver().take(End((), gone[:1]))
-    with pytest.raises(Expired, match=r"2 of 3 transactions have ended before \(.*/run-1\.\.\./0\.0"):
+    with pytest.raises(Expired, match=r"2 of 3 transactions have ended before \(.*/run-1\.\.\./worker\.0"):
         writer.driver().run(commit(0, "run-1...", gone))
     assert writer.left_open() == []
     writer.driver().run(commit(0, "run-2...", writer.batch("run-2...", 0, 3)))

@@ -52,6 +52,7 @@ from .sink_model import (
     outcome_of,
     play,
     saves,
+    task,
 )
 
 STEPS = 30
@@ -217,6 +218,33 @@ def test_a_driver_may_be_another_process_for_each_batch() -> None:
 
 def test_batch_writes_under_one_name_are_committed_once_each() -> None:
     assert first_that_fails(tolerant, saves) is None
+
+
+# --- a task that lives longer than its batch --------------------------------------------------------------------------
+
+
+def with_a_late_task(at: int, attempt: int) -> Outcome | None:
+    """One of the first batch's first partition, which Spark has given up, writes when the driver has taken so many
+    steps. None if the driver cannot go on."""
+    brokers, checkpoint = Brokers(), Checkpoint()
+    query = driver(brokers, checkpoint, "first-run", BATCHES, commit)
+    for _ in itertools.islice(query, at):
+        pass
+    for _ in task(brokers, "first-run", 0, attempt, 0, []):
+        pass
+    try:
+        for _ in query:
+            pass
+    except (Fenced, Expired):
+        return None
+    return outcome_of(brokers, checkpoint, driver, commit)
+
+
+def test_a_task_that_lives_longer_than_its_batch_disturbs_nobody_under_an_id_of_its_own() -> None:
+    own = [with_a_late_task(at, attempt=3) for at in range(STEPS)]
+    assert all(outcome is not None and outcome.is_exact for outcome in own)
+    shared = [with_a_late_task(at, attempt=1) for at in range(STEPS)]
+    assert shared.count(None) > 3, "the id must matter"
 
 
 # --- a query that is ended while it runs ------------------------------------------------------------------------------
@@ -400,7 +428,7 @@ def test_a_decision_comes_back_from_its_notes(
     batch: int, tasks: list[tuple[int, int, int, int]], drivers: tuple[str, ...], plan: str
 ) -> None:
     run = "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001"
-    transactions = tuple(Transaction(task_id("q q", run, p, a), pid, epoch) for p, a, pid, epoch in tasks)
+    transactions = tuple(Transaction(task_id("q q", run, f"{p}.{a}"), pid, epoch) for p, a, pid, epoch in tasks)
     decision = Decision(batch, run, transactions, drivers, len(tasks), plan)
     notes = notes_of(decision, f"q q/{run}/", "t", 100)
     assert all(len(note.metadata.encode()) <= NOTE_BYTES_MAX for note in notes.values())

@@ -17,8 +17,9 @@ from barnabas.spark.decision import Decision, Transaction
 from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
 from barnabas.spark.sink_columns import SinkColumns
 from barnabas.spark.sink_options import SinkOptions
-from barnabas.spark.sink_tasks import SinkRules, TaskName, write_rows
+from barnabas.spark.sink_tasks import SinkRules, write_rows
 from barnabas.spark.two_phase import Glance, Step, TakeOver, commit, end_all, group_of, refusal
+from barnabas.spark.worker_names import WriteName
 
 if TYPE_CHECKING:
     import pyarrow
@@ -89,7 +90,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._rules = rules_of(self._options, schema)
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
-        return write_rows(self._rules, iterator, _stream_task())
+        return write_rows(self._rules, iterator, _stream_batch())
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
         topics = _topics(messages)
@@ -112,7 +113,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[Any], batchId: int) -> None:
         """Nothing: Spark calls it also after a commit that was decided. The next commit ends what is left open."""
 
-    def _new_driver(self, name: TaskName) -> StreamDriver:
+    def _new_driver(self, name: WriteName) -> StreamDriver:
         for writer, run in list(_drivers):
             if writer == name.writer:
                 _drivers.pop((writer, run)).cluster.close()  # an earlier run of this query
@@ -122,12 +123,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return SinkCluster(self._rules.client, writer, self._options.topic)
 
 
-def _stream_task() -> TaskName:
+def _stream_batch() -> WriteName:
     context = TaskContext.get()
     assert context is not None, "tasks run in Spark's workers"
     query, run = context.getLocalProperty("sql.streaming.queryId"), context.getLocalProperty("spark.jobGroup.id")
     assert query is not None, "a stream has an id"
-    return TaskName(query, run or "run", context.partitionId(), context.attemptNumber())
+    return WriteName(query, run or "run", int(context.getLocalProperty("streaming.sql.batchId") or 0))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
@@ -162,10 +163,7 @@ class BatchWriter(DataSourceArrowWriter):
                 cluster.close()
 
     def write(self, iterator: "Iterator[pyarrow.RecordBatch]") -> WriterCommitMessage:
-        context = TaskContext.get()
-        assert context is not None, "tasks run in Spark's workers"
-        name = TaskName(self._writer, self._run, context.partitionId(), context.attemptNumber())
-        return write_rows(self._rules, iterator, name)
+        return write_rows(self._rules, iterator, WriteName(self._writer, self._run, self._options.version))
 
     def commit(self, messages: Sequence[Any]) -> None:
         topics = _topics(messages)

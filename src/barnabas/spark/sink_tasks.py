@@ -6,7 +6,7 @@ transactional id for each task, with the same connections.
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
@@ -14,6 +14,7 @@ from barnabas.client.producer import Producer
 from barnabas.spark.decision import Transaction
 from barnabas.spark.sink_columns import SinkColumns
 from barnabas.spark.two_phase import task_id
+from barnabas.spark.worker_names import WriteName, next_in_this_process
 from barnabas.spark.workers import TaskState, settle
 
 if TYPE_CHECKING:
@@ -21,26 +22,17 @@ if TYPE_CHECKING:
 
     from barnabas.client.core.producer.delivery import Delivery
 
-__all__ = ["SinkRules", "TaskName", "Written", "write_rows"]
+__all__ = ["SinkRules", "Written", "write_rows"]
 
 _PRODUCERS_MAX: Final = 4
 """Clusters, or users, that one worker keeps connections for."""
 _producers: dict[tuple[tuple[str, str], ...], Producer] = {}
 
 
-class TaskName(NamedTuple):
-    """Which task of which run of which writer."""
-
-    writer: str
-    run: str
-    partition: int
-    attempt: int
-
-
 class Written(WriterCommitMessage):
     """What a task tells the driver."""
 
-    def __init__(self, name: TaskName, rows: int, topics: tuple[str, ...], transaction: Transaction | None) -> None:
+    def __init__(self, name: WriteName, rows: int, topics: tuple[str, ...], transaction: Transaction | None) -> None:
         self.name = name
         self.rows = rows
         self.topics = topics
@@ -58,7 +50,7 @@ class SinkRules(TaskState):
         self.two_phase = two_phase
 
 
-def write_rows(rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: TaskName) -> Written:
+def write_rows(rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: WriteName) -> Written:
     """Send all rows. Raises what the client raises; the transaction then stays open until the driver aborts it."""
     settle()
     key = tuple(sorted(rules.client.items()))
@@ -74,15 +66,15 @@ def write_rows(rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name:
 
 
 def _in_transaction(
-    producer: Producer, rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: TaskName
+    producer: Producer, rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: WriteName
 ) -> Written:
     """A transaction begins with the first row."""
-    transactional_id = task_id(*name)
-    rows, topics = 0, set()
+    rows, topics, transactional_id = 0, set(), ""
     for batch in batches:
         if not batch.num_rows:
             continue
         if not rows:
+            transactional_id = task_id(name.writer, name.run, next_in_this_process(name))
             producer.init_transactions(transactional_id=transactional_id)
             producer.begin_transaction()
         for topic, part in rules.columns.by_topic(batch):
@@ -96,7 +88,9 @@ def _in_transaction(
     return Written(name, rows, tuple(sorted(topics)), Transaction(transactional_id, *released))
 
 
-def _plainly(producer: Producer, rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: TaskName) -> Written:
+def _plainly(
+    producer: Producer, rules: SinkRules, batches: "Iterator[pyarrow.RecordBatch]", name: WriteName
+) -> Written:
     rows, topics = 0, set()
     under_way: deque[Delivery] = deque()
     for batch in batches:

@@ -1,6 +1,6 @@
 """How a batch of several tasks becomes visible exactly once, whoever dies when. Without a broker and without Spark.
 
-Each task writes in a transaction of its own, under an id that no other run or attempt has, and leaves it open. The
+Each task writes in a transaction of its own, under an id that no other run or live task has, and leaves it open. The
 driver then decides: in a transaction under the writer's own id, which fences every other driver of the writer, it
 commits the batch's number with the list of those transactions as offsets of a group. From there on the batch is
 committed; ending the transactions can be repeated by whoever comes next. What is open and not on the list is aborted.
@@ -130,8 +130,9 @@ def driver_id(writer: str) -> str:
     return f"{writer}/{_DRIVER}"
 
 
-def task_id(writer: str, run: str, partition: int, attempt: int) -> str:
-    return f"{writer}/{run}/{partition}.{attempt}"
+def task_id(writer: str, run: str, task: str) -> str:
+    """`task` is what no other live task of the run has (`worker_names`)."""
+    return f"{writer}/{run}/{task}"
 
 
 def _run_of(transaction: Transaction) -> str:

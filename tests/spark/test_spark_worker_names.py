@@ -1,0 +1,51 @@
+"""Transactional ids of tasks: whichever tasks live at the same time, whatever Spark counts as what."""
+
+import os
+
+from barnabas.spark.worker_names import WorkerNames, WriteName, next_in_this_process
+
+FIRST = WriteName("q", "run", 0)
+
+
+def test_tasks_of_one_batch_share_no_id_in_one_process_or_several() -> None:
+    one, other = WorkerNames(), WorkerNames()
+    ids = [names.next(FIRST) for names in (one, one, other, one, other)]
+    assert len(set(ids)) == 5
+
+
+def test_ids_come_again_with_the_next_batch() -> None:
+    """Else brokers would keep one for each task of a week."""
+    names = WorkerNames()
+    before = [names.next(FIRST) for _ in range(3)]
+    assert [names.next(FIRST._replace(batch=1)) for _ in range(3)] == before
+    assert names.next(FIRST._replace(batch=7)) == before[0]
+
+
+def test_a_task_of_an_older_batch_takes_no_id_of_the_newer_one() -> None:
+    names = WorkerNames()
+    names.next(FIRST)
+    newer = [names.next(FIRST._replace(batch=1)) for _ in range(2)]
+    late = names.next(FIRST)
+    assert late not in newer
+    assert names.next(FIRST._replace(batch=1)) not in {late, *newer}
+
+
+def test_a_run_that_was_forgotten_has_other_ids_when_it_comes_again() -> None:
+    names = WorkerNames()
+    before = names.next(FIRST)
+    for number in range(100):
+        names.next(WriteName("q", f"run-{number}", 0))
+    assert names.next(FIRST) != before
+
+
+def test_a_fork_has_other_ids() -> None:
+    mine = next_in_this_process(FIRST)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(writing, next_in_this_process(FIRST).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read().partition(".")[0] != mine.partition(".")[0]
