@@ -241,6 +241,26 @@ def test_a_batch_that_was_planned_before_decisions_are_forgotten_is_not_repeated
     assert sink.left_open() == []
 
 
+def test_a_batch_that_is_repeated_after_the_topic_was_changed_is_where_it_was(sink: Sink, tmp_path: Path) -> None:
+    """Killed behind the decision, started again with another topic, twice."""
+    source, path, other = sink.topic + "-in", tmp_path / "checkpoint", sink.topic + "-other"
+    sink.broker.create_topic(source, 2)
+    sink.broker.create_topic(other, 2)
+
+    def run(batch: int, topic: str) -> None:
+        feed(sink, source, range(10 * batch, 10 * batch + 10))
+        copying(sink, source, path).option("topic", topic).start().awaitTermination(120)
+
+    run(0, sink.topic)
+    for repeated, topic in ((0, other), (1, sink.topic)):
+        for name in (str(repeated), f".{repeated}.crc"):
+            (path / "commits" / name).unlink(missing_ok=True)
+        run(repeated + 1, topic)
+    assert sink.values() == [*range(10), *range(20, 30)]
+    assert sink.values(other) == list(range(10, 20))
+    assert sink.left_open() == []
+
+
 def test_each_version_of_foreach_batch_is_written_once(sink: Sink, tmp_path: Path) -> None:
     source = sink.topic + "-in"
     sink.broker.create_topic(source, 2)

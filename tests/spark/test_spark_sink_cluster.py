@@ -24,6 +24,7 @@ from barnabas.spark.two_phase import (
     task_id,
 )
 from barnabas.testing import Broker
+from barnabas.types import TopicPartition
 
 _numbers = itertools.count()
 STEPS = ("glance", "take over", "read", "list", "still open", "decide", "end")
@@ -78,10 +79,15 @@ class Writer:
         rows = [f"{batch}-{number}" for number in range(10)]
         return [self.task(run, partition, *rows[partition::tasks]) for partition in range(tasks)]
 
-    def driver(self) -> SinkCluster:
-        cluster = SinkCluster(self.client, self.name, "t")
+    def driver(self, topic: str = "t") -> SinkCluster:
+        cluster = SinkCluster(self.client, self.name, topic)
         self.clusters.append(cluster)
         return cluster
+
+    def notes(self, batch: int) -> list[TopicPartition]:
+        with barnabas.Admin(self.client) as admin:
+            offsets = admin.list_group_offsets(group_of(self.name))
+        return [where for where, committed in offsets.items() if committed.offset == batch]
 
     def read(self) -> list[str]:
         with barnabas.Consumer(self.client, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
@@ -202,6 +208,29 @@ def test_a_batch_is_noted_where_it_was_decided_first(writer: Writer) -> None:
     driver("other").run(commit(1, "run-3...", writer.batch("run-3...", 1, 2)))
     assert writer.read() == wanted(2)
     assert driver("other").decision() is not None
+
+
+def test_a_batch_is_noted_where_it_was_decided_though_the_query_writes_elsewhere_now(writer: Writer) -> None:
+    """Option topic was changed between the two runs; the batch's rows are where they were decided to be."""
+    writer.broker.create_topic("other", partitions=2)
+    stop_after(writer.driver(), commit(0, "run-1...", writer.batch("run-1...", 0, 2)), len(STEPS) - 1)
+    for run in ("run-2...", "run-3..."):
+        writer.driver("other").run(commit(0, run, writer.batch(run, 0, 2)))
+    latest = writer.driver("other").run(commit(1, "run-4...", writer.batch("run-4...", 1, 2)))
+    assert writer.driver().decision() == writer.driver("other").decision() == latest
+    assert {where.topic for where in writer.notes(batch=0)} == {"t"}
+    assert {where.topic for where in writer.notes(batch=1)} == {"other"}
+    assert writer.read() == wanted(2)
+    assert writer.left_open() == []
+
+
+def test_what_was_decided_is_committed_also_by_who_goes_on_without_repeating_it(writer: Writer) -> None:
+    """As when the query was changed in between and has no rows for that batch any more."""
+    stop_after(writer.driver(), commit(0, "run-1...", writer.batch("run-1...", 0, 3)), len(STEPS))
+    writer.task("run-1...", 7, "of an attempt that does not count")
+    writer.driver().run(commit(1, "run-2...", writer.batch("run-2...", 1, 2)))
+    assert writer.read() == wanted(2)
+    assert writer.left_open() == []
 
 
 def test_a_driver_asks_for_no_longer_a_timeout_than_brokers_allow() -> None:

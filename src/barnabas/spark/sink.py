@@ -93,16 +93,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write_rows(self._rules, iterator, _stream_batch())
 
     def commit(self, messages: Sequence[Any], batchId: int) -> None:
-        topics = _topics(messages)
-        if not self._rules.two_phase or not messages or not (topics or self._options.topic):
+        if not self._rules.two_phase or not messages:
             return
         name = messages[0].name
         driver = _drivers.pop((name.writer, name.run), None) or self._new_driver(name)
         try:
-            if driver.cluster.note_at is None and topics:
-                driver.cluster.note_at = topics[0]
-            rows, plan = sum(message.rows for message in messages), planned(self._options.checkpoint, batchId)
-            driver.commit(batchId, name.run, _transactions(messages), rows, plan)
+            if driver.cluster.finds_place(_topics(messages)):
+                rows, plan = sum(message.rows for message in messages), planned(self._options.checkpoint, batchId)
+                driver.commit(batchId, name.run, _transactions(messages), rows, plan)
         except BaseException:
             driver.cluster.close()
             raise
@@ -166,16 +164,14 @@ class BatchWriter(DataSourceArrowWriter):
         return write_rows(self._rules, iterator, WriteName(self._writer, self._run, self._options.version))
 
     def commit(self, messages: Sequence[Any]) -> None:
-        topics = _topics(messages)
-        if not self._rules.two_phase or not (topics or self._options.topic):
+        if not self._rules.two_phase:
             return
         cluster = self._cluster()
         try:
-            if cluster.note_at is None and topics:
-                cluster.note_at = topics[0]
-            steps = commit(self._options.version, self._run, _transactions(messages))
-            cluster.run(_continuing(steps, cluster, self._began_as))
-            self._tidy(cluster)
+            if cluster.finds_place(_topics(messages)):
+                steps = commit(self._options.version, self._run, _transactions(messages))
+                cluster.run(_continuing(steps, cluster, self._began_as))
+                self._tidy(cluster)
         finally:
             cluster.close()
 

@@ -41,6 +41,7 @@ from barnabas.spark.two_phase import (
     end_all,
     group_of,
 )
+from barnabas.types import TopicPartition
 
 __all__ = ["Keeping", "SinkCluster", "end_query", "keeping", "open_transactions"]
 
@@ -149,6 +150,8 @@ class SinkCluster:
         self.writer = writer
         self.note_at = topic
         self._anywhere = topic is None
+        self._noted: TopicPartition | None = None
+        self._noted_batch = -1
         self.admin = _admin(client)
         self._settings = {"client.id": "barnabas-spark-sink", **client, "transactional.id": driver_id(writer)}
         # a driver's own transaction is short: nobody is to wait for long behind one that was killed in it
@@ -213,11 +216,23 @@ class SinkCluster:
         found = self._producer.metrics()
         return PreparedTransaction(found["producer_id"], found["producer_epoch"])
 
+    def finds_place(self, topics: Sequence[str]) -> bool:
+        """Whether there is a topic to note a decision at: that of the writer, one that has got rows, or that of the
+        last decision. Without any there is nothing to decide."""
+        if self.note_at is None and topics:
+            self.note_at = topics[0]
+        if self.note_at is None:
+            self.decision()
+        return self.note_at is not None
+
     def decision(self, *, final: bool = True) -> Decision | None:
         """The latest; unless it is `final`, one may be under way."""
         offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=final)
-        if offsets and self._anywhere:  # a batch that is repeated must not be noted at two topics
-            self.note_at = max(offsets, key=lambda where: offsets[where].offset).topic
+        if offsets:
+            self._noted = max(offsets, key=lambda where: offsets[where].offset)
+            self._noted_batch = offsets[self._noted].offset
+            if self._anywhere:
+                self.note_at = self._noted.topic
         return read_decision(offsets, f"{self.writer}/")
 
     def decisions_kept_ms(self) -> int:
@@ -242,9 +257,12 @@ class SinkCluster:
 
     def _decide(self, decision: Decision) -> None:
         assert self._producer is not None, "a driver takes over first"
-        assert self.note_at is not None, "a batch with rows has a topic"
-        count = len(self._producer.partitions_for(self.note_at))
-        notes = notes_of(decision, f"{self.writer}/{decision.run}/", self.note_at, count)
+        topic = self.note_at
+        if self._noted is not None and self._noted_batch == decision.batch:
+            topic = self._noted.topic  # noted at two topics it could not be read, and option topic may be another now
+        assert topic is not None, "a batch with rows has a topic"
+        count = len(self._producer.partitions_for(topic))
+        notes = notes_of(decision, f"{self.writer}/{decision.run}/", topic, count)
         try:
             with self._producer.transaction():
                 self._producer.send_offsets_to_transaction(notes, group_of(self.writer))
