@@ -1,4 +1,5 @@
-"""Our own consumer under SIGKILL, of the broker and of itself, while a producer writes.
+"""Our own consumer under SIGKILL, of the broker and of itself, while a producer writes; and stopped for longer than its
+session lasts, so that it goes on after others have its partitions.
 
 Whoever commits after its work loses nothing, whoever commits before it does nothing twice, and a pool of workers loses
 nothing; clients that are not killed live through the broker's deaths, and end when they are asked to.
@@ -29,7 +30,9 @@ ORDERS = {"after": "cooperative-sticky", "before": "range", "process": "cooperat
 FRONTS = ("sync", "aio")
 RECORDS = 1200
 END_TIMEOUT_S = 60
-SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0")
+STOPPED_S = (1.0, 5.0)
+"""The session lasts 2 s."""
+SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=1000")
 
 
 @dataclass(slots=True)
@@ -89,7 +92,8 @@ class ConsumerTest:
                 time.sleep(0.001)
                 while plan and time.monotonic() >= began + plan[0][0]:
                     plan.pop(0)[1]()
-            for _, deed in plan:
+            for moment, deed in plan:
+                time.sleep(max(began + moment - time.monotonic(), 0))
                 deed()
         try:
             self._wait_for_the_end()
@@ -113,6 +117,12 @@ class ConsumerTest:
         for _ in range(rng.choice((0, 1, 1, 2))):
             order, front, moment = rng.choice([*ORDERS]), rng.choice(FRONTS), rng.uniform(0.05, 1.8)
             deeds.append((moment, f"{order}-{front} killed at {moment:.2f}", partial(self._kill_reader, order, front)))
+        if rng.random() < 0.4:
+            order, front, moment = rng.choice([*ORDERS]), rng.choice(FRONTS), rng.uniform(0.05, 1.8)
+            stopped_s = rng.uniform(*STOPPED_S)
+            name = f"{order}-{front} stopped at {moment:.2f} for {stopped_s:.1f} s"
+            deeds.append((moment, name, partial(self._stop_reader, order, front)))
+            deeds.append((moment + stopped_s, "", partial(self._wake_reader, order, front)))
         deeds.sort(key=lambda deed: deed[0])
         report.deeds += [name for _, name, _ in deeds if name]
         return [(moment, deed) for moment, _, deed in deeds]
@@ -125,6 +135,14 @@ class ConsumerTest:
         self._kills["reader"] += 1
         self._readers[order, front].kill()
         self._start(order, front)
+
+    def _stop_reader(self, order: str, front: str) -> None:
+        self._kills["stopped reader"] += 1
+        self._readers[order, front].signal(signal.SIGSTOP)
+
+    def _wake_reader(self, order: str, front: str) -> None:
+        """Or the one that has come in its place, which does not mind."""
+        self._readers[order, front].signal(signal.SIGCONT)
 
     # --- what must hold ---------------------------------------------------------------------------------------------
 
@@ -186,6 +204,6 @@ class ConsumerTest:
     def summary(self) -> str:
         kills = ", ".join(f"{count} {what}s" for what, count in sorted(self._kills.items()))
         return (
-            f"nothing lost after, nothing twice before; killed: {kills or 'nobody'}; what is not promised happened:"
-            f" {self._twice_after} done twice after, {self._lost_before} lost before"
+            f"nothing lost after, nothing twice before; killed or stopped: {kills or 'nobody'}; what is not promised"
+            f" happened: {self._twice_after} done twice after, {self._lost_before} lost before"
         )

@@ -14,7 +14,7 @@ test-faults: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL during produce, 200 ti
 test-faults-compaction: $(if $(VENV),$(VENV)/.installed)  ## SIGKILL of brokers and cleaners, 200 times: the last record of each key stands
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults compaction --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
-test-faults-consumer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own consumers killed, 200 times: nothing lost after, nothing twice before
+test-faults-consumer: $(if $(VENV),$(VENV)/.installed)  ## Brokers and our own consumers killed, these stopped too, 200 times: nothing lost after, nothing twice before
 	PYTHONPATH=. $(FAULTS_PYTHON) tests/faults consumer --rounds $(FAULTS_ROUNDS) $(FAULTS_ARGS)
 
 test-faults-members: $(if $(VENV),$(VENV)/.installed)  ## Fifty members come, go and die for ten minutes: none stuck, no partition owned twice

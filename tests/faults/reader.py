@@ -35,7 +35,7 @@ class Reader:
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
             "auto_commit_interval_ms": 100,  # of a pool of workers
-            "session_timeout_ms": 6000,
+            "session_timeout_ms": 2000,
             "heartbeat_interval_ms": 300,
             "reconnect_backoff_ms": 10,
             "reconnect_backoff_max_ms": 100,
