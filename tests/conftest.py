@@ -1,4 +1,4 @@
-"""For all tests: a Ctrl-C that can be pressed, and an end to every wait.
+"""For all tests: a Ctrl-C that can be pressed, an end to every wait, and no haste where only the machine is slow.
 
 A test that hangs fails after the `timeout` of pyproject.toml (or of its own mark) with the stacks of all threads, and
 the run goes on. pytest-timeout leaves three gaps, which are closed here: what the failure of a test sets going may hang
@@ -9,10 +9,13 @@ down, and a main thread that does not come back from C never gets to hear the si
 import faulthandler
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from stopwatch import Stopwatch
 
 AGAIN_S = 60
 """How long after the first the next alarm rings, where that was not enough."""
@@ -30,6 +33,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control starts what it puts into the background so, and every child inherits it: tests that
     # press Ctrl-C, here or in a process that they start, would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# An example that takes long, or is long in the making, says something of the machine.
+settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -70,3 +78,10 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object
 def pytest_unconfigure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):  # one of xdist's ends when the others are done, too
         faulthandler.dump_traceback_later(LEAVE_S, exit=True, file=config.stash[_stderr])
+
+
+@pytest.fixture
+def stopwatch() -> Iterator[Stopwatch]:
+    """A clock that stands still while the machine does."""
+    with Stopwatch() as clock:
+        yield clock

@@ -32,7 +32,7 @@ def test_a_child_goes_with_a_parent_that_was_killed() -> None:
         assert child.exists()
         parent.kill()
         parent.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while _runs(child):
         assert time.monotonic() < deadline, "it was left behind"
         time.sleep(0.01)

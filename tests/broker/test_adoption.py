@@ -98,7 +98,7 @@ def test_a_read_committed_consumer_does_not_see_what_kafka_aborted(data: Path) -
     with Broker(data_dir=data) as broker, Consumer(settings, bootstrap_servers=broker.bootstrap_servers) as consumer:
         consumer.assign([TopicPartition("flights", 2)])
         while len(seen) < 14:
-            seen += [record.value for record in consumer.poll(10)]
+            seen += [record.value for record in consumer.poll(60)]
     assert seen == [*flights(2), b"t0-0", b"t0-1", b"t2-0", b"t2-1"]
 
 

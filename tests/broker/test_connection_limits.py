@@ -32,7 +32,7 @@ class Dns:
         self.answers = threading.Semaphore(0)
 
     async def next_asker(self) -> threading.Thread:
-        return await asyncio.to_thread(self._asked.get, timeout=20)
+        return await asyncio.to_thread(self._asked.get, timeout=60)
 
     def __call__(self, host: str, *args: Any, **options: Any) -> Any:
         known = {"a.test": "10.0.0.1", "b.test": "10.0.0.2"}
@@ -40,7 +40,7 @@ class Dns:
             return self._real(host, *args, **options)
         self.asked_on.append(threading.current_thread())
         self._asked.put(threading.current_thread())
-        assert self.answers.acquire(timeout=20)
+        assert self.answers.acquire(timeout=60)
         if host not in known:
             raise socket.gaierror(socket.EAI_NONAME, "unknown")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (known[host], 0))]
@@ -67,7 +67,7 @@ class Applied:
     async def times(self, count: int) -> None:
         while len(self.limits) < count:
             self._told.clear()
-            await asyncio.wait_for(self._told.wait(), 20)
+            await asyncio.wait_for(self._told.wait(), 60)
 
     @property
     def overrides(self) -> list[dict[str, int]]:

@@ -24,7 +24,7 @@ class Gate:
 
     def _sync(self, fd: int) -> None:
         self.waiting += 1
-        assert self.open.wait(20)
+        assert self.open.wait(60)
         self.waiting -= 1
         self.synced += 1
         os.fdatasync(fd)

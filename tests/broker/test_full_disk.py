@@ -135,7 +135,7 @@ class Served:
         self.process.send_signal(signal.SIGTERM)
         assert self.process.stdout is not None
         self.process.stdout.close()
-        return self.process.wait(20)
+        return self.process.wait(60)
 
 
 def fill(wire: Wire) -> int:

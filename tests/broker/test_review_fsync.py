@@ -25,7 +25,7 @@ class Slow(Disk):
         self.error = error
 
     def fdatasync(self, fd: int) -> None:  # type: ignore[override]
-        self.released.wait(5)
+        self.released.wait(60)
         if self.error is not None:
             raise OSError(self.error, "no")
 
@@ -53,7 +53,7 @@ def test_a_failing_sync_is_told_at_once(broker: Broker, code: int) -> None:
     disk = Slow(code)
     disk.released.set()
     use(broker, disk)
-    with Wire(broker, timeout_s=5) as wire:
+    with Wire(broker, timeout_s=30) as wire:
         answer = wire.ask(request(), 8).responses[0].partition_responses[0]
         assert answer.error_code == KafkaStorageError.code
         assert broker.end_offsets("t") == [0]
@@ -66,7 +66,7 @@ def test_a_failing_sync_is_told_at_once(broker: Broker, code: int) -> None:
 def test_deleting_the_topic_answers_who_waits_for_the_disk(broker: Broker) -> None:
     disk = Slow()
     use(broker, disk)
-    with Wire(broker, timeout_s=5) as wire:
+    with Wire(broker, timeout_s=30) as wire:
         wire.send(request(), 8)
         broker.wait_for(lambda: broker._broker.purgatory.size == 1)
         broker.delete_topic("t")
@@ -79,7 +79,7 @@ def test_deleting_the_topic_answers_who_waits_for_the_disk(broker: Broker) -> No
 def test_the_timeout_of_the_request_holds(broker: Broker) -> None:
     disk = Slow()
     use(broker, disk)
-    with Wire(broker, timeout_s=5) as wire:
+    with Wire(broker, timeout_s=30) as wire:
         wire.send(request(timeout_ms=50), 8)
         assert wire.receive().responses[0].partition_responses[0].error_code == 7
         disk.released.set()
@@ -90,7 +90,7 @@ def test_stopping_with_parked_produce_keeps_what_was_written(tmp_path) -> None:
     broker.create_topic("t")
     disk = Slow()
     use(broker, disk)
-    with Wire(broker, timeout_s=5) as wire:
+    with Wire(broker, timeout_s=30) as wire:
         wire.send(request(), 8)
         broker.wait_for(lambda: broker._broker.purgatory.size == 1)
         disk.released.set()

@@ -202,7 +202,7 @@ def test_signals_end_the_process_cleanly(tmp_path: Path, numbers: tuple[int, ...
             for number in numbers:
                 os.kill(process.pid, number)
             assert wire.is_closed()
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=60)
     finally:
         process.kill()
     assert (process.returncode, "Traceback" in errors) == (0, False), errors

@@ -28,7 +28,7 @@ def serve(data: Path | str, *words: str) -> Outcome:
     command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data)]
     if "--listen" not in words:
         command += ["--listen", "127.0.0.1:0"]
-    ended = subprocess.run([*command, *words], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, check=False)
     lines = ended.stderr.strip().splitlines()
     assert len(lines) == 1, ended.stderr
     assert ended.stdout == ""
@@ -167,7 +167,7 @@ def test_settings(tmp_path: Path, setting: str, parts: tuple[str, ...]) -> None:
     words = ["--set", setting]
     if setting.startswith("listeners"):
         command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(tmp_path / "data"), *words]
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode != 0
         (line,) = ended.stderr.strip().splitlines()
     else:

@@ -32,7 +32,7 @@ def frame(request: Request, version: int, correlation_id: int = 7, client_id: st
 class Wire:
     """One connection. Everything waits at most `timeout_s`."""
 
-    def __init__(self, broker: Broker | tuple[str, int], timeout_s: float = 10.0, *, receive_buffer: int = 0) -> None:
+    def __init__(self, broker: Broker | tuple[str, int], timeout_s: float = 60.0, *, receive_buffer: int = 0) -> None:
         if isinstance(broker, Broker):
             host, _, port = broker.bootstrap_servers.rpartition(":")
             broker = host, int(port)

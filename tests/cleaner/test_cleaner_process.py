@@ -18,7 +18,7 @@ from barnabas.log.cleaner.job import BrokenFrame, Frames, Job, Limits, frame
 from barnabas.log.cleaner.manager import DEATHS_MAX, RETRY_MAX_MS, SILENCE_MAX_S, LogCleaner
 from barnabas.log.cleaner.worker import NICENESS, BrokerGone, PipeHost, Throttle
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 60.0
 MakeRig = Callable[..., CleanerRig]
 
 

@@ -6,12 +6,12 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from cli.conftest import Run, run_barnabas
+from stopwatch import Stopwatch
 
 NOTHING_THERE = "127.0.0.1:1"
 
@@ -170,7 +170,7 @@ def test_settings_are_set_shown_and_deleted(barnabas: Run, name: str) -> None:
     assert "retention.ms" in one_line(wrong.stderr)
     assert barnabas("configs", "delete", "topics", name, "retention.ms").returncode == 0
     shown = json.loads(barnabas("configs", "describe", "topic", name, "retention.ms", "--json").stdout)
-    assert shown[0]["source"] == "DEFAULT_CONFIG"
+    assert shown[0]["source"] == "STATIC_BROKER_CONFIG"
 
 
 # --- perf and doctor ------------------------------------------------------------------------------------------------
@@ -258,13 +258,13 @@ def test_a_reader_that_goes_away_is_no_error(barnabas: Run, bootstrap: str, name
     barnabas("topics", "create", name, "-p", "1")
     barnabas("produce", name, input="".join(f"{number:0100d}\n" for number in range(20_000)))
     command = f"{sys.executable} -m barnabas consume {name} -b {bootstrap} | head -1; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
     assert done.stdout.split() == [f"{0:0100d}", "0"]
 
 
 @pytest.mark.parametrize("in_group", [False, True])
-def test_ctrl_c_ends_at_once(barnabas: Run, bootstrap: str, name: str, in_group: bool) -> None:
+def test_ctrl_c_ends_at_once(barnabas: Run, bootstrap: str, name: str, in_group: bool, stopwatch: Stopwatch) -> None:
     barnabas("topics", "create", name, "-p", "1")
     barnabas("produce", name, input="1\n")
     command = [sys.executable, "-m", "barnabas", "consume", name, "-b", bootstrap]
@@ -275,10 +275,10 @@ def test_ctrl_c_ends_at_once(barnabas: Run, bootstrap: str, name: str, in_group:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"1\n"
-        began = time.monotonic()
+        began = stopwatch()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=10)
-        assert time.monotonic() - began < 2
+        _, errors = process.communicate(timeout=60)
+        assert stopwatch() - began < 2
     assert process.returncode == 130
     assert b"Traceback" not in errors
     if in_group:
@@ -295,7 +295,7 @@ def test_slow_lines_are_sent_as_they_come(barnabas: Run, bootstrap: str, name: s
         os.write(writing, b"first\n")
         assert barnabas("consume", name, "-c", "1").stdout == "first\n"
         os.close(writing)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 # --- start-up -------------------------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def test_the_commands_work(tmp_path: Path) -> None:
                     env=environment,
                     capture_output=True,
                     text=True,
-                    timeout=30,
+                    timeout=60,
                     check=False,
                 )
                 assert done.returncode == 0, f"{line}: {done.stderr}"

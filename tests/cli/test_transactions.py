@@ -81,7 +81,7 @@ def begun(transactional: str, topic: str, name: str) -> Any:
     producer.begin_transaction()
     for partition in (0, 2):
         producer.produce(topic, b"v", partition=partition)
-    producer.flush(30)
+    producer.flush(60)
     return producer
 
 
@@ -93,7 +93,7 @@ def hang(bootstrap: str, topic: str, partition: int, producer_id: int, *, epoch:
     request = ProduceRequest(transactional_id="nobody", acks=-1, timeout_ms=5000, topic_data=data)
 
     host, port = bootstrap.split(":")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     with Wire((host, int(port))) as wire:
         while True:
             answer = wire.ask(request, 9).responses[0].partition_responses[0]

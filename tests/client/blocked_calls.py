@@ -25,14 +25,16 @@ from typing import Any, Final
 import barnabas
 import barnabas.aio
 from barnabas.client.errors import ClientError, OperationTimedOut
+from stopwatch import Stopwatch
 
 TOPIC: Final = "t"
 GROUP: Final = "g"
 WHERE: Final = [(TOPIC, 0)]
 ASLEEP: Final = 8
 """Looks at a thread that find it asleep, one after the other, before it counts as blocked."""
+now: Final = Stopwatch()
 LOOK_S: Final = 0.002
-TIRED_S: Final = 20.0
+TIRED_S: Final = 60.0
 
 Client = Any
 Call = Callable[[Client], Any]
@@ -163,7 +165,7 @@ def interrupted(call: Call, client: Client) -> float:
         wait_until_blocked(os.getpid(), over)
         if over.is_set():
             return
-        pressed.append(time.monotonic())
+        pressed.append(now())
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
@@ -173,7 +175,7 @@ def interrupted(call: Call, client: Client) -> float:
         over.set()
         presser.join()
     except KeyboardInterrupt:
-        ended = time.monotonic()
+        ended = now()
     else:
         raise AssertionError("the call is not blocked")
     presser.join()
@@ -194,7 +196,7 @@ def closed_meanwhile(call: Call, client: Client, close: Callable[[], None]) -> t
             call(client)
         except (ClientError, StopIteration) as error:
             why.append(error)
-        ended.append(time.monotonic())
+        ended.append(now())
         over.set()
         left.wait(TIRED_S)
 
@@ -203,9 +205,9 @@ def closed_meanwhile(call: Call, client: Client, close: Callable[[], None]) -> t
     begun.wait()
     wait_until_blocked(ids[0], over)
     assert not ended, f"the call is not blocked: {why}"
-    began = time.monotonic()
+    began = now()
     close()
-    took = time.monotonic() - began
+    took = now() - began
     assert over.wait(TIRED_S), "the call does not end"
     left.set()
     return max(ended[0] - began, 0.0), took
@@ -221,9 +223,9 @@ def run_sync(kind: str, address: str) -> None:
         for name, call in calls.items():
             client = begun(make(barnabas, address), name)
             took = interrupted(call, client)
-            began = time.monotonic()
+            began = now()
             close_of(client)()
-            tell("ctrl-c", make, name, took, time.monotonic() - began)
+            tell("ctrl-c", make, name, took, now() - began)
             client = begun(make(barnabas, address), name)
             tell("close", make, name, *closed_meanwhile(call, client, close_of(client)))
 
@@ -298,24 +300,24 @@ async def begun_aio(client: Client, name: str) -> Client:
 async def cancelled(client: Client, name: str, call: Call) -> tuple[float, float]:
     task = asyncio.create_task(do(call, await begun_aio(client, name)))
     await until_blocked(task)
-    began = time.monotonic()
+    began = now()
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled(), task
-    ended = time.monotonic()
+    ended = now()
     await close_of(client)()
-    return ended - began, time.monotonic() - ended
+    return ended - began, now() - ended
 
 
 async def closed_by_another(client: Client, name: str, call: Call) -> tuple[float, float]:
     task = asyncio.create_task(do(call, await begun_aio(client, name)))
     await until_blocked(task)
-    began = time.monotonic()
+    began = now()
     await close_of(client)()
-    took = time.monotonic() - began
+    took = now() - began
     with contextlib.suppress(ClientError, StopAsyncIteration):
         await task
-    return time.monotonic() - began, took
+    return now() - began, took
 
 
 def run_aio(kind: str, address: str) -> None:
@@ -355,7 +357,8 @@ def main() -> None:
     front, kind, address = sys.argv[1:]
     if kind == "no name":
         never_resolve()
-    (run_sync if front == "sync" else run_aio)(kind, address)
+    with now:
+        (run_sync if front == "sync" else run_aio)(kind, address)
     os._exit(0)  # a handler of `process` or a name's resolution may never return
 
 

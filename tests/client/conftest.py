@@ -10,6 +10,9 @@ import pytest
 
 from barnabas.testing import Broker
 
+SOON_S = 0.4
+"""Within which calls that are told to stop have to; a tenth of a second is the promise, and the machine may be busy."""
+
 _numbers = itertools.count()
 
 

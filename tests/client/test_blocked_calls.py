@@ -124,7 +124,7 @@ def test_every_call_ends_at_once(front: str, kind: str, own_broker: Broker) -> N
             [sys.executable, "-m", "client.blocked_calls", front, kind, address],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=280,
             env=environment,
         )
     assert ended.returncode == 0, ended.stdout + ended.stderr

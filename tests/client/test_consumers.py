@@ -19,9 +19,11 @@ from barnabas.client.errors import ClientClosed, WokenUp
 from barnabas.errors import UsageError
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
+from client.conftest import SOON_S
+from stopwatch import Stopwatch
 
-SOON_S = 0.4
-"""Within which calls that are told to stop have to; a tenth of a second is the promise, and the machine may be busy."""
+pytestmark = pytest.mark.timeout(120)  # here nearly everything ends only when all records have come
+RECORDS = 200
 
 
 class Awaited:
@@ -85,7 +87,6 @@ def settings(broker: Broker, name: str) -> dict[str, Any]:
         "auto_offset_reset": "earliest",
         "group_id": f"{name}-group",
         "heartbeat_interval_ms": 300,
-        "session_timeout_ms": 6000,
     }
 
 
@@ -98,6 +99,13 @@ def test_both_fronts_have_the_same_names_and_arguments() -> None:
         }
 
     assert told(barnabas.Consumer) == told(barnabas.aio.Consumer)
+
+
+def read_all(consumer: barnabas.Consumer) -> None:
+    count = 0
+    while count < RECORDS:
+        count += len(consumer.poll(60))
+    assert count == RECORDS, "records came twice"
 
 
 # --- the same story for both ------------------------------------------------------------------------------------------
@@ -121,7 +129,7 @@ def test_reading_committing_and_going_on(front: Any, topic: str, settings: dict[
     consumer = front(topic, **settings)
     for records in consumer.batches():
         seen += [(record.partition, record.offset) for record in records]
-        if len(seen) == 200:
+        if len(seen) >= RECORDS:
             break
     consumer.close()
     assert sorted(seen) == [(partition, offset) for partition in (0, 1) for offset in range(100)]
@@ -137,10 +145,10 @@ def test_batches_as_columns(front: Any, topic: str, settings: dict[str, Any]) ->
         assert batch.values() == [record.value for record in batch]
         assert consumer.position(TopicPartition(batch.topic, batch.partition)) == batch[-1].offset + 1
         count += len(batch)
-        if count == 200:
+        if count >= RECORDS:
             break
     consumer.close()
-    assert count == 200
+    assert count == RECORDS, "records came twice"
 
 
 def test_batches_that_deserializers_have_seen(front: Any, topic: str, settings: dict[str, Any]) -> None:
@@ -158,16 +166,16 @@ def test_partitions_by_hand(front: Any, topic: str, settings: dict[str, Any]) ->
     consumer = front(**settings)
     consumer.assign([place])
     assert consumer.assignment() == {place}
-    assert [record.offset for record in consumer.poll(10, max_records=5)] == [0, 1, 2, 3, 4]
+    assert [record.offset for record in consumer.poll(60, max_records=5)] == [0, 1, 2, 3, 4]
     consumer.seek(place, 90)
-    assert [record.offset for record in consumer.poll(10)] == [*range(90, 100)]
+    assert [record.offset for record in consumer.poll(60)] == [*range(90, 100)]
     assert consumer.poll(0.05) == []
     consumer.seek_to_beginning()
     consumer.pause([place])
     assert consumer.paused() == {place}
     assert consumer.poll(0.1) == []
     consumer.resume([place])
-    assert consumer.poll(10, max_records=1)[0].offset == 0
+    assert consumer.poll(60, max_records=1)[0].offset == 0
     assert consumer.beginning_offsets([place, other]) == {place: 0, other: 0}
     assert consumer.end_offsets([place]) == {place: 100}
     times = consumer.offsets_for_times({place: 1050, other: 5000})
@@ -175,7 +183,7 @@ def test_partitions_by_hand(front: Any, topic: str, settings: dict[str, Any]) ->
     assert times[other] is None
     assert [view.leader for view in consumer.partitions_for(topic)] == [1, 1]
     consumer.seek_to_end()
-    assert consumer.position(place, timeout=5) == 100
+    assert consumer.position(place, timeout=60) == 100
     assert consumer.health().state == "assigned by hand"
     assert consumer.metrics()["assigned_partitions"] == 1
     consumer.close()
@@ -188,9 +196,10 @@ def test_arrow_tables(front: Any, topic: str, settings: dict[str, Any]) -> None:
     rows = 0
     for table in consumer.arrow():
         rows += table.num_rows
-        if rows == 200:
+        if rows >= RECORDS:
             break
     consumer.close()
+    assert rows == RECORDS, "records came twice"
 
 
 def test_what_the_listener_hears(front: Any, topic: str, settings: dict[str, Any]) -> None:
@@ -201,7 +210,7 @@ def test_what_the_listener_hears(front: Any, topic: str, settings: dict[str, Any
         on_assigned=lambda _, partitions: heard.append(("assigned", len(partitions))),
         on_revoked=lambda _, partitions: heard.append(("revoked", len(partitions))),
     )
-    assert consumer.poll(10)
+    assert consumer.poll(60)
     assert consumer.group_metadata()[:2] == (settings["group_id"], 1)
     consumer.unsubscribe()
     assert heard == [("assigned", 2), ("revoked", 2)]
@@ -220,7 +229,7 @@ def test_asynchronous_commits_are_told(front: Any, topic: str, settings: dict[st
     place = TopicPartition(topic, 0)
     consumer.assign([place])
     consumer.commit_async({place: 7}, lambda offsets, error: told.append((offsets[place].offset, error)))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not told and time.monotonic() < deadline:
         consumer.poll(0.05)
     assert told == [(7, None)]
@@ -232,8 +241,8 @@ def test_wakeup_comes_out_of_the_next_poll(front: Any, topic: str, settings: dic
     consumer = front(topic, **settings)
     consumer.wakeup()
     with pytest.raises(WokenUp):
-        consumer.poll(10)
-    assert consumer.poll(10)
+        consumer.poll(60)
+    assert consumer.poll(60)
     consumer.close()
 
 
@@ -262,11 +271,12 @@ def test_what_settings_warn_of_is_told(settings: dict[str, Any], caplog: pytest.
 # --- threads, signals, forks ------------------------------------------------------------------------------------------
 
 
-def test_close_ends_what_other_threads_wait_for(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+def test_close_ends_what_other_threads_wait_for(
+    topic: str, settings: dict[str, Any], broker: Broker, stopwatch: Stopwatch
+) -> None:
     consumer = barnabas.Consumer(topic, **settings)
-    while consumer.poll(0.5):
-        pass
-    broker.faults.delay("OFFSET_COMMIT", 5)
+    read_all(consumer)
+    broker.faults.delay("OFFSET_COMMIT", 60)
     ended: list[Any] = []
 
     def wait_in(call: Callable[[], object]) -> None:
@@ -281,11 +291,11 @@ def test_close_ends_what_other_threads_wait_for(topic: str, settings: dict[str, 
         thread.start()
     while consumer.health().since_poll != 0 or not consumer.metrics()["commits"]:
         time.sleep(0.001)
-    began = time.monotonic()
+    began = stopwatch()
     consumer.close()
     for thread in threads:
-        thread.join(5)
-    assert time.monotonic() - began < SOON_S
+        thread.join(60)
+    assert stopwatch() - began < SOON_S
     assert len(ended) == 2
 
 
@@ -301,22 +311,21 @@ def test_an_iteration_gives_nothing_beyond_what_a_close_has_committed(topic: str
     read = [next(records) for _ in range(70)]
     closing = threading.Thread(target=consumer.close)
     closing.start()
-    assert revoked.wait(10)
+    assert revoked.wait(60)
     beyond = next(records, None)
     looked.set()
-    closing.join(10)
+    closing.join(60)
     assert len(read) == 70
     assert beyond is None
 
 
-def test_a_signal_handler_may_close(topic: str, settings: dict[str, Any]) -> None:
+def test_a_signal_handler_may_close(topic: str, settings: dict[str, Any], stopwatch: Stopwatch) -> None:
     consumer = barnabas.Consumer(topic, **settings)
-    while consumer.poll(0.5):
-        pass
+    read_all(consumer)
     handled: list[float] = []
 
     def close(*_: object) -> None:
-        handled.append(time.monotonic())
+        handled.append(stopwatch())
         consumer.close()
 
     before = signal.signal(signal.SIGUSR1, close)
@@ -325,7 +334,7 @@ def test_a_signal_handler_may_close(topic: str, settings: dict[str, Any]) -> Non
         timer.start()
         with pytest.raises(ClientClosed):
             consumer.poll()
-        assert time.monotonic() - handled[0] < SOON_S
+        assert stopwatch() - handled[0] < SOON_S
         timer.join()
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -335,18 +344,18 @@ def test_the_child_of_a_fork_reads_for_itself(topic: str, settings: dict[str, An
     del settings["group_id"]
     consumer = barnabas.Consumer(**settings)
     consumer.assign([(topic, 0)])
-    assert consumer.poll(10, max_records=10)[-1].offset == 9
+    assert consumer.poll(60, max_records=10)[-1].offset == 9
     read, write = os.pipe()
     child = os.fork()
     if not child:
         with contextlib.suppress(BaseException):
-            os.write(write, b"%d" % consumer.poll(10, max_records=1)[0].offset)
+            os.write(write, b"%d" % consumer.poll(60, max_records=1)[0].offset)
         os._exit(0)
     os.close(write)
     assert os.read(read, 10) == b"0"  # a consumer of its own, at the beginning
     os.close(read)
     os.waitpid(child, 0)
-    assert consumer.poll(10, max_records=1)[0].offset == 10
+    assert consumer.poll(60, max_records=1)[0].offset == 10
     consumer.close()
 
 
@@ -368,7 +377,7 @@ def test_coroutine_functions_are_listeners_too(topic: str, settings: dict[str, A
         async with barnabas.aio.Consumer(
             topic, **settings, on_assigned=assigned, on_revoked=revoked, enable_auto_commit=False
         ) as consumer:
-            await consumer.poll(10)
+            await consumer.poll(60)
         return heard
 
     assert asyncio.run(story()) == ["assigned", "revoked"]
@@ -381,7 +390,7 @@ def test_a_consumer_made_outside_a_loop(topic: str, settings: dict[str, Any]) ->
 
     async def story() -> int:
         async with consumer:
-            return len(await consumer.poll(10))
+            return len(await consumer.poll(60))
 
     assert asyncio.run(story())
 
@@ -391,7 +400,7 @@ def test_cancelled_polls_take_no_record_along(topic: str, settings: dict[str, An
         seen = []
         async with barnabas.aio.Consumer(topic, **settings, max_poll_records=3) as consumer:
             delays = [0.0, 0.0005, 0.002, 0.01]
-            while len(seen) < 200:
+            while len(seen) < RECORDS:
                 task = asyncio.create_task(consumer.poll())
                 delays.append(delays.pop(0))
                 await asyncio.wait([task], timeout=delays[-1])
@@ -400,14 +409,14 @@ def test_cancelled_polls_take_no_record_along(topic: str, settings: dict[str, An
                     seen += [(record.partition, record.offset) for record in await task]
         return seen
 
-    seen = asyncio.run(asyncio.wait_for(story(), 30))
+    seen = asyncio.run(asyncio.wait_for(story(), 60))
     assert sorted(seen) == [(partition, offset) for partition in (0, 1) for offset in range(100)]
 
 
 def test_one_task_polls_at_a_time(topic: str, settings: dict[str, Any]) -> None:
     async def story() -> None:
         async with barnabas.aio.Consumer(topic, **settings) as consumer:
-            first = asyncio.create_task(consumer.poll(10))
+            first = asyncio.create_task(consumer.poll(60))
             await asyncio.sleep(0)
             with pytest.raises(UsageError, match="another task polls"):
                 await consumer.poll(1)
@@ -416,12 +425,15 @@ def test_one_task_polls_at_a_time(topic: str, settings: dict[str, Any]) -> None:
     asyncio.run(story())
 
 
-def test_close_ends_what_other_tasks_wait_for(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+def test_close_ends_what_other_tasks_wait_for(
+    topic: str, settings: dict[str, Any], broker: Broker, stopwatch: Stopwatch
+) -> None:
     async def story() -> None:
         consumer = barnabas.aio.Consumer(topic, **settings)
-        while await consumer.poll(0.5):
-            pass
-        broker.faults.delay("OFFSET_COMMIT", 5)
+        read = 0
+        while read < RECORDS:
+            read += len(await consumer.poll(60))
+        broker.faults.delay("OFFSET_COMMIT", 60)
 
         async def iterate() -> str:
             async for _ in consumer:
@@ -430,10 +442,10 @@ def test_close_ends_what_other_tasks_wait_for(topic: str, settings: dict[str, An
 
         waiting = [asyncio.create_task(consumer.commit()), asyncio.create_task(iterate())]
         await asyncio.sleep(0.05)
-        began = time.monotonic()
+        began = stopwatch()
         await consumer.close()
         commit, iteration = await asyncio.gather(*waiting, return_exceptions=True)
-        assert time.monotonic() - began < SOON_S
+        assert stopwatch() - began < SOON_S
         assert isinstance(commit, ClientClosed)
         assert iteration == "ended"
         with pytest.raises(ClientClosed):
@@ -442,10 +454,12 @@ def test_close_ends_what_other_tasks_wait_for(topic: str, settings: dict[str, An
     asyncio.run(story())
 
 
-def test_a_cancelled_block_closes_at_once(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+def test_a_cancelled_block_closes_at_once(
+    topic: str, settings: dict[str, Any], broker: Broker, stopwatch: Stopwatch
+) -> None:
     async def block(entered: asyncio.Event) -> None:
         async with barnabas.aio.Consumer(topic, **settings) as consumer:
-            await consumer.poll(10)
+            await consumer.poll(60)
             entered.set()
             while True:
                 await consumer.poll()
@@ -454,28 +468,28 @@ def test_a_cancelled_block_closes_at_once(topic: str, settings: dict[str, Any], 
         entered = asyncio.Event()
         task = asyncio.create_task(block(entered))
         await entered.wait()
-        broker.faults.delay("LEAVE_GROUP", 5)
-        began = time.monotonic()
+        broker.faults.delay("LEAVE_GROUP", 60)
+        began = stopwatch()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert time.monotonic() - began < SOON_S
+        assert stopwatch() - began < SOON_S
 
     asyncio.run(story())
 
 
-def test_heartbeats_go_out_while_records_are_worked_on(topic: str, settings: dict[str, Any]) -> None:
+def test_heartbeats_go_out_while_records_are_worked_on(topic: str, settings: dict[str, Any], broker: Broker) -> None:
     async def story() -> None:
         async with barnabas.aio.Consumer(topic, **settings) as consumer:
+            await anext(aiter(consumer))
+            heartbeats = broker.faults.delay("HEARTBEAT", 0, times=None)
             done = 0
             async for _ in consumer:
                 time.sleep(0.01)  # noqa: ASYNC251 -- the point is that this work awaits nothing
                 done += 1
                 if done == 150:
                     break
-            health = consumer.health()
-            assert health.since_heartbeat is not None
-            assert health.since_heartbeat < 0.6
+            assert heartbeats.hits >= 3, "in a second and a half, with one due each 0.3 s"
 
     asyncio.run(story())
 
@@ -487,6 +501,6 @@ def test_wakeup_from_another_thread(topic: str, settings: dict[str, Any]) -> Non
             consumer.seek_to_end()
             threading.Timer(0.05, consumer.wakeup).start()
             with pytest.raises(WokenUp):
-                await consumer.poll(10)
+                await consumer.poll(60)
 
     asyncio.run(story())

@@ -53,7 +53,7 @@ def sent(producer: barnabas.Producer, values: list[bytes], taken: list[bytes]) -
         finally:
             if producer._intake.sent > before:  # it was taken, whatever its sender was told
                 taken.append(value)
-    producer.flush(10)
+    producer.flush(60)
 
 
 def undamaged(client: Any) -> None:
@@ -68,7 +68,7 @@ def written(address: str) -> list[bytes]:
         end = consumer.end_offsets([("t", 0)])["t", 0]  # type: ignore[index]
         values: list[bytes] = []
         while len(values) < end:
-            values += [record.value for record in consumer.poll(10) if record.value is not None]
+            values += [record.value for record in consumer.poll(60) if record.value is not None]
         return values
 
 
@@ -157,20 +157,20 @@ def test_a_member_that_polls_and_commits(own_broker: Broker) -> None:
     got: list[int] = []
     fill(own_broker, [b"v"])
     with member(own_broker, "g") as consumer:
-        got += [record.offset for record in consumer.poll(10)]
+        got += [record.offset for record in consumer.poll(60)]
 
         def interrupt(place: int) -> bool:
             fill(own_broker, [b"v"])
 
             def work() -> None:
-                records = consumer.poll(10, max_records=1)
+                records = consumer.poll(60, max_records=1)
                 got.extend(record.offset for record in records)
                 consumer.commit()
 
             struck, _ = signalled_at(place, FILES, work)
             undamaged(consumer)
             while len(got) < own_broker.end_offsets("t")[0]:
-                got.extend(record.offset for record in consumer.poll(10))
+                got.extend(record.offset for record in consumer.poll(60))
             consumer.commit()
             return struck
 
@@ -186,9 +186,9 @@ def test_a_member_that_joins(own_broker: Broker) -> None:
 
     def interrupt(place: int) -> bool:
         with member(own_broker, f"g{place}") as consumer:
-            struck, records = signalled_at(place, FILES, lambda: consumer.poll(10))
+            struck, records = signalled_at(place, FILES, lambda: consumer.poll(60))
             undamaged(consumer)
-            assert records or len(consumer.poll(10)) == 1
+            assert records or len(consumer.poll(60)) == 1
             assert len(consumer.health().rebalances) == 1
             consumer.commit()
         return struck

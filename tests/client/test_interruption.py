@@ -1,4 +1,4 @@
-"""Ctrl-C in a process whose producer is blocked, in whatever call: the process goes on within 100 ms."""
+"""Ctrl-C in a process whose producer is blocked, in whatever call: the process goes on at once."""
 
 import os
 import signal
@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from barnabas.testing import Broker
+from client.conftest import SOON_S
+from stopwatch import Stopwatch
 
-PROMPT_S = 0.1
 SOURCES = str(Path(__file__).parents[2] / "src")
 
 PROGRAM = """
-import sys, time
+import sys
 import barnabas
 
 def blocking():
@@ -30,11 +31,11 @@ try:
         {call}
     print("not blocked", flush=True)
 except KeyboardInterrupt:
-    print(time.monotonic(), flush=True)
+    print("interrupted", flush=True)
 """
 
 AIO_PROGRAM = """
-import asyncio, sys, time
+import asyncio, sys
 import barnabas.aio
 
 async def main():
@@ -47,7 +48,7 @@ async def main():
 try:
     asyncio.run(main())
 except KeyboardInterrupt:
-    print(time.monotonic(), flush=True)
+    print("interrupted", flush=True)
 """
 
 SLOW, DEAF = "slow", "deaf"
@@ -92,7 +93,7 @@ def deaf() -> Iterator[str]:
 def wait_until_asleep(pid: int) -> None:
     """Its main thread has slept for a while: it is in the call."""
     asleep = 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while asleep < 10:
         assert time.monotonic() < deadline, "the process does not come to rest"
         state = Path(f"/proc/{pid}/task/{pid}/stat").read_text().rsplit(") ", 1)[1][0]
@@ -100,7 +101,7 @@ def wait_until_asleep(pid: int) -> None:
         time.sleep(0.002)
 
 
-def interrupted_after(program: str, address: str) -> float:
+def interrupted_after(program: str, address: str, stopwatch: Stopwatch) -> float:
     """How long the process took to get out of the call and to close its producer."""
     command = [sys.executable, "-c", program, address]
     environment = {**os.environ, "PYTHONPATH": SOURCES}
@@ -109,28 +110,31 @@ def interrupted_after(program: str, address: str) -> float:
         try:
             assert process.stdout.readline() == "blocking\n"
             wait_until_asleep(process.pid)
-            sent = time.monotonic()
+            sent = stopwatch()
             process.send_signal(signal.SIGINT)
-            ended = float(process.stdout.readline())
-            assert process.wait(10) == 0
+            assert process.stdout.readline() == "interrupted\n"
+            ended = stopwatch()
+            assert process.wait(60) == 0
         finally:
             process.kill()
     return ended - sent
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_sync(case: str, broker: Broker, deaf: str) -> None:
+def test_sync(case: str, broker: Broker, deaf: str, stopwatch: Stopwatch) -> None:
     where, settings, before, call = CASES[case]
     program = PROGRAM.format(settings=settings, before=before or "pass", call=call)
-    assert interrupted_after(program, deaf if where == DEAF else broker.bootstrap_servers) < PROMPT_S
+    address = deaf if where == DEAF else broker.bootstrap_servers
+    assert interrupted_after(program, address, stopwatch) < SOON_S
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_aio(case: str, broker: Broker, deaf: str) -> None:
+def test_aio(case: str, broker: Broker, deaf: str, stopwatch: Stopwatch) -> None:
     where, settings, before, call = CASES[case]
     steps = "; ".join(awaited(step) for step in before.split("; ") if step)
     program = AIO_PROGRAM.format(settings=settings, before=steps or "pass", call=awaited(call))
-    assert interrupted_after(program, deaf if where == DEAF else broker.bootstrap_servers) < PROMPT_S
+    address = deaf if where == DEAF else broker.bootstrap_servers
+    assert interrupted_after(program, address, stopwatch) < SOON_S
 
 
 def awaited(step: str) -> str:

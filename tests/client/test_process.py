@@ -18,11 +18,14 @@ import barnabas.aio
 from barnabas.client.errors import WokenUp
 from barnabas.errors import UsageError
 from barnabas.testing import Broker
+from stopwatch import Stopwatch
 
 RECORDS = 600
 KEYS = 20
 PARTITIONS = 3
-TIMEOUT_S = 30
+TIMEOUT_S = 60
+
+pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture
@@ -43,7 +46,6 @@ def settings(broker: Broker, name: str) -> dict[str, Any]:
         "auto_offset_reset": "earliest",
         "group_id": f"{name}-group",
         "heartbeat_interval_ms": 200,
-        "session_timeout_ms": 6000,
         "auto_commit_interval_ms": 50,
     }
 
@@ -182,7 +184,7 @@ def test_the_same_consumer_goes_on_with_the_record_that_failed(topic: str, setti
             consumer.process(handle, workers=1)
         assert consumer.position((topic, 0)) == 3
         assert consumer.committed([(topic, 0)])[topic, 0].offset == 3  # type: ignore[union-attr, index]
-        assert consumer.poll(10, max_records=1)[0].offset == 3
+        assert consumer.poll(60, max_records=1)[0].offset == 3
     assert tries == [0, 1, 2, 3]
 
 
@@ -263,7 +265,7 @@ def test_members_come_and_go_and_nothing_is_done_twice(front: str, topic: str, s
     assert seen.by_key == {b"key-%d" % key: [*range(RECORDS // KEYS)] for key in range(KEYS)}
 
 
-def test_ctrl_c_ends_it_at_once(topic: str, settings: dict[str, Any], broker: Broker) -> None:
+def test_ctrl_c_ends_it_at_once(topic: str, settings: dict[str, Any], broker: Broker, stopwatch: Stopwatch) -> None:
     """Although two handlers do not return."""
     stuck = threading.Event()
 
@@ -278,14 +280,14 @@ def test_ctrl_c_ends_it_at_once(topic: str, settings: dict[str, Any], broker: Br
 
     def press() -> None:
         broker.wait_for(committed, what="a commit")
-        pressed.append(time.monotonic())
+        pressed.append(stopwatch())
         os.kill(os.getpid(), signal.SIGINT)
 
     presser = threading.Thread(target=press)
     presser.start()
     with pytest.raises(KeyboardInterrupt), barnabas.Consumer(topic, **settings) as consumer:
         consumer.process(handle, workers=4)
-    assert time.monotonic() - pressed[0] < 0.5
+    assert stopwatch() - pressed[0] < 0.5
     stuck.set()
     presser.join()
     assert broker.committed(settings["group_id"]).get((topic, 0), 0) == 0
@@ -296,4 +298,4 @@ def test_what_it_refuses(topic: str, settings: dict[str, Any]) -> None:
         for options in ({"workers": 0}, {"ordered_by": "color"}, {"limit": 0}):
             with pytest.raises(UsageError):
                 consumer.process(print, **options)  # type: ignore[arg-type]
-        assert consumer.poll(10)
+        assert consumer.poll(60)

@@ -21,6 +21,8 @@ from barnabas.client.errors import (
 )
 from barnabas.errors import MessageTooLarge, UsageError
 from barnabas.testing import Broker
+from client.conftest import SOON_S
+from stopwatch import Stopwatch
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +58,8 @@ def values(broker: Broker, partition: int | None = None) -> list[bytes | None]:
 
 
 def test_the_partition_that_was_asked_for(broker: Broker) -> None:
-    with producer_of(broker, max_block_ms=200) as producer:
-        assert [producer.send("t", b"v", b"key", partition=p).result(10).partition for p in (0, 1, 2, 1)] == [
+    with producer_of(broker, max_block_ms=3000) as producer:
+        assert [producer.send("t", b"v", b"key", partition=p).result(60).partition for p in (0, 1, 2, 1)] == [
             0,
             1,
             2,
@@ -84,8 +86,8 @@ def test_a_partitioner_of_the_application(broker: Broker) -> None:
         return int(value or b"0")
 
     with producer_of(broker, partitioner_class=choose, value_serializer=lambda v: b"%d" % v) as producer:
-        assert producer.send("t", 2, b"k").result(10).partition == 2
-        assert producer.send("t", 2, b"k", partition=0).result(10).partition == 0
+        assert producer.send("t", 2, b"k").result(60).partition == 2
+        assert producer.send("t", 2, b"k", partition=0).result(60).partition == 0
         with pytest.raises(UsageError, match="chose 7"):
             producer.send("t", 7)
     assert asked == [("t", b"k", b"2", 3), ("t", None, b"7", 3)]
@@ -93,10 +95,10 @@ def test_a_partitioner_of_the_application(broker: Broker) -> None:
 
 def test_a_topic_that_gets_more_partitions_gets_records_there(broker: Broker) -> None:
     with producer_of(broker) as producer, barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        producer.send("t", b"v").result(10)
+        producer.send("t", b"v").result(60)
         with pytest.warns(KeysMove):
             admin.create_partitions({"t": 5})
-        assert producer.send("t", b"v", partition=4).result(10).partition == 4
+        assert producer.send("t", b"v", partition=4).result(60).partition == 4
 
 
 # --- interceptors -----------------------------------------------------------------------------------------------------
@@ -121,7 +123,7 @@ def test_interceptors_see_and_change_records_and_hear_of_their_end(broker: Broke
     with producer_of(
         broker, interceptor_classes=[first, second], value_serializer=str.encode, max_request_size=1000
     ) as producer:
-        producer.send("t", "a", partition=1, on_delivery=lambda *result: delivered.append(result)).result(10)
+        producer.send("t", "a", partition=1, on_delivery=lambda *result: delivered.append(result)).result(60)
         with pytest.raises(MessageTooLarge):
             producer.send("t", "x" * 2000, partition=2)
         producer.flush()
@@ -146,7 +148,7 @@ def test_interceptors_that_fail_break_nothing(broker: Broker, caplog: pytest.Log
             return b"odd"
 
     with producer_of(broker, interceptor_classes=[Failing, Odd]) as producer:
-        assert producer.send("t", b"v").result(10).offset == 0
+        assert producer.send("t", b"v").result(60).offset == 0
     assert values(broker) == [b"v"]
     assert "on_send" in caplog.text
     assert "on_acknowledgement" in caplog.text
@@ -175,7 +177,7 @@ def test_purge_gives_up_what_waits_and_what_is_under_way(broker: Broker) -> None
         heard: list[Any] = []
         waiting = producer.send("t", b"v", on_delivery=lambda error, _: heard.append(error))
         assert producer.purge(in_flight=False) == 1
-        assert isinstance(waiting.exception(10), RecordsPurged)
+        assert isinstance(waiting.exception(60), RecordsPurged)
         assert isinstance(heard[0], RecordsPurged)
         assert producer.send("t", b"kept", partition=0).offset == -1
         producer.flush()
@@ -183,16 +185,16 @@ def test_purge_gives_up_what_waits_and_what_is_under_way(broker: Broker) -> None
 
 
 @pytest.mark.parametrize("timeout", [0, 0.2, None])
-def test_close_waits_as_long_as_it_may(broker: Broker, timeout: float | None) -> None:
+def test_close_waits_as_long_as_it_may(broker: Broker, timeout: float | None, stopwatch: Stopwatch) -> None:
     producer = producer_of(broker, linger_ms=60_000)
     producer.send("t", b"first")
     producer.flush()
     if timeout is not None:
         broker.faults.delay("PRODUCE", 60.0, times=None)
     handle = producer.send("t", b"v")
-    started = time.monotonic()
+    started = stopwatch()
     producer.close(timeout)
-    assert time.monotonic() - started < (timeout or 0) + 0.3
+    assert stopwatch() - started < (timeout or 0) + SOON_S
     if timeout is None:
         assert handle.result().offset >= 0
     else:
@@ -224,10 +226,10 @@ def test_threads_share_a_producer(broker: Broker) -> None:
         for index in range(2000):
             handles.append(producer.send("t", b"%d-%04d" % (number, index), partition=number % 3))
             if index % 500 == number:
-                handles[-1].result(30)
+                handles[-1].result(60)
             if index % 700 == number:
-                producer.flush(30)
-        failures.extend(handle.exception(30) for handle in handles if handle.exception(30))
+                producer.flush(60)
+        failures.extend(handle.exception(60) for handle in handles if handle.exception(60))
 
     failures: list[Any] = []
     with producer_of(broker, buffer_memory=200_000, linger_ms=1) as producer:
@@ -245,7 +247,7 @@ def test_threads_share_a_producer(broker: Broker) -> None:
             assert own == [b"%d-%04d" % (number, index) for index in range(2000)]
 
 
-def test_close_in_one_thread_ends_what_blocks_in_others(deaf: str) -> None:
+def test_close_in_one_thread_ends_what_blocks_in_others(deaf: str, stopwatch: Stopwatch) -> None:
     producer = barnabas.Producer(bootstrap_servers=deaf)
     heard: list[type[BaseException]] = []
 
@@ -261,11 +263,11 @@ def test_close_in_one_thread_ends_what_blocks_in_others(deaf: str) -> None:
         thread.start()
     while not producer._driver._leader:
         time.sleep(0.001)
-    started = time.monotonic()
+    started = stopwatch()
     producer.close(0)
     for thread in threads:
-        thread.join(10)
-    assert time.monotonic() - started < 0.1
+        thread.join(60)
+    assert stopwatch() - started < SOON_S
     assert heard == [ClientClosed, ClientClosed]
 
 
@@ -276,15 +278,15 @@ def test_after_a_fork_parent_and_child_have_their_own(broker: Broker) -> None:
         if child == 0:
             status = 1
             try:
-                assert isinstance(before.exception(5), ClientClosed)
+                assert isinstance(before.exception(60), ClientClosed)
                 producer.send("t", b"of the child", partition=1)
-                producer.flush(20)
+                producer.flush(60)
                 producer.close()
                 status = 0
             finally:
                 os._exit(status)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        producer.flush(20)
+        producer.flush(60)
         assert before.result().offset == 0
         producer.send("t", b"of the parent, again", partition=0)
     assert values(broker, 0) == [b"of the parent", b"of the parent, again"]

@@ -51,7 +51,7 @@ def test_keys_choose_partitions_as_java_does(broker: Broker, topic: str) -> None
 def test_everything_of_a_record_comes_back(broker: Broker, topic: str) -> None:
     headers = (("a", b"1"), ("b", None), ("a", b"2"))
     with producer(broker) as sender:
-        placed = sender.send(topic, b"v", b"k", partition=2, timestamp=1234, headers=headers).result(10)
+        placed = sender.send(topic, b"v", b"k", partition=2, timestamp=1234, headers=headers).result(60)
         assert placed == (topic, 2, 0, 1234)
         sender.send(topic, None, b"k", partition=2, timestamp=1235)
         sender.send(topic, b"", b"", partition=2, timestamp=1236)
@@ -67,8 +67,8 @@ def test_everything_of_a_record_comes_back(broker: Broker, topic: str) -> None:
 def test_compressions_and_acks(broker: Broker, topic: str, codec: str, acks: str) -> None:
     with producer(broker, compression_type=codec, acks=acks, batch_size=5_000) as sender:
         handles = [sender.send(topic, b"%d" % number, partition=1) for number in range(2_000)]
-        sender.flush(10)
-        offsets = [handle.result(10).offset for handle in handles]
+        sender.flush(60)
+        offsets = [handle.result(60).offset for handle in handles]
         assert offsets == (list(range(2_000)) if acks != "0" else [-1] * 2_000)
         assert sender.metrics()["requests"] > 3
     broker.wait_for(lambda: broker.end_offsets(topic)[1] == 2_000)
@@ -123,7 +123,7 @@ def test_a_record_above_the_topics_limit_fails_alone(broker: Broker, name: str) 
     source = random.Random(1)
     with producer(broker, batch_size=200) as sender:
         handles = [sender.send(name, b"%d" % n if n != 10 else source.randbytes(2000)) for n in range(20)]
-        errors = [handle.exception(10) for handle in handles]
+        errors = [handle.exception(60) for handle in handles]
     assert [number for number, error in enumerate(errors) if error is not None] == [10]
     assert isinstance(errors[10], MessageTooLarge)
     assert numbers(broker, name, 0) == [number for number in range(20) if number != 10]
@@ -133,15 +133,15 @@ def test_reasons_of_refused_records_are_told(broker: Broker, name: str) -> None:
     with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.create_topics(NewTopic(name, 1, -1, {"cleanup.policy": "compact"}))
     with producer(broker) as sender, pytest.raises(InvalidRecord, match=f"{name}-0: .*key"):
-        sender.send(name, b"without a key").result(10)
+        sender.send(name, b"without a key").result(60)
 
 
 def test_what_cannot_pass_fails_once(broker: Broker, topic: str) -> None:
     broker.faults.error("Produce", TopicAuthorizationFailed)
     with producer(broker) as sender:
         with pytest.raises(TopicAuthorizationFailed, match=topic):
-            sender.send(topic, b"v", partition=0).result(10)
-        assert sender.send(topic, b"w", partition=0).result(10) == (topic, 0, 0, sender_time(broker, topic))
+            sender.send(topic, b"v", partition=0).result(60)
+        assert sender.send(topic, b"w", partition=0).result(60) == (topic, 0, 0, sender_time(broker, topic))
 
 
 def sender_time(broker: Broker, topic: str) -> int:
@@ -150,15 +150,15 @@ def sender_time(broker: Broker, topic: str) -> int:
 
 def test_retries_end_with_the_delivery_timeout(broker: Broker, topic: str) -> None:
     broker.faults.error("Produce", NotLeaderOrFollower, times=None)
-    settings = {"delivery_timeout_ms": 1500, "request_timeout_ms": 1500}
+    settings = {"delivery_timeout_ms": 4000, "request_timeout_ms": 4000}
     with producer(broker, **settings) as sender, pytest.raises(OperationTimedOut, match="NOT_LEADER") as caught:
-        sender.send(topic, b"v").result(10)
+        sender.send(topic, b"v").result(60)
     assert caught.value.attempts
     assert all(attempt.address.startswith(topic) for attempt in caught.value.attempts)
 
 
 def test_topics_come_into_being_where_the_broker_makes_them(broker: Broker, name: str) -> None:
     with producer(broker) as sender:
-        assert sender.send(name, b"v").result(10).offset == 0
+        assert sender.send(name, b"v").result(60).offset == 0
         assert sender.partitions_for(name)[0].leader == 1
     assert TopicPartition(name, 0) in {TopicPartition(name, p) for p in range(len(broker.end_offsets(name)))}

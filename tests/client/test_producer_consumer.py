@@ -14,7 +14,7 @@ def test_what_was_sent_is_read_once_and_committed() -> None:
         with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             handles = [producer.send("t", value) for value in sent]
             producer.flush()
-            assert all(handle.result(10).offset >= 0 for handle in handles)
+            assert all(handle.result(60).offset >= 0 for handle in handles)
         settings = {"bootstrap_servers": broker.bootstrap_servers, "group_id": "g", "auto_offset_reset": "earliest"}
         read: list[bytes] = []
         with barnabas.Consumer("t", **settings) as consumer:
@@ -41,9 +41,9 @@ def test_a_deserializer_that_fails_is_told_after_the_records_before_it() -> None
             bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest", value_deserializer=only_even
         ) as consumer:
             consumer.assign([("t", 0)])
-            assert [record.value for record in consumer.poll(10)] == [0, 2]
+            assert [record.value for record in consumer.poll(60)] == [0, 2]
             with pytest.raises(BarnabasError, match="odd"):
-                consumer.poll(10)
+                consumer.poll(60)
             assert consumer.position(("t", 0)) == 2
 
 

@@ -100,11 +100,11 @@ def test_other_threads_hold_nothing(heard: list[int]) -> None:
     def hold() -> None:
         with HELD, HELD.through:
             inside.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    inside.wait(10)
+    inside.wait(60)
     signal.raise_signal(TERM)
     assert heard == [TERM]
     leave.set()

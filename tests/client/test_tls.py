@@ -68,7 +68,7 @@ def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    assert ready.wait(10)
+    assert ready.wait(60)
     yield ports[0]
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
@@ -83,7 +83,7 @@ def test_both_drivers_speak_tls(tls_port: int, certificate: tuple[Path, Path]) -
     servers = f"localhost:{tls_port}"
     engine, context = made(bootstrap_servers=servers, ssl_truststore_location=str(certificate[0]))
     driver = SyncDriver(engine, ssl_context=context)
-    driver.wait_for(driver.run(engine.refresh_metadata), 10)
+    driver.wait_for(driver.run(engine.refresh_metadata), 60)
     assert engine.metadata.view.brokers
     driver.close()
 
@@ -91,7 +91,7 @@ def test_both_drivers_speak_tls(tls_port: int, certificate: tuple[Path, Path]) -
         trusted = certificate[0].read_text()
         engine, context = made(bootstrap_servers=servers, ssl_truststore_certificates=trusted)
         driver = AioDriver(engine, ssl_context=context)
-        await driver.wait_for(driver.run(engine.refresh_metadata), 10)
+        await driver.wait_for(driver.run(engine.refresh_metadata), 60)
         assert engine.metadata.view.brokers
         driver.close()
 
@@ -103,7 +103,7 @@ def test_the_stage_and_the_reason_are_told(tls_port: int, certificate: tuple[Pat
         engine, context = made(bootstrap_servers=f"{host}:{tls_port}", **settings)
         driver = SyncDriver(engine, ssl_context=context)
         with pytest.raises(OperationTimedOut) as raised:
-            driver.wait_for(driver.run(lambda: engine.topic("t", 1.0)), 10)
+            driver.wait_for(driver.run(lambda: engine.topic("t", 3.0)), 60)
         driver.close()
         return str(raised.value)
 
@@ -125,7 +125,7 @@ def test_a_plaintext_port_is_named() -> None:
         engine, context = made(bootstrap_servers=f"localhost:{listener.getsockname()[1]}")
         driver = SyncDriver(engine, ssl_context=context)
         with pytest.raises(OperationTimedOut, match="tls: "):
-            driver.wait_for(driver.run(lambda: engine.topic("t", 0.5)), 10)
+            driver.wait_for(driver.run(lambda: engine.topic("t", 3.0)), 60)
         driver.close()
 
 

@@ -75,7 +75,7 @@ def test_the_context_manager_commits_or_aborts(broker: Broker) -> None:
             kept = producer.send("t", b"kept")
         assert kept.done()
         with pytest.raises(ZeroDivisionError):
-            failing(lambda: producer.send("t", b"lost").result(10))
+            failing(lambda: producer.send("t", b"lost").result(60))
         with pytest.raises(ZeroDivisionError):
             failing(lambda: producer.send("t", b"unsent"))
         with producer.transaction():
@@ -133,7 +133,7 @@ def test_the_latest_producer_of_an_id_wins(broker: Broker) -> None:
     with producer_of(broker) as first, producer_of(broker) as second:
         first.init_transactions()
         first.begin_transaction()
-        first.send("t", b"first").result(10)
+        first.send("t", b"first").result(60)
         second.init_transactions()
         with second.transaction():
             second.send("t", b"second")
@@ -150,7 +150,7 @@ def test_close_aborts_what_is_open(broker: Broker) -> None:
     producer = producer_of(broker)
     producer.init_transactions()
     producer.begin_transaction()
-    producer.send("t", b"lost").result(10)
+    producer.send("t", b"lost").result(60)
     producer.close()
     assert read(broker) == []
     assert len(broker.records("t")) == 1
@@ -176,7 +176,7 @@ def test_without_a_broker_a_call_ends_in_time_and_can_be_taken_up_again() -> Non
         with producer_of(broker) as producer:
             producer.init_transactions()
             producer.begin_transaction()
-            producer.send("t", b"kept").result(10)
+            producer.send("t", b"kept").result(60)
             broker.stop()
             with pytest.raises(OperationTimedOut, match=r"commit_transaction did not end within 0\.3 s"):
                 producer.commit_transaction(0.3)

@@ -1,7 +1,6 @@
 """Ends, epochs and parked questions, against a broker of ours."""
 
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +9,9 @@ import barnabas
 from barnabas.client.watcher import Watcher
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
+from stopwatch import Stopwatch
 
-LONG_S = 20.0
+LONG_S = 60.0
 """What is over before that has not waited to the end."""
 
 
@@ -39,26 +39,28 @@ def test_ends_and_epochs(broker: Broker, watcher: Watcher, name: str) -> None:
     assert watcher.epoch_ends({one: found[one].leader_epoch}) == {one: (found[one].leader_epoch, 1)}
 
 
-def test_records_that_are_there_need_no_waiting(broker: Broker, watcher: Watcher, name: str) -> None:
+def test_records_that_are_there_need_no_waiting(
+    broker: Broker, watcher: Watcher, name: str, stopwatch: Stopwatch
+) -> None:
     broker.create_topic(name, 2)
     one, other = places(name, 2)
     write(broker, name, 1)
     watcher.offsets_at({one: -1})
-    began = time.monotonic()
+    began = stopwatch()
     assert watcher.wait_for_records({one: 0, other: 0}, LONG_S)
-    assert time.monotonic() < began + LONG_S / 2
+    assert stopwatch() < began + LONG_S / 2
 
 
-def test_a_record_that_comes_ends_the_wait(broker: Broker, watcher: Watcher, name: str) -> None:
+def test_a_record_that_comes_ends_the_wait(broker: Broker, watcher: Watcher, name: str, stopwatch: Stopwatch) -> None:
     broker.create_topic(name, 2)
     ends = dict.fromkeys(places(name, 2), 0)
     watcher.offsets_at(ends)
     assert not watcher.wait_for_records(ends, 0.01)
     # the broker may still hold the first question: what it answers to that counts for the second
     threading.Thread(target=write, args=(broker, name)).start()
-    began = time.monotonic()
+    began = stopwatch()
     assert watcher.wait_for_records(ends, LONG_S)
-    assert time.monotonic() < began + LONG_S / 2
+    assert stopwatch() < began + LONG_S / 2
 
 
 def test_an_open_transaction_is_no_news_to_read_committed(broker: Broker, watcher: Watcher, name: str) -> None:
@@ -76,14 +78,16 @@ def test_an_open_transaction_is_no_news_to_read_committed(broker: Broker, watche
     assert watcher.wait_for_records({where: 0}, LONG_S, read_committed=True)
 
 
-def test_what_cannot_be_asked_is_for_the_caller_to_look_at(broker: Broker, watcher: Watcher, name: str) -> None:
+def test_what_cannot_be_asked_is_for_the_caller_to_look_at(
+    broker: Broker, watcher: Watcher, name: str, stopwatch: Stopwatch
+) -> None:
     broker.create_topic(name)
     (where,) = places(name, 1)
     nowhere = TopicPartition(f"{name}-gone", 0)
     watcher.offsets_at({where: -1})
-    began = time.monotonic()
+    began = stopwatch()
     assert watcher.wait_for_records({where: 0, nowhere: 0}, LONG_S)
-    assert time.monotonic() < began + LONG_S / 2
+    assert stopwatch() < began + LONG_S / 2
     assert not watcher.wait_for_records({where: 0}, 0.1)
     assert watcher._engine.metadata.wanted == [name]
 

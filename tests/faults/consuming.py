@@ -29,7 +29,7 @@ ORDERS = {"after": "cooperative-sticky", "before": "range", "process": "cooperat
 """Each is a group, with a synchronous and an asyncio member, and its assignor."""
 FRONTS = ("sync", "aio")
 RECORDS = 1200
-END_TIMEOUT_S = 60
+END_TIMEOUT_S = 120
 STOPPED_S = (1.0, 5.0)
 """The session lasts 2 s."""
 SETTINGS = ("num.partitions=4", "group.initial.rebalance.delay.ms=0", "group.min.session.timeout.ms=1000")

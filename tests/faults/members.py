@@ -28,7 +28,7 @@ PARTITIONS = 60
 MEMBERS = 50
 GROUPS = {"eager": "range", "cooperative": "cooperative-sticky"}
 CHURN_S = (4.0, 9.0)
-SETTLE_S = 40.0
+SETTLE_S = 90.0
 QUIET_S = 4.0
 SESSION_MS = 10_000
 REASONS = re.compile(
@@ -105,13 +105,13 @@ class Member:
 
     def close(self) -> None:
         self.consumer.close()
-        self._thread.join(10)
+        self._thread.join(60)
 
     def die(self) -> None:
         """Its connections break, and nobody is told."""
         self.consumer._core.closing = True
         self.consumer._driver.close()
-        self._thread.join(10)
+        self._thread.join(60)
         with self._test.lock:
             self.owned.clear()
 

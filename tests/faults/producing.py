@@ -25,7 +25,7 @@ PROGRAM = Path(__file__).with_name("sender.py")
 PLAIN, COMMITTED = "plain", "transactional"
 PARTITIONS = 3
 SENDERS = 3  # the last one is the transactional one
-END_TIMEOUT_S = 60
+END_TIMEOUT_S = 120
 SETTINGS = ("num.partitions=3",)
 
 

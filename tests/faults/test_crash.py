@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the crash tests' clients are confluent-kafka's")
 
+pytestmark = pytest.mark.timeout(400)
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -75,7 +75,7 @@ class WorkerProcess:
     def kill(self) -> None:
         """SIGKILL, also to one that is stopped or has ended."""
         self._process.kill()
-        self.wait(10)
+        self.wait(60)
 
     def why(self) -> str:
         """The end of what it wrote to standard error."""

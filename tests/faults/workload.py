@@ -82,7 +82,7 @@ def wait_until_closed(address: str, topics: list[str]) -> dict[TopicPartition, t
         ends = []
         for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
             answers = admin.list_offsets(dict(asked), isolation_level=level)
-            ends.append({at: future.result(30).offset for at, future in answers.items()})
+            ends.append({at: future.result(60).offset for at, future in answers.items()})
         behind = {at: (stable, ends[1][at]) for at, stable in ends[0].items() if stable != ends[1][at]}
         if not behind or time.monotonic() > deadline:
             return behind

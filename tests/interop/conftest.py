@@ -118,7 +118,7 @@ def topic(unique: Callable[[str], str], broker: Broker) -> str:
 
 
 def wait_for(
-    what: str, condition: Callable[[], bool], timeout_s: float = 20.0, tell: Callable[[], str] = lambda: ""
+    what: str, condition: Callable[[], bool], timeout_s: float = 60.0, tell: Callable[[], str] = lambda: ""
 ) -> None:
     """Ask until it is so; fails with `what` and what `tell` says after `timeout_s`."""
     deadline = time.monotonic() + timeout_s

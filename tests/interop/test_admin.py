@@ -103,7 +103,7 @@ def test_deleted_records_are_gone(client: Client, driver: Driver, topic: str) ->
     assert driver.call("offsets", topic=topic, partitions=[0], at="latest")["offsets"] == [20]
     name = driver.new_id()
     driver.call("open", id=name, assign=[[topic, 0, "earliest"]], fetch_wait_ms=100)
-    records = driver.call("take", id=name, count=12, timeout_ms=15_000)["records"]
+    records = driver.call("take", id=name, count=12, timeout_ms=60_000)["records"]
     driver.call("close", id=name)
     assert [each["o"] for each in records] == list(range(8, 20))
 
@@ -139,7 +139,7 @@ def test_a_thousand_partitions(client: Client, driver: Driver, drivers_thousand:
     driver.call("produce", topic=drivers_thousand, records=[record(b"far", b"k", partition=997)])
     name = driver.new_id()
     driver.call("open", id=name, assign=[[drivers_thousand, 997, "earliest"]], fetch_wait_ms=100)
-    (received,) = driver.call("take", id=name, count=1, timeout_ms=15_000)["records"]
+    (received,) = driver.call("take", id=name, count=1, timeout_ms=60_000)["records"]
     driver.call("close", id=name)
     assert received["p"] == 997
 

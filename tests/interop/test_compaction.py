@@ -53,7 +53,7 @@ def make(tmp_path: Path) -> Iterator[MakeBroker]:
 
 def create(broker: LocalBroker, partitions: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=CONFIG)])[TOPIC].result(30)
+    admin.create_topics([NewTopic(TOPIC, partitions, 1, config=CONFIG)])[TOPIC].result(60)
 
 
 def produce(broker: LocalBroker, partition: int = 0, *, compression: str = "none", idempotent: bool = True) -> None:

@@ -15,7 +15,7 @@ from .harness.data import essences, now_ms, numbered, record
 from .harness.driver import Driver
 
 pytestmark = pytest.mark.parametrize("client", CLIENTS, ids=str)
-TAKE_MS = 15_000
+TAKE_MS = 60_000
 ABSENCE_MS = 400
 
 

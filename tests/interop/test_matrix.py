@@ -12,7 +12,7 @@ from .harness.clients import CLIENTS, Client
 from .harness.data import CODECS, awkward_records, essences
 
 RECORDS = awkward_records()
-TAKE_TIMEOUT_MS = 20_000
+TAKE_TIMEOUT_MS = 60_000
 SESSION = time.time_ns() // 1_000_000
 
 

@@ -132,7 +132,7 @@ def test_members_without_a_common_assignor_are_refused(
     first, second, *_ = here(drivers, without=frozenset({"roundrobin", "admin"}))
     member = join(first, group, [wide_topic], assignor="range")
     settle([member], PARTITIONS)
-    stranger = join(second, group, [wide_topic], assignor="roundrobin", session_timeout_ms=6000)
+    stranger = join(second, group, [wide_topic], assignor="roundrobin")
     with pytest.raises(ClientError, match=r"(?i)inconsistent|protocol"):
         take(stranger, 1, timeout_ms=3000)
     settle([member], PARTITIONS)

@@ -35,7 +35,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OldKafkaBroker]:
 
 @pytest.fixture
 def admin(old: OldKafkaBroker) -> Iterator[barnabas.Admin]:
-    with barnabas.Admin(bootstrap_servers=old.bootstrap, default_api_timeout_ms=30_000) as admin:
+    with barnabas.Admin(bootstrap_servers=old.bootstrap, default_api_timeout_ms=60_000) as admin:
         yield admin
 
 
@@ -54,12 +54,12 @@ def test_records_there_and_back(old: OldKafkaBroker, place: TopicPartition, code
             producer.send(place.topic, value, key=b"k" if value else None, headers=HEADERS, timestamp=began + at)
             for at, value in enumerate(VALUES)
         ]
-        assert [handle.result(20).offset for handle in handles] == [0, 1, 2, 3]
+        assert [handle.result(60).offset for handle in handles] == [0, 1, 2, 3]
     with barnabas.Consumer(bootstrap_servers=old.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([place])
         found = []
         while len(found) < len(VALUES):
-            found += consumer.poll(20)
+            found += consumer.poll(60)
     assert [record.value for record in found] == VALUES
     assert [record.timestamp for record in found] == [began, began + 1, began + 2, began + 3]
     assert [record.key for record in found] == [b"k" if value else None for value in VALUES]
@@ -90,7 +90,7 @@ def test_transactions(old: OldKafkaBroker, place: TopicPartition) -> None:
         producer.init_transactions()
         for number in range(4):
             producer.begin_transaction()
-            producer.send(place.topic, b"%d" % number).result(20)
+            producer.send(place.topic, b"%d" % number).result(60)
             producer.send_offsets_to_transaction({place: number}, f"{place.topic}-group")
             if number % 2:
                 producer.abort_transaction()
@@ -103,7 +103,7 @@ def test_transactions(old: OldKafkaBroker, place: TopicPartition) -> None:
         consumer.seek_to_beginning()
         seen: list[bytes] = []
         while len(seen) < 2:
-            seen += [record.value for record in consumer.poll(20)]
+            seen += [record.value for record in consumer.poll(60)]
         wait_for("the end", lambda: not consumer.poll(0.1) and consumer.position(place) == 8)
     assert seen == [b"0", b"2"]
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.parametrize("client", CLIENTS, ids=str)
 def read_all(driver: Driver, topic: str, count: int, partition: int = 0) -> list[dict[str, object]]:
     name = driver.new_id()
     driver.call("open", id=name, assign=[[topic, partition, 0]], fetch_wait_ms=100)
-    records = driver.call("take", id=name, count=count, timeout_ms=15_000)["records"]
+    records = driver.call("take", id=name, count=count, timeout_ms=60_000)["records"]
     driver.call("close", id=name)
     assert len(records) == count
     return list(records)

@@ -39,7 +39,7 @@ def committed(broker: Broker, topic: str, *, partitions: int = 1) -> list[bytes]
     values, ends = [], 0
     try:
         while ends < partitions:
-            message = consumer.poll(30)
+            message = consumer.poll(60)
             assert message is not None, "the reader got nothing for 30 s"
             if message.error() is None:
                 values.append(message.value())
@@ -73,7 +73,7 @@ def test_a_successor_fences_and_aborts(broker: Broker, topic: str, unique: Calla
     with producer_of(broker, name) as first, producer_of(broker, name) as second:
         first.init_transactions()
         first.begin_transaction()
-        first.send(topic, b"lost").result(30)
+        first.send(topic, b"lost").result(60)
         second.init_transactions()
         with second.transaction():
             second.send(topic, b"kept")
@@ -98,7 +98,7 @@ def test_offsets_in_transactions(broker: Broker, topic: str, unique: Callable[[s
         producer.init_transactions()
         done = 0
         while done < 30:
-            records = consumer.poll(10, max_records=7)
+            records = consumer.poll(60, max_records=7)
             if not records:
                 continue
             after = {(source, 0): records[-1].offset + 1}
@@ -147,7 +147,7 @@ def test_the_end_from_elsewhere(broker: Broker, topic: str, unique: Callable[[st
     with producer_of(broker, name) as producer:
         producer.init_transactions()
         producer.begin_transaction()
-        producer.send(topic, b"a").result(30)
+        producer.send(topic, b"a").result(60)
         told = producer.metrics()
         producer.close(0)
     numbers = {"producer_id": told["producer_id"], "producer_epoch": told["producer_epoch"]}

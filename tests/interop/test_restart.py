@@ -13,7 +13,7 @@ from .harness.data import CODECS, essences, numbered
 from .harness.driver import ClientError, Driver
 from .harness.groups import Member, join, leave, settle, take
 
-BACK_TIMEOUT_MS = 30_000
+BACK_TIMEOUT_MS = 60_000
 ABSENCE_MS = 3000
 
 

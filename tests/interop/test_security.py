@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import barnabas
 import barnabas.aio
 from barnabas.client.errors import BrokerUnreachable
 from barnabas.errors import SaslAuthenticationFailed, UnsupportedSaslMechanism
+from stopwatch import Stopwatch
 
 from .harness.broker import KAFKA_LIBS, KafkaBroker, free_port
 
@@ -102,7 +102,7 @@ def test_all_three_clients_come_in(kafka: SecureKafka, way: str, unique: Callabl
     with barnabas.Admin(settings) as admin:
         admin.create_topics(barnabas.NewTopic(topic, 1, 1))
     with barnabas.Producer(settings) as producer:
-        assert producer.send(topic, b"x" * 500_000).result(20).offset == 0
+        assert producer.send(topic, b"x" * 500_000).result(60).offset == 0
 
     async def awaited() -> None:
         async with barnabas.aio.Admin(settings) as admin:
@@ -114,14 +114,14 @@ def test_all_three_clients_come_in(kafka: SecureKafka, way: str, unique: Callabl
     with barnabas.Consumer(topic, settings, group_id=topic, auto_offset_reset="earliest") as consumer:
         read: list[bytes] = []
         while len(read) < 2:
-            read += [record.value for record in consumer.poll(20)]
+            read += [record.value for record in consumer.poll(60)]
     assert read == [b"x" * 500_000, b"y"]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", *SCRAM])
-def test_a_wrong_password_is_told_at_once(kafka: SecureKafka, mechanism: str) -> None:
+def test_a_wrong_password_is_told_at_once(kafka: SecureKafka, mechanism: str, stopwatch: Stopwatch) -> None:
     wrong = kafka.settings("SASL_SSL", **{"sasl.mechanism": mechanism, "sasl.password": "wrong"})
-    began = time.monotonic()
+    began = stopwatch()
     with barnabas.Admin(wrong) as admin, pytest.raises(SaslAuthenticationFailed, match=r"sasl\.password") as caught:
         admin.list_topics()
     assert [attempt.stage for attempt in caught.value.attempts] == ["sasl"]
@@ -130,10 +130,10 @@ def test_a_wrong_password_is_told_at_once(kafka: SecureKafka, mechanism: str) ->
     with barnabas.Producer(wrong) as producer, pytest.raises(SaslAuthenticationFailed):
         producer.send("t", b"x")
     with barnabas.Consumer("t", wrong, group_id="g") as consumer, pytest.raises(SaslAuthenticationFailed):
-        consumer.poll(20)
+        consumer.poll(60)
     with barnabas.Consumer(wrong) as consumer, pytest.raises(SaslAuthenticationFailed):
         consumer.beginning_offsets([("t", 0)])
-    assert time.monotonic() - began < 15
+    assert stopwatch() - began < 15
 
 
 def test_other_misunderstandings(kafka: SecureKafka) -> None:

@@ -80,7 +80,7 @@ class Topics:
 
     def feed(self, numbers: range) -> None:
         with barnabas.Producer(bootstrap_servers=self.servers) as producer:
-            producer.send_many(self.name + "-in", [b"%d" % number for number in numbers]).result(30)
+            producer.send_many(self.name + "-in", [b"%d" % number for number in numbers]).result(60)
 
     def copy(self, checkpoint: Path) -> None:
         reader = self.spark.readStream.format("barnabas").option("bootstrap.servers", self.servers)

@@ -114,7 +114,7 @@ def test_console_producer_and_consumer(tools: KafkaTools, topic: str) -> None:
         "--max-messages",
         "3",
         "--timeout-ms",
-        "15000",
+        "60000",
         *options,
     )
     assert [line.split("\t") for line in told.lines] == [
@@ -128,7 +128,7 @@ def test_console_producer_and_consumer(tools: KafkaTools, topic: str) -> None:
 def test_consumer_groups(tools: KafkaTools, topic: str, unique: Callable[[str], str], broker: Broker) -> None:
     group = unique("group")
     produce(broker, topic, *(str(index).encode() for index in range(10)))
-    consume = ["--topic", topic, "--group", group, "--from-beginning", "--max-messages", "10", "--timeout-ms", "15000"]
+    consume = ["--topic", topic, "--group", group, "--from-beginning", "--max-messages", "10", "--timeout-ms", "60000"]
     assert len(tools.run("kafka-console-consumer", *consume).lines) == 10
     assert group in tools.run("kafka-consumer-groups", "--list").lines
     of_group = ["--group", group]
@@ -223,7 +223,7 @@ def test_features(tools: KafkaTools) -> None:
 def test_groups(tools: KafkaTools, topic: str, unique: Callable[[str], str], broker: Broker) -> None:
     group = unique("group")
     produce(broker, topic, b"x")
-    consume = ["--topic", topic, "--group", group, "--from-beginning", "--max-messages", "1", "--timeout-ms", "15000"]
+    consume = ["--topic", topic, "--group", group, "--from-beginning", "--max-messages", "1", "--timeout-ms", "60000"]
     tools.run("kafka-console-consumer", *consume)
     told = tools.run("kafka-groups", "--list").out
     assert re.search(rf"{re.escape(group)}\s+Classic\s+consumer", told)

@@ -35,7 +35,7 @@ def values(partition: int) -> list[str]:
 
 def consumed(tools: KafkaTools, topic: str, isolation: str) -> dict[int, list[str]]:
     """All values of a topic by partition, as Kafka's console consumer shows them."""
-    options = ["--from-beginning", "--isolation-level", isolation, "--timeout-ms", "3000"]
+    options = ["--from-beginning", "--isolation-level", isolation, "--timeout-ms", "8000"]
     told = tools.run(
         "kafka-console-consumer", "--topic", topic, *options, "--formatter-property", "print.partition=true"
     )

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from stopwatch import Stopwatch
+
 from .harness import wire
 from .harness.broker import Broker, LocalBroker
 from .harness.wire import API_VERSIONS, FETCH, METADATA, PRODUCE, array, frame, header, int32, string, varint
@@ -229,28 +231,30 @@ def test_a_half_closed_connection_still_gets_its_answers(connection: wire.Connec
     assert connection.wait_closed() == b""
 
 
-def test_many_slow_senders_do_not_stop_the_others(broker: Broker) -> None:
+def test_many_slow_senders_do_not_stop_the_others(broker: Broker, stopwatch: Stopwatch) -> None:
     with contextlib.ExitStack() as stack:
         slow = [stack.enter_context(wire.Connection(broker.address)) for _ in range(100)]
         request = ping(9)
         for byte in request[:-1]:
             for connection in slow:
                 connection.send(bytes([byte]))
-        start = time.monotonic()
+        start = stopwatch()
         with wire.Connection(broker.address) as other:
             wire.api_versions(other)
-        assert time.monotonic() - start < ANSWER_S
+        assert stopwatch() - start < ANSWER_S
         for connection in slow:
             connection.send(request[-1:])
         assert [connection.response()[0] for connection in slow] == [9] * 100
 
 
-def test_a_reader_that_does_not_read_is_held_back(broker: Broker, unique: Callable[[str], str]) -> None:
+def test_a_reader_that_does_not_read_is_held_back(
+    broker: Broker, unique: Callable[[str], str], stopwatch: Stopwatch
+) -> None:
     """Requests without reading answers: the broker stops taking them, and sends all answers once they are read."""
     wide = unique("wide")
     wire.create_topic(broker.address, wide, partitions=100)
     request = frame(header(METADATA, 1, 1) + array([string(wide)]))
-    with socket.create_connection(broker.address, timeout=5) as greedy:
+    with socket.create_connection(broker.address, timeout=45) as greedy:
         greedy.setblocking(False)
         sent = 0
         data = request * 50
@@ -261,10 +265,10 @@ def test_a_reader_that_does_not_read_is_held_back(broker: Broker, unique: Callab
             # Each answer is twenty times as long: 200 MB of answers would have to be held by now.
             assert sent < 10_000_000, f"the broker took {sent} bytes of requests with no answer read"
         with wire.Connection(broker.address) as other:
-            start = time.monotonic()
+            start = stopwatch()
             wire.api_versions(other)
-            assert time.monotonic() - start < ANSWER_S
-        greedy.settimeout(10)
+            assert stopwatch() - start < ANSWER_S
+        greedy.settimeout(45)
         received = 0
         answer_size = 0
         while answer_size == 0 or received < sent // len(request) * answer_size:
@@ -277,7 +281,7 @@ def test_a_reader_that_does_not_read_is_held_back(broker: Broker, unique: Callab
 def test_connections_reset_while_their_fetch_waits(broker: Broker, topic: str) -> None:
     request = frame(header(FETCH, 4, 1) + wire.fetch_body(topic, 0, 0, wait_ms=20_000))
     for _ in range(50):
-        with socket.create_connection(broker.address, timeout=5) as connection:
+        with socket.create_connection(broker.address, timeout=45) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.sendall(ping(1) + request)
             connection.recv(4)

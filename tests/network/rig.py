@@ -11,7 +11,7 @@ from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import NO_REPLY, Connection, Parts, PendingReply
 
 
-def run(main: Coroutine[Any, Any, None], *, timeout_s: float = 30) -> None:
+def run(main: Coroutine[Any, Any, None], *, timeout_s: float = 120) -> None:
     """A test that waits for ever is a failing test. The timeout is on the loop's clock."""
     asyncio.run(asyncio.wait_for(main, timeout_s))
 

@@ -22,7 +22,7 @@ from barnabas.records.file_slice import FileSlice
 FILE_SIZE = 8 * CHUNK_SIZE
 LARGE = 2 * CHUNK_SIZE + 12_345
 SMALL = 3_000
-PATIENCE_S = 10
+PATIENCE_S = 60
 
 
 class SlowDisk:

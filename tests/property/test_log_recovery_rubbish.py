@@ -115,7 +115,9 @@ def read_all(log: Log) -> None:
             raise CorruptMessage(f"offset {offset}: a batch goes back, or reaches past the end of its segment")
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.lists(damages(), min_size=1, max_size=4), st.sampled_from(list(Verification)), st.integers(0, 40))
 def test_a_damaged_log_opens_or_says_why_not(
     original: Path, hurt: list[tuple[int, str, float, bytes]], verification: Verification, recovery_point: int

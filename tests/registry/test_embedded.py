@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -23,6 +22,7 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
     SetBrokerConfig,
 )
+from stopwatch import Stopwatch
 
 PARTITION = PartitionImage(1, 0, (1,), (1,), 0)
 
@@ -201,20 +201,20 @@ def test_what_was_acknowledged_survives_a_kill(tmp_path: Path) -> None:
             file.unlink()
 
 
-def test_it_is_quick_enough_to_start_with(tmp_path: Path) -> None:
+def test_it_is_quick_enough_to_start_with(tmp_path: Path, stopwatch: Stopwatch) -> None:
     """Loose bounds: the figures are in the report, this only catches another order of magnitude."""
-    began = time.perf_counter()
+    began = stopwatch()
     registry = EmbeddedRegistry(tmp_path / "registry.db")
-    opened = time.perf_counter()
+    opened = stopwatch()
     registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
     epoch = registry.elect_controller()
     assert epoch is not None
     image = registry.load().image
-    started = time.perf_counter()
+    started = stopwatch()
     topics = [CreateTopic(f"t{number}", uuid4(), (PARTITION,), {}) for number in range(100)]
     assert registry.write(topics, controller_epoch=epoch)
     registry.load(image)
-    written = time.perf_counter()
+    written = stopwatch()
     registry.close()
-    assert opened - began < 0.15
-    assert written - started < 0.3
+    assert opened - began < 0.5
+    assert written - started < 1

@@ -147,7 +147,9 @@ SAMPLE.lines.add(sku="sku", count=4)
 SAMPLE_BYTES = SAMPLE.SerializeToString()
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.integers(0, len(SAMPLE_BYTES)), st.binary(max_size=4), st.booleans())
 def test_damaged_bytes_are_corrupt_or_something_else(rules: FormatRules, place: int, other: bytes, cut: bool) -> None:
     value = SAMPLE_BYTES[:place] + other + (b"" if cut else SAMPLE_BYTES[place + len(other) :])

@@ -307,7 +307,9 @@ def test_files_that_change_after_planning(data: Path, copied: Any) -> None:
     assert offsets([piece(file)], "warn") == []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_damaged_bytes_are_refused_or_left_out(data: Path, copied: Any, seed: int, count: int) -> None:
     """What comes out is what was written, and nothing is missing without a word. Only offsets are not changed: they lie

@@ -21,6 +21,7 @@ from barnabas.records.builder import build_control_batch
 from barnabas.testing import Broker
 from broker.requests import batch, fetch, produce
 from broker.wire import Wire, on_loop
+from stopwatch import Stopwatch
 
 confluent = pytest.importorskip("confluent_kafka")
 
@@ -35,7 +36,7 @@ def send(broker: Broker, topic: str, *values: bytes, **message: Any) -> None:
     producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers})
     for value in values:
         producer.produce(topic, value, **message)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 
 def consumer(broker: Broker, group: str, **settings: Any) -> Any:
@@ -52,7 +53,7 @@ def consumer(broker: Broker, group: str, **settings: Any) -> Any:
 
 def read(client: Any, count: int) -> list[bytes]:
     found: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         message = client.poll(0.1)
         if message is not None and message.error() is None:
@@ -162,14 +163,14 @@ def test_a_start_that_fails_can_be_tried_again(tmp_path: Path) -> None:
         broker.create_topic("t")
 
 
-def test_stopping_while_clients_wait_does_not_take_their_time(broker: Broker) -> None:
+def test_stopping_while_clients_wait_does_not_take_their_time(broker: Broker, stopwatch: Stopwatch) -> None:
     broker.create_topic("t")
     with Wire(broker) as wire:
         wire.send(fetch(broker, {0: 0}, max_wait_ms=60_000), 12)
         broker.wait_for(lambda: on_loop(broker, lambda: broker._running().purgatory.size), what="the parked fetch")
-        began = time.monotonic()
+        began = stopwatch()
         broker.stop()
-        assert time.monotonic() - began < 5
+        assert stopwatch() - began < 5
         assert wire.is_closed()
     broker.stop()
     assert not broker.is_running
@@ -212,7 +213,7 @@ def test_records_are_decoded(broker: Broker) -> None:
     producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "compression.type": "zstd"})
     for number in range(1000):
         producer.produce("t", b"%d" % number, partition=1)
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     first, second = broker.records("t", 0)
     assert (first.offset, first.timestamp, first.key, first.value) == (0, 1_700_000_000_000, b"k", b"a")
     assert tuple(first.headers) == (("h", b"1"),)

@@ -41,14 +41,14 @@ def wait_until_clean(broker: Broker, topic: str) -> None:
         log = log_of(broker, topic)
         return on_loop(broker, lambda: not cleaner.busy and cleaner.cleanable(log).dirty_bytes == 0)
 
-    broker.wait_for(is_clean, 30.0, f"the cleaning of {topic}")
+    broker.wait_for(is_clean, 60.0, f"the cleaning of {topic}")
 
 
 def produce(broker: Broker, topic: str, count: int, keys: int, **settings: Any) -> None:
     producer = confluent.Producer({"bootstrap.servers": broker.bootstrap_servers, "batch.size": 5000, **settings})
     for number in range(count):
         producer.produce(topic, key=f"k{number % keys}", value=f"{number}-" + "x" * 100)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
 
 
 def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes]]:
@@ -61,7 +61,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes]]:
     found: list[tuple[int, bytes, bytes]] = []
     try:
         while consumer.position([confluent.TopicPartition(topic, 0)])[0].offset < end:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, f"nothing more behind {found[-1:]}"
             assert message.error() is None
             found.append((message.offset(), message.key(), message.value()))
@@ -137,7 +137,7 @@ def test_committed_offsets_are_compacted(broker: Broker) -> None:
     consumer.close()
     log = log_of(broker, "__consumer_offsets")
     on_loop(broker, log.roll)
-    broker.wait_for(lambda: (log.cleaned_offset or 0) > 200, 30.0, "the cleaning of the committed offsets")
+    broker.wait_for(lambda: (log.cleaned_offset or 0) > 200, 60.0, "the cleaning of the committed offsets")
     wait_until_clean(broker, "__consumer_offsets")
     assert len(broker.records("__consumer_offsets")) < 150
     assert broker.committed("g") == {("t", partition): 299 for partition in range(3)}
@@ -232,7 +232,7 @@ def test_coordinators_find_their_state_in_compacted_topics() -> None:
         opened = transactional_producer(broker, "open")
         opened.begin_transaction()
         opened.produce("t", key=b"k", value=b"undecided")
-        assert opened.flush(20) == 0
+        assert opened.flush(60) == 0
         broker.wait_for(lambda: decided(broker), what="the end of the transactions")
         before = transactions(broker)
         assert before["open"].state.name == "ONGOING"

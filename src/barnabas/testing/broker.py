@@ -206,7 +206,7 @@ class Broker:
 
         self._on_loop(clear)
 
-    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "the condition") -> None:
+    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "the condition") -> None:
         """Until the condition is true. Raises TimeoutError that says `what`."""
         event = threading.Event()
         loop = self._loop
@@ -217,7 +217,7 @@ class Broker:
                 raise TimeoutError(f"{what} did not come true within {timeout_s} s")
             event.wait(0.005)
 
-    def wait_for_group(self, group_id: str, members: int = 1, timeout_s: float = 10.0) -> None:
+    def wait_for_group(self, group_id: str, members: int = 1, timeout_s: float = 30.0) -> None:
         """Until the group is stable with that many members. Raises TimeoutError."""
         broker = self._running()
 

@@ -78,7 +78,7 @@ class Broker:
     def stop(self) -> None: ...
 
     def check_alive(self) -> None:
-        with socket.create_connection(self.address, timeout=5):
+        with socket.create_connection(self.address, timeout=45):
             pass
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from bench.attached import attached
 
-START_TIMEOUT_S = 30.0
-CALL_TIMEOUT_S = 45.0
-STOP_TIMEOUT_S = 5.0
+START_TIMEOUT_S = 120.0
+CALL_TIMEOUT_S = 100.0
+STOP_TIMEOUT_S = 15.0
 
 
 class ClientError(Exception):

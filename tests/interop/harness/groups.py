@@ -7,7 +7,7 @@ from typing import Any
 
 from .driver import Driver
 
-SETTLE_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 90.0
 
 Member = tuple[Driver, str]
 
@@ -53,7 +53,7 @@ def leave(member: Member) -> None:
     driver.call("close", id=name)
 
 
-def take(member: Member, count: int, timeout_ms: int = 15_000) -> list[dict[str, Any]]:
+def take(member: Member, count: int, timeout_ms: int = 60_000) -> list[dict[str, Any]]:
     driver, name = member
     records: list[dict[str, Any]] = driver.call("take", id=name, count=count, timeout_ms=timeout_ms)["records"]
     return records

@@ -54,7 +54,7 @@ class KafkaTools:
         """Run and check the exit status (None: any)."""
         where = ["--bootstrap-server", self._bootstrap] if connect else []
         answer: dict[str, Any] = self._driver.call(
-            "run", timeout_s=60, tool=CLASSES[tool], arguments=[*where, *arguments], stdin=stdin
+            "run", timeout_s=100, tool=CLASSES[tool], arguments=[*where, *arguments], stdin=stdin
         )
         done = Run(answer["exit"], answer["out"], answer["err"])
         command = json.dumps([tool, *arguments])

@@ -17,7 +17,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-const wait = 20 * time.Second
+const wait = 40 * time.Second
 
 // record is the form of a record in commands and answers; []byte is base64 in JSON and null when nil.
 type record struct {
@@ -426,7 +426,7 @@ func (p *program) resolve(ctx context.Context, at place) (int64, error) {
 
 func (o *open) groupOptions(c *command) []kgo.Opt {
 	o.group = true
-	session := 10 * time.Second
+	session := 30 * time.Second
 	if c.SessionTimeoutMs > 0 {
 		session = time.Duration(c.SessionTimeoutMs) * time.Millisecond
 	}

@@ -38,7 +38,7 @@ import org.apache.kafka.common.utils.AppInfoParser;
 /** Java kafka-clients behind the common commands. Compiles against 2.4.1 and 4.3.1; newer calls go by reflection. */
 public class InteropClient {
     static final ObjectMapper JSON = new ObjectMapper();
-    static final int WAIT_S = 20;
+    static final int WAIT_S = 40;
 
     final String bootstrap;
     final Map<String, KafkaProducer<byte[], byte[]>> producers = new HashMap<>();
@@ -243,7 +243,7 @@ public class InteropClient {
         Map<String, Object> settings = base();
         if (command.hasNonNull("group")) settings.put("group.id", command.get("group").asText());
         if (command.hasNonNull("instance")) settings.put("group.instance.id", command.get("instance").asText());
-        int sessionTimeoutMs = command.path("session_timeout_ms").asInt(10000);
+        int sessionTimeoutMs = command.path("session_timeout_ms").asInt(30000);
         String assignor = command.path("assignor").asText("range");
         settings.put("enable.auto.commit", false);
         settings.put("auto.offset.reset", command.path("reset").asText("earliest"));

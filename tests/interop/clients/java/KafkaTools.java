@@ -26,7 +26,7 @@ import org.apache.kafka.common.utils.Exit;
  */
 public class KafkaTools {
     static final ObjectMapper JSON = new ObjectMapper();
-    static final int WAIT_S = 50;
+    static final int WAIT_S = 90;
 
     /** The status of a tool's first exit: some catch what ends them and exit once more. */
     static volatile Integer exited;

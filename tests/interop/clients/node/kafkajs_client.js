@@ -7,7 +7,7 @@ const lz4 = require('lz4-napi')
 const snappy = require('snappyjs')
 const { ZstdCodec } = require('zstd-codec')
 
-const WAIT_MS = 20000
+const WAIT_MS = 40000
 const TYPES = {
   none: CompressionTypes.None,
   gzip: CompressionTypes.GZIP,
@@ -262,7 +262,7 @@ class Client {
   // Consuming
 
   async open(command) {
-    const { id, assign, topics, group, reset = 'earliest', session_timeout_ms: sessionTimeout = 10000 } = command
+    const { id, assign, topics, group, reset = 'earliest', session_timeout_ms: sessionTimeout = 30000 } = command
     const starts = assign ? await this.resolve(assign) : null
     const consumer = this.kafka.consumer({
       groupId: group ?? `none-${id}-${process.pid}-${Date.now()}`,

@@ -17,7 +17,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import for_code
 from common import Json, failure, record_json, say, unpack, unpack_headers
 
-WAIT_S = 20
+WAIT_S = 40
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "roundrobin": RoundRobinPartitionAssignor,
@@ -172,7 +172,7 @@ class Client:
         reset: str = "earliest",
         assignor: str = "range",
         instance: str | None = None,
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = 30_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,

@@ -14,7 +14,7 @@ from barnabas import TopicPartition
 from barnabas.client.core.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed, KeysMove
 
-WAIT_S = 20.0
+WAIT_S = 40.0
 WAIT_MS = int(WAIT_S * 1000)
 
 
@@ -112,7 +112,7 @@ class Client:
         reset: str = "earliest",
         assignor: str = "range",
         instance: str | None = None,
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = 30_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,

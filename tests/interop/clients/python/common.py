@@ -113,7 +113,7 @@ class Pump(threading.Thread):
         """Run `function` on the polling thread and give its result."""
         answers: queue.Queue[tuple[bool, Any]] = queue.Queue()
         self._calls.put((function, answers))
-        good, result = answers.get(timeout=40)
+        good, result = answers.get(timeout=80)
         if not good:
             raise result
         return result

@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-WAIT_S = 20
+WAIT_S = 40
 
 
 class Client:
@@ -166,7 +166,7 @@ class Client:
         reset: str = "earliest",
         assignor: str = "range",
         instance: str | None = None,
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = 30_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,

@@ -16,7 +16,7 @@ from kafka.admin import AlterConfigOp, ConfigResource, OffsetSpec
 from kafka.consumer.group import RangePartitionAssignor, RoundRobinPartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
-WAIT_S = 20
+WAIT_S = 40
 ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
 
 
@@ -141,7 +141,7 @@ class Client:
         reset: str = "earliest",
         assignor: str = "range",
         instance: str | None = None,
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = 30_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,

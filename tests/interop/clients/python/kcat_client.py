@@ -22,7 +22,7 @@ from typing import IO, Any
 
 from common import Json, record_json, serve, unpack
 
-WAIT_S = 20
+WAIT_S = 40
 KEY_END, RECORD_END = b"=~key~=", b"=~end~=\n"
 FORMAT = "%t %p %o %T %K %S %h\\n%k%s\\n"
 
@@ -135,7 +135,7 @@ class Client:
         reset: str = "earliest",
         assignor: str = "range",
         instance: str | None = None,
-        session_timeout_ms: int = 10_000,
+        session_timeout_ms: int = 30_000,
         fetch_wait_ms: int = 500,
         fetch_min_bytes: int = 1,
         max_partition_bytes: int = 10_000_000,
