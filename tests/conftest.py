@@ -9,6 +9,7 @@ down, and a main thread that does not come back from C never gets to hear the si
 import faulthandler
 import os
 import signal
+import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -23,6 +24,8 @@ LAST_S = 240
 """How long after the first alarm the whole run ends, with the stacks of all threads."""
 LEAVE_S = 120
 """Within which the process has to end when all tests are done."""
+CHILD_S = 150
+"""Within which a fork of a test has to end."""
 SPARK_S = 900
 """The limit of a test with the mark `spark`: its fixtures start virtual machines, and its jobs are slow anyway."""
 
@@ -34,6 +37,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # press Ctrl-C, here or in a process that they start, would wait for ever.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+_fork = os.fork
+
+
+def _fork_that_ends() -> int:
+    """No clock of the parent's is left in a child, and one that waits for ever holds the output of the run open."""
+    child = _fork()
+    if child == 0:
+        end = threading.Timer(CHILD_S, os._exit, (3,))
+        end.daemon = True
+        end.start()
+    return child
+
+
+os.fork = _fork_that_ends
 
 # An example that takes long, or is long in the making, says something of the machine.
 settings.register_profile("patient", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])

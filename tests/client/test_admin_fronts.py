@@ -252,7 +252,11 @@ def test_threads_share_an_admin_and_a_fork_has_its_own(broker: Broker) -> None:
         assert answers == [1] * 8
         child = os.fork()
         if child == 0:
-            os._exit(0 if admin.describe_cluster().controller_id == 1 else 1)
+            status = 1
+            try:
+                status = 0 if admin.describe_cluster().controller_id == 1 else 1
+            finally:
+                os._exit(status)
         assert os.waitpid(child, 0)[1] == 0
         assert admin.describe_cluster().controller_id == 1
     with pytest.raises(ClientClosed):
