@@ -87,10 +87,10 @@ def test_partitions_fail_alone(broker: Broker, wire: Wire, version: int) -> None
 
 
 def test_topics_that_are_not_there(broker: Broker, wire: Wire) -> None:
-    gone = fetch(broker, {0: 0}, 12, topic="gone", max_wait_ms=10_000)
+    gone = fetch(broker, {0: 0}, 12, topic="gone", max_wait_ms=120_000)
     assert name_of(only(wire.ask(gone, 12)).error_code) == "UnknownTopicOrPartition", "and at once"
     strange = uuid.uuid4()
-    answer = wire.ask(fetch(broker, {0: 0}, 13, by_id=strange, max_wait_ms=10_000), 13)
+    answer = wire.ask(fetch(broker, {0: 0}, 13, by_id=strange, max_wait_ms=120_000), 13)
     assert answer.responses[0].topic_id == strange
     assert name_of(only(answer).error_code) == "UnknownTopicId"
 
@@ -140,7 +140,7 @@ def test_the_broker_has_a_limit_of_its_own() -> None:
         one = batch(b"x" * 900)
         for index in range(2):
             fill(broker, wire, one, one, one, index=index)
-        answer = wire.ask(fetch(broker, {0: 0, 1: 0}, max_bytes=1 << 30, min_bytes=1 << 29, max_wait_ms=10_000), 12)
+        answer = wire.ask(fetch(broker, {0: 0, 1: 0}, max_bytes=1 << 30, min_bytes=1 << 29, max_wait_ms=120_000), 12)
         assert sum(len(part.records) for part in answer.responses[0].partitions) <= 2000
 
 
@@ -149,7 +149,7 @@ def test_the_broker_has_a_limit_of_its_own() -> None:
 
 @pytest.mark.parametrize("version", [4, 11, 12, 17])
 def test_a_long_poll_is_woken_by_a_produce(broker: Broker, wire: Wire, version: int) -> None:
-    wire.send(fetch(broker, {0: 0, 1: 0}, version, max_wait_ms=10_000), version)
+    wire.send(fetch(broker, {0: 0, 1: 0}, version, max_wait_ms=120_000), version)
     assert wire.is_silent()
     with Wire(broker) as other:
         fill(broker, other, batch(b"news"), index=1)
@@ -160,7 +160,7 @@ def test_a_long_poll_is_woken_by_a_produce(broker: Broker, wire: Wire, version: 
 
 def test_a_long_poll_waits_for_min_bytes(broker: Broker, wire: Wire) -> None:
     one = batch(b"x" * 1000)
-    wire.send(fetch(broker, {0: 0}, max_wait_ms=10_000, min_bytes=2 * len(one)), 12)
+    wire.send(fetch(broker, {0: 0}, max_wait_ms=120_000, min_bytes=2 * len(one)), 12)
     with Wire(broker) as other:
         fill(broker, other, one)
         assert wire.is_silent()
@@ -174,7 +174,7 @@ def test_a_long_poll_ends_with_what_there_is(broker: Broker, wire: Wire) -> None
 
 
 def test_a_long_poll_ends_when_its_topic_goes(broker: Broker, wire: Wire) -> None:
-    wire.send(fetch(broker, {0: 0}, max_wait_ms=10_000), 12)
+    wire.send(fetch(broker, {0: 0}, max_wait_ms=120_000), 12)
     assert wire.is_silent()
     broker.delete_topic("t")
     assert name_of(only(wire.receive()).error_code) == "UnknownTopicOrPartition"
@@ -185,7 +185,7 @@ def test_a_client_that_goes_away_while_it_waits_leaves_nothing(broker: Broker) -
         return int(on_loop(broker, lambda: broker._running().purgatory.size))
 
     with Wire(broker) as impatient:
-        impatient.send(fetch(broker, {0: 0}, max_wait_ms=10_000), 12)
+        impatient.send(fetch(broker, {0: 0}, max_wait_ms=120_000), 12)
         broker.wait_for(lambda: parked() == 1, what="the parked fetch")
     with Wire(broker) as other:
         fill(broker, other, batch(b"x"))
@@ -264,7 +264,7 @@ def test_sessions_refuse_what_does_not_follow(broker: Broker, wire: Wire) -> Non
 def test_a_request_that_waits_in_a_session_survives_that_its_partition_is_forgotten(broker: Broker, wire: Wire) -> None:
     first = wire.ask(fetch(broker, {0: 0, 1: 0}, 12, session_epoch=0), 12)
     session = {"session_id": first.session_id}
-    wire.send(fetch(broker, {}, 12, session_epoch=1, max_wait_ms=10_000, **session), 12)
+    wire.send(fetch(broker, {}, 12, session_epoch=1, max_wait_ms=120_000, **session), 12)
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
     wire.send(fetch(broker, {}, 12, session_epoch=2, forgotten_topics_data=forgotten, **session), 12)
     with Wire(broker) as other:
@@ -278,7 +278,7 @@ def test_an_error_in_a_session_is_repeated_until_it_is_gone(broker: Broker, wire
     first = wire.ask(fetch(broker, {0: 9}, version, session_epoch=0), version)
     for epoch in (1, 2):
         answer = wire.ask(
-            fetch(broker, {}, version, session_id=first.session_id, session_epoch=epoch, max_wait_ms=10_000), version
+            fetch(broker, {}, version, session_id=first.session_id, session_epoch=epoch, max_wait_ms=120_000), version
         )
         assert name_of(only(answer).error_code) == "OffsetOutOfRange"
     good = wire.ask(fetch(broker, {0: 0}, version, session_id=first.session_id, session_epoch=3), version)
