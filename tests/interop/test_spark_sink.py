@@ -151,7 +151,7 @@ def test_what_was_open_for_longer_than_kafka_allows_is_told(tmp_path: Path) -> N
         topics, client = Topics(broker.bootstrap), {"bootstrap.servers": broker.bootstrap}
         client |= keeping(client).settings()
         assert client["transaction.timeout.ms"] == "1000"
-        name = task_id("q", "run", 0, 0)
+        name = task_id("q", "run", "0.0")
         with barnabas.Producer({**client, "transactional.id": name}) as producer:
             producer.init_transactions()
             producer.begin_transaction()
