@@ -67,7 +67,7 @@ def test_the_partition_that_was_asked_for(broker: Broker) -> None:
         ]
         with pytest.raises(TopicNotFound, match="partitions 0 to 2, there is no 3"):
             producer.send("t", b"v", partition=3)
-        with pytest.raises(UsageError, match="partition -1"):
+        with pytest.raises(UsageError, match="partition=-1"):
             producer.send("t", b"v", partition=-1)
 
 

@@ -245,7 +245,7 @@ def test_a_released_transaction_is_aborted_by_the_next_producer_of_its_id(broker
         with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             assert released is not None
             admin.end_transaction("one", **released._asdict(), committed=True)
-        with pytest.raises(UsageError, match="transactional_id is empty"):
+        with pytest.raises(UsageError, match="transactional_id='' will not do"):
             producer.init_transactions(transactional_id="")
     assert read(broker) == [b"kept"]
 

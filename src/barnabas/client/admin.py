@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from barnabas.client.core.admin.arguments import bind
 from barnabas.client.core.admin.calls import AdminCalls, keys_move
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
@@ -26,11 +27,13 @@ def _waiting(
     call: Callable[Concatenate[AdminCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Admin", P], T]:
     """The call as a method that waits for its end."""
+    bound = bind(call)
 
     @wraps(call)
     def method(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        begin = bound(args, kwargs)
         driver = self._opened()
-        return driver.wait_for(driver.run(lambda: settle(call(self._calls, *args, **kwargs))))
+        return driver.wait_for(driver.run(lambda: settle(begin(self._calls))))
 
     return method
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from barnabas.client.core.admin.arguments import bind
 from barnabas.client.core.admin.calls import AdminCalls, keys_move
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
@@ -26,11 +27,13 @@ def _awaited(
     call: Callable[Concatenate[AdminCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Admin", P], Coroutine[Any, Any, T]]:
     """The call as a method of the loop."""
+    bound = bind(call)
 
     @wraps(call)
     async def method(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        begin = bound(args, kwargs)
         driver = self._opened()
-        promise = driver.run(lambda: settle(call(self._calls, *args, **kwargs)))
+        promise = driver.run(lambda: settle(begin(self._calls)))
         self._under_way.add(promise)
         try:
             return await driver.wait_for(promise)

@@ -21,9 +21,11 @@ from barnabas.client.consumer_base import (
     at_times,
     begin,
     end,
+    found_at_times,
     plain_offsets,
 )
 from barnabas.client.consumer_reading import CHUNK, Pace, ReadingBase
+from barnabas.client.core.arguments import seconds
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import Notice
@@ -101,7 +103,7 @@ class Consumer(ReadingBase):
 
         The records count as done when the next poll begins: a commit by itself leaves them out before.
         """
-        limit = self._poll_limit(max_records)
+        limit = self._poll_limit(timeout, max_records)
         records: list[ConsumerRecord] = []
         with self._reads():
             self._collect(records, await self._next(timeout), limit)
@@ -300,7 +302,8 @@ class Consumer(ReadingBase):
         self, timestamps: Times, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
-        return at_times(await self._wait_for(self._ask_offsets(timestamps, self._timeout(timeout))))
+        places = at_times("timestamps", timestamps)
+        return found_at_times(await self._wait_for(self._ask_offsets(places, self._timeout(timeout))))
 
     async def beginning_offsets(
         self, partitions: Partitions, timeout: float | None = None
@@ -316,7 +319,7 @@ class Consumer(ReadingBase):
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
-        view = await self._wait_for(self._run(lambda: self._core.engine.topic(topic, self._timeout(timeout))))
+        view = await self._wait_for(self._ask_topic(topic, self._timeout(timeout)))
         return view.in_order()
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -335,7 +338,7 @@ class Consumer(ReadingBase):
 
     async def close(self, timeout: float | None = None) -> None:
         """See `barnabas.Consumer.close`. A cancelled close does without answers and closes all the same."""
-        await self._close(CLOSE_TIMEOUT_S if timeout is None else timeout, True)
+        await self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
     async def _close(self, timeout: float, all_done: bool) -> None:
         driver, already, self._closed = self._driver, self._closed, True

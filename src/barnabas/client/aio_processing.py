@@ -13,7 +13,7 @@ from barnabas.client.core.consumer.keyed_work import Task
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, REVOKED, Notice
 from barnabas.client.core.consumer.work import Work
 from barnabas.client.errors import ClientClosed
-from barnabas.client.processing import SHORT_S, Handler, OnError, check_workers, explain
+from barnabas.client.processing import SHORT_S, Handler, OnError, check_arguments, explain
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
@@ -39,7 +39,7 @@ class Processing:
         limit: int,
         finish_timeout: float,
     ) -> None:
-        check_workers(workers)
+        check_arguments(handler, workers, on_error, finish_timeout)
         self._consumer = consumer
         self._handler = handler
         self._workers = workers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from librt.threading import Lock
 
 from barnabas.client.aio_producer_front import AioProducerFront
+from barnabas.client.core.arguments import seconds_or_none
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
@@ -165,7 +166,7 @@ class Producer(ProducerBase):
 
     async def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
         driver = self._opened()
-        self._check_bulk()
+        self._check_bulk(topic)
         deadline = self._block_until()
         if topic not in self._intake.lanes or self._intake.closed:
             await self._wait_for_room(CLOSED if self._intake.closed else NO_TOPIC, topic, None, deadline)
@@ -296,6 +297,7 @@ class Producer(ProducerBase):
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
+        seconds_or_none("timeout", timeout)
         batches = self._begin_flush()
         try:
             if not await self._opened().wait(lambda: all_done(batches), timeout):
@@ -312,6 +314,7 @@ class Producer(ProducerBase):
         """Flush for `timeout` seconds at most (None: as long as it takes), then end; with 0, or when it is cancelled,
         at once. What is not acknowledged fails with ClientClosed. An open transaction is aborted where there is time; a
         prepared one stays. Calling it again does nothing."""
+        seconds_or_none("timeout", timeout)
         driver = self._driver
         if self._closed or driver is None or driver.closed:
             self._closed = True

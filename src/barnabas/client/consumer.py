@@ -15,9 +15,11 @@ from barnabas.client.consumer_base import (
     at_times,
     begin,
     end,
+    found_at_times,
     plain_offsets,
 )
 from barnabas.client.consumer_threads import Ended, ThreadedReading
+from barnabas.client.core.arguments import seconds
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
@@ -68,7 +70,7 @@ class Consumer(ThreadedReading):
 
         The records count as done when the next poll begins: a commit by itself leaves them out before.
         """
-        limit = self._poll_limit(max_records)
+        limit = self._poll_limit(timeout, max_records)
         return self._handed(lambda: self._poll(timeout, limit))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -165,7 +167,8 @@ class Consumer(ThreadedReading):
         self, timestamps: Times, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
-        return at_times(self._wait_for(self._ask_offsets(timestamps, self._timeout(timeout))))
+        places = at_times("timestamps", timestamps)
+        return found_at_times(self._wait_for(self._ask_offsets(places, self._timeout(timeout))))
 
     def beginning_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
         """The first offsets that there are."""
@@ -179,7 +182,7 @@ class Consumer(ThreadedReading):
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
         """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
-        view = self._wait_for(self._run(lambda: self._core.engine.topic(topic, self._timeout(timeout))))
+        view = self._wait_for(self._ask_topic(topic, self._timeout(timeout)))
         return view.in_order()
 
     # --- the end ----------------------------------------------------------------------------------------------------
@@ -205,7 +208,7 @@ class Consumer(ThreadedReading):
         for answers: a twentieth by default, so that nothing keeps a process from ending; commit yourself, or give more,
         if you must know. Calling it again does nothing. Signal handlers may call it.
         """
-        self._close(CLOSE_TIMEOUT_S if timeout is None else timeout, True)
+        self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
     def __enter__(self) -> "Consumer":
         return self

@@ -8,6 +8,27 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+from barnabas.client.core.arguments import (
+    INT32_MAX,
+    INT64_MAX,
+    by_partition,
+    callback,
+    number,
+    refused,
+    seconds,
+    several,
+    text,
+    time_ms,
+)
+from barnabas.client.core.arguments import (
+    offset as read_offset,
+)
+from barnabas.client.core.arguments import (
+    partition as read_partition,
+)
+from barnabas.client.core.arguments import (
+    partitions as read_partitions,
+)
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.consumer.commits import Offsets
 from barnabas.client.core.consumer.core import ConsumerCore
@@ -21,10 +42,10 @@ from barnabas.client.core.offset_messages import (
     OffsetAndMetadata,
     OffsetsOfPartitions,
     PartitionOffset,
-    offsets_of,
 )
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ConsumerSettings
+from barnabas.client.core.views import TopicView
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.client.errors import ClientClosed, WokenUp
 from barnabas.errors import UsageError
@@ -43,6 +64,8 @@ __all__ = [
     "at_times",
     "begin",
     "end",
+    "found_at_times",
+    "plain_offsets",
 ]
 
 T = TypeVar("T")
@@ -91,7 +114,7 @@ class ConsumerBase(ABC):
 
     def _set_up(self, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Settings and subscription from the constructor's arguments."""
-        listener = Listener(*(named.pop(name, None) for name in Listener._fields))
+        listener = Listener(*(callback(name, named.pop(name, None)) for name in Listener._fields))
         settings: Mapping[str, object] = {}
         topics: list[Any] = []
         for argument in arguments:
@@ -152,7 +175,8 @@ class ConsumerBase(ABC):
         read (seek there), `on_lost` when they have gone without being asked for; without it `on_revoked` hears that,
         too.
         """
-        listener = Listener(on_assigned, on_revoked, on_lost)
+        asked = Listener(on_assigned, on_revoked, on_lost)
+        listener = Listener(*map(callback, asked._fields, asked))
         self._remember(self._subscribing(topics, listener if any(listener) else self._default_listener))
 
     def _remember(self, subscribe: Callable[[], None]) -> None:
@@ -161,17 +185,18 @@ class ConsumerBase(ABC):
         self._subscribed = subscribe
 
     def _subscribing(self, topics: "Iterable[str] | re.Pattern[str]", listener: Listener) -> Callable[[], None]:
-        wanted = topics if isinstance(topics, str | re.Pattern) else list(topics)
+        single = isinstance(topics, str)
+        wanted = topics if isinstance(topics, re.Pattern) else _topics("topics", [topics] if single else topics)
 
         def subscribe() -> None:
-            self._core.subscribe([wanted] if isinstance(wanted, str) else wanted)
+            self._core.subscribe(wanted)
             self._listener = listener
 
         return subscribe
 
     def assign(self, partitions: Partitions) -> None:
         """Read these partitions, without the group's help; the last call counts."""
-        wanted = _partitions(partitions)
+        wanted = read_partitions("partitions", partitions)
         self._remember(lambda: self._core.assign(wanted))
 
     def assignment(self) -> set[TopicPartition]:
@@ -184,6 +209,7 @@ class ConsumerBase(ABC):
 
     def enforce_rebalance(self, reason: str = "the application asks for a rebalance") -> None:
         """Join the group again with the next poll."""
+        text("reason", reason)
 
         def enforce() -> None:
             if self._core.membership is not None:
@@ -196,22 +222,28 @@ class ConsumerBase(ABC):
     def seek(self, partition: "TopicPartition | tuple[str, int]", offset: int, leader_epoch: int = -1) -> None:
         """Read on from this offset. With the epoch of the record before it the leader is asked whether its log still
         has that record."""
-        self._run(lambda: self._core.seek(TopicPartition(*partition), offset, leader_epoch))
+        where = read_partition("partition", partition)
+        at, epoch = _offset("offset", offset), _epoch("leader_epoch", leader_epoch)
+        self._run(lambda: self._core.seek(where, at, epoch))
 
     def seek_to_beginning(self, partitions: Partitions = ()) -> None:
         """Of these, or of all that are assigned."""
-        self._run(lambda: self._core.seek_to(_partitions(partitions), "earliest"))
+        wanted = read_partitions("partitions", partitions)
+        self._run(lambda: self._core.seek_to(wanted, "earliest"))
 
     def seek_to_end(self, partitions: Partitions = ()) -> None:
         """Of these, or of all that are assigned."""
-        self._run(lambda: self._core.seek_to(_partitions(partitions), "latest"))
+        wanted = read_partitions("partitions", partitions)
+        self._run(lambda: self._core.seek_to(wanted, "latest"))
 
     def pause(self, partitions: Partitions) -> None:
         """Give no records of these until `resume`; the group does not notice."""
-        self._run(lambda: self._core.pause(_partitions(partitions)))
+        wanted = read_partitions("partitions", partitions)
+        self._run(lambda: self._core.pause(wanted))
 
     def resume(self, partitions: Partitions) -> None:
-        self._run(lambda: self._core.resume(_partitions(partitions)))
+        wanted = read_partitions("partitions", partitions)
+        self._run(lambda: self._core.resume(wanted))
 
     def paused(self) -> set[TopicPartition]:
         return set(self._run(self._core.subscription.paused))
@@ -254,28 +286,33 @@ class ConsumerBase(ABC):
         return promise.result()
 
     def _timeout(self, timeout: float | None) -> float:
-        return self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout
+        return self.settings.default_api_timeout_ms / 1000 if timeout is None else seconds("timeout", timeout)
 
     def _ask_commit(self, offsets: OffsetsArgument | None, timeout_s: float | None) -> Promise[None]:
+        given = None if offsets is None else _offsets(offsets)
+
         def commit() -> Promise[None]:
             commits = self._core.group_commits()
-            wanted = self._core.consumed_offsets() if offsets is None else _offsets(offsets)
-            return commits.commit(wanted, timeout_s=timeout_s)
+            return commits.commit(self._core.consumed_offsets() if given is None else given, timeout_s=timeout_s)
 
         return self._run(commit)
 
     def _ask_committed(
         self, partitions: Partitions, timeout_s: float
     ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
-        return self._run(lambda: self._core.group_commits().committed(_partitions(partitions), timeout_s))
+        wanted = read_partitions("partitions", partitions)
+        return self._run(lambda: self._core.group_commits().committed(wanted, timeout_s))
 
-    def _commit_async(self, offsets: OffsetsArgument | None, callback: Callable[[Any, Any], object] | None) -> None:
+    def _commit_async(self, offsets: OffsetsArgument | None, on_done: Callable[[Any, Any], object] | None) -> None:
+        given = None if offsets is None else _offsets(offsets)
+        callback("callback", on_done)
+
         def commit() -> None:
-            wanted = self._core.consumed_offsets() if offsets is None else _offsets(offsets)
+            wanted = self._core.consumed_offsets() if given is None else given
 
             def done(promise: Promise[None]) -> None:
-                if callback is not None:
-                    self._core.engine.completions.append(partial(_call, callback, wanted, promise.error))
+                if on_done is not None:
+                    self._core.engine.completions.append(partial(_call, on_done, wanted, promise.error))
                 elif promise.error is not None:
                     _log.warning("a commit of %d partitions fails: %s", len(wanted), promise.error)
 
@@ -284,11 +321,17 @@ class ConsumerBase(ABC):
         self._run(commit)
 
     def _ask_position(self, partition: "TopicPartition | tuple[str, int]", timeout_s: float) -> Promise[int]:
-        return self._run(lambda: self._core.ask_position(TopicPartition(*partition), timeout_s))
+        where = read_partition("partition", partition)
+        return self._run(lambda: self._core.ask_position(where, timeout_s))
 
-    def _ask_offsets(self, timestamps: Times, timeout_s: float) -> Promise[dict[TopicPartition, PartitionOffset]]:
-        wanted = {where: timestamps[where] for where in _partitions(timestamps)}
-        return self._run(lambda: self._core.list_offsets(wanted, timeout_s))
+    def _ask_offsets(
+        self, places: Mapping[TopicPartition, int], timeout_s: float
+    ) -> Promise[dict[TopicPartition, PartitionOffset]]:
+        return self._run(lambda: self._core.list_offsets(places, timeout_s))
+
+    def _ask_topic(self, topic: str, timeout_s: float) -> Promise[TopicView]:
+        name = text("topic", topic)
+        return self._run(lambda: self._core.engine.topic(name, timeout_s))
 
 
 def _call(callback: Callable[[Any, Any], object], offsets: Offsets, error: BaseException | None) -> None:
@@ -299,23 +342,27 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def _partitions(partitions: Partitions) -> list[TopicPartition]:
-    found = []
-    for where in partitions:
-        if isinstance(where, str) or len(where) != 2:
-            raise UsageError(f"a partition is TopicPartition(topic, number), not {where!r}")
-        found.append(TopicPartition(*where))
-    return found
+def _topic(what: str, given: object) -> str:
+    if isinstance(given, re.Pattern):
+        raise refused(what, given, "give names of topics, or one pattern alone")
+    return text(what, given)
+
+
+_topics: Final = several(_topic, 'topics, such as ["orders"]')
+_offset: Final = number(0, INT64_MAX, "give the next offset to read, a number from 0 on")
+_epoch: Final = number(-1, INT32_MAX)
+_offsets_of: Final = by_partition(read_offset, "100")
+at_times: Final = by_partition(time_ms, "int(time.time() * 1000)")
 
 
 def _offsets(offsets: OffsetsArgument) -> Offsets:
     if isinstance(offsets, ConsumerRecord):
         where = TopicPartition(offsets.topic, offsets.partition)
         return {where: OffsetAndMetadata(offsets.offset + 1, "", offsets.leader_epoch)}
-    return offsets_of(offsets)
+    return _offsets_of("offsets", offsets)
 
 
-def at_times(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+def found_at_times(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
     """None where no record is so new."""
     return {where: OffsetAndTimestamp(*each) if each.offset >= 0 else None for where, each in found.items()}
 
@@ -325,8 +372,8 @@ def plain_offsets(found: dict[TopicPartition, PartitionOffset]) -> dict[TopicPar
 
 
 def begin(partitions: Partitions) -> dict[TopicPartition, int]:
-    return dict.fromkeys(_partitions(partitions), EARLIEST)
+    return dict.fromkeys(read_partitions("partitions", partitions), EARLIEST)
 
 
 def end(partitions: Partitions) -> dict[TopicPartition, int]:
-    return dict.fromkeys(_partitions(partitions), LATEST)
+    return dict.fromkeys(read_partitions("partitions", partitions), LATEST)

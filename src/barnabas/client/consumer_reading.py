@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.client.consumer_base import Callback, ConsumerBase
+from barnabas.client.core.arguments import number, seconds
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
@@ -59,14 +60,17 @@ class Pace:
         return True
 
 
+_count = number(1)
+
+
 class ReadingBase(ConsumerBase):
     """See the module."""
 
-    def _poll_limit(self, max_records: int | None) -> int:
-        limit: int = self.settings.max_poll_records if max_records is None else max_records
-        if limit < 1:
-            raise UsageError(f"max_records={limit} leaves nothing to return")
-        return limit
+    def _poll_limit(self, timeout: float | None, max_records: int | None) -> int:
+        """How many a poll returns, after a look at both of its arguments."""
+        if timeout is not None:
+            seconds("timeout", timeout)
+        return self.settings.max_poll_records if max_records is None else _count("max_records", max_records)
 
     def _collect(self, records: list[ConsumerRecord], found: Held | CompletedFetch | None, limit: int) -> None:
         """Add up to `limit` records of what is in store. What is wrong with the first of them is raised; what comes

@@ -12,20 +12,20 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.consumer_reading import CHUNK
+from barnabas.client.core.arguments import callback, number, refused, seconds
 from barnabas.client.core.completed_fetch import RecordDeserializationFailed
 from barnabas.client.core.consumer.commits import Offsets
 from barnabas.client.core.consumer.keyed_work import Task
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, REVOKED, Notice
 from barnabas.client.core.consumer.work import Work
 from barnabas.client.errors import ClientClosed
-from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.consumer import Consumer
 
-__all__ = ["Handler", "OnError", "Processing", "check_workers", "explain"]
+__all__ = ["Handler", "OnError", "Processing", "check_arguments", "explain"]
 
 Handler = Callable[[ConsumerRecord], Any]
 OnError = Callable[[ConsumerRecord, Exception], Any]
@@ -37,9 +37,16 @@ LOOK_S: Final = 0.01
 _log = logging.getLogger("barnabas.consumer")
 
 
-def check_workers(workers: int) -> None:
-    if workers < 1:
-        raise UsageError(f"workers={workers}: nobody would do the work")
+def check_arguments(handler: Handler, workers: int, on_error: OnError | None, finish_timeout: float) -> None:
+    """Of `process`, those that nobody else looks at. Raises UsageError."""
+    if not callable(handler):
+        raise refused("handler", handler, "give a function, which is called with each record")
+    _workers("workers", workers)
+    callback("on_error", on_error)
+    seconds("finish_timeout", finish_timeout)
+
+
+_workers = number(1)
 
 
 def explain(error: BaseException, record: ConsumerRecord) -> None:
@@ -65,9 +72,9 @@ class Pool:
         self._starved = False
         """Whether the dispatcher waits for room."""
         self._busy = 0
-        for number in range(count):
+        for index in range(count):
             # daemons: a handler that never returns must not keep the process from ending
-            threading.Thread(target=self._run, name=f"consumer-worker-{number}", daemon=True).start()
+            threading.Thread(target=self._run, name=f"consumer-worker-{index}", daemon=True).start()
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
@@ -175,7 +182,7 @@ class Processing:
         limit: int,
         finish_timeout: float,
     ) -> None:
-        check_workers(workers)
+        check_arguments(handler, workers, on_error, finish_timeout)
         self._consumer = consumer
         self._handler = handler
         self._workers = workers

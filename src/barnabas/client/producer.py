@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from barnabas.client.core.arguments import seconds_or_none
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
@@ -155,7 +156,7 @@ class Producer(ProducerBase):
 
     def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
         self._check_process()
-        self._check_bulk()
+        self._check_bulk(topic)
         deadline = self._block_until()
         if topic not in self._intake.lanes or self._intake.closed:
             self._wait_for_room(CLOSED if self._intake.closed else NO_TOPIC, topic, None, deadline)
@@ -304,6 +305,7 @@ class Producer(ProducerBase):
 
     def flush(self, timeout: float | None = None) -> None:
         """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
+        seconds_or_none("timeout", timeout)
         with HELD:  # what is begun here ends here
             batches = self._begin_flush()
             try:
@@ -317,6 +319,7 @@ class Producer(ProducerBase):
         """Flush for `timeout` seconds at most (None: as long as it takes), then end. What is not acknowledged fails
         with ClientClosed; with 0 it returns at once. An open transaction is aborted, but for 0, which leaves it to a
         successor, its timeout, or `Admin.end_transaction`; a prepared one stays. Calling it again does nothing."""
+        seconds_or_none("timeout", timeout)
         if self._driver.closed:
             return
         try:

@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from librt.threading import Lock
 
-from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions, offsets_of
+from barnabas.client.core.arguments import by_partition, flag, instance, offset, seconds, text
+from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
 from barnabas.client.core.producer.batch import Batch, RecordMetadata
 from barnabas.client.core.producer.core import ProducerCore
 from barnabas.client.core.producer.intake import Intake
@@ -58,7 +59,7 @@ class ProducerBase(ABC):
 
     def _block_s(self, timeout: float | None) -> float:
         """How long a call may wait."""
-        return self.settings.max_block_ms / 1000 if timeout is None else timeout
+        return self.settings.max_block_ms / 1000 if timeout is None else seconds("timeout", timeout)
 
     def _block_until(self) -> float:
         return time.monotonic() + self._block_s(None)
@@ -75,7 +76,8 @@ class ProducerBase(ABC):
         count = self._intake.lanes[topic].partition_count
         return TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
 
-    def _check_bulk(self) -> None:
+    def _check_bulk(self, topic: str) -> None:
+        text("topic", topic)
         if self._core.interceptors is not None:
             raise UsageError(
                 "interceptor.classes see single records, which a bulk call does not have: use send, or a producer"
@@ -85,6 +87,7 @@ class ProducerBase(ABC):
     def purge(self, *, in_flight: bool = True) -> int:
         """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
         number of records; their handles and callbacks hear RecordsPurged."""
+        flag("in_flight", in_flight)
         error = RecordsPurged("the record was purged before it was acknowledged")
         return self._run(lambda: self._core.sender.purge(error, in_flight=in_flight))
 
@@ -123,12 +126,19 @@ class ProducerBase(ABC):
         return self._run(lambda: start(self._transactions()))
 
 
+_group_metadata = instance(GroupMetadata, "what the consumer's group_metadata() gave, or the group's name")
+_offsets = by_partition(offset, "100")
+
+
 def offsets_sending(
     offsets: OffsetsOfPartitions, group_metadata: GroupMetadata | str
 ) -> Callable[[Transactions], Promise[None]]:
     """`send_offsets_to_transaction` as the core wants it."""
-    group = GroupMetadata(group_metadata) if isinstance(group_metadata, str) else group_metadata
-    wanted = offsets_of(offsets)
+    group = group_metadata
+    if isinstance(group, str):
+        group = GroupMetadata(text("group_metadata", group))
+    group = _group_metadata("group_metadata", group)
+    wanted = _offsets("offsets", offsets)
     return lambda transactions: transactions.send_offsets(wanted, group)
 
 

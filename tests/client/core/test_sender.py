@@ -134,7 +134,7 @@ def test_records_that_can_never_be_sent() -> None:
         producing.send(b"x" * 2000)
     with pytest.raises(TypeError, match="value is bytes or None, not str; encode it, or set value_serializer"):
         producing.send("text")
-    with pytest.raises(UsageError, match="negative"):
+    with pytest.raises(UsageError, match="timestamp=-5"):
         producing.send(b"a", timestamp=-5)
     assert producing.core.intake.used == 0
 

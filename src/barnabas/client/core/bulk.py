@@ -39,6 +39,8 @@ def header_pairs(headers: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Head
     """A record's headers as pairs of text and bytes; texts become UTF-8. Raises TypeError, and UnicodeEncodeError for
     half a surrogate pair."""
     pairs = []
+    if not isinstance(headers, Iterable):
+        raise TypeError(f"headers are a dict, or pairs of name and value, not {type(headers).__name__}")
     for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"a header is a pair of name and value, not {pair!r:.40}")

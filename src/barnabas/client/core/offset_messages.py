@@ -29,7 +29,6 @@ __all__ = [
     "grouped",
     "offset_answers",
     "offset_request",
-    "offsets_of",
 ]
 
 P = TypeVar("P")
@@ -69,14 +68,6 @@ OffsetsOfPartitions = (
     | Mapping[tuple[str, int], int | OffsetAndMetadata]
 )
 """As applications write them; a mapping is invariant in its keys."""
-
-
-def offsets_of(offsets: OffsetsOfPartitions) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets as applications write them."""
-    return {
-        TopicPartition(*where): committed if isinstance(committed, OffsetAndMetadata) else OffsetAndMetadata(committed)
-        for where, committed in offsets.items()
-    }
 
 
 class PartitionOffset(NamedTuple):

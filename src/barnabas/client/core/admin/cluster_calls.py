@@ -15,7 +15,6 @@ from barnabas.client.core.admin.configs import (
     list_request,
     resource_error,
     resource_kind,
-    resource_type,
 )
 from barnabas.client.core.admin.job import Answer, Job, controller_moves
 from barnabas.client.core.admin.storage import (
@@ -28,7 +27,7 @@ from barnabas.client.core.admin.storage import (
 )
 from barnabas.client.core.engine import ANY, CONTROLLER, Node, Target
 from barnabas.client.core.views import Broker, brokers_of
-from barnabas.errors import UnsupportedVersion, UsageError, error_for
+from barnabas.errors import UnsupportedVersion, error_for
 
 __all__ = ["ClusterCalls"]
 
@@ -164,19 +163,11 @@ class ClusterCalls(Calls):
 
 
 def _resources(resources: Iterable[tuple[str, str]]) -> list[ConfigResource]:
-    """Each once. Raises UsageError for a kind that has no settings, or for what is none."""
-    found: dict[ConfigResource, None] = {}
-    for resource in resources:
-        if not isinstance(resource, tuple) or len(resource) != 2:
-            raise UsageError(f'{resource!r} is nothing that has settings; write ("topic", name)')
-        resource_type(resource[0])
-        found[ConfigResource(resource[0], str(resource[1]))] = None
-    return list(found)
+    """Each once."""
+    return list(dict.fromkeys(ConfigResource(*resource) for resource in resources))
 
 
 def _of_one_broker(resource: ConfigResource) -> Target | None:
     if resource.kind not in ("broker", "broker-logger") or not resource.name:
         return None
-    if not resource.name.isdigit():
-        raise UsageError(f"{resource.name!r} is no broker: its name is its node id")
     return Node(int(resource.name))

@@ -26,7 +26,7 @@ from barnabas.client.core.offset_messages import (
     committed_answers,
     committed_request,
 )
-from barnabas.errors import KafkaError, UnknownMemberId, UsageError
+from barnabas.errors import KafkaError, UnknownMemberId
 from barnabas.types import TopicPartition
 
 __all__ = ["GroupCalls"]
@@ -187,9 +187,6 @@ class GroupCalls(Calls):
             where: offset if isinstance(offset := offsets[where], OffsetAndMetadata) else OffsetAndMetadata(offset)
             for where in partitions_of(offsets)
         }
-        for where, committed in found.items():
-            if committed.offset < 0:
-                raise UsageError(f"{committed.offset} is no offset of {where}; the first one is 0")
 
         def answers(response: Any, _: object) -> Iterable[Answer[TopicPartition, None]]:
             for where, code in commit_answers(response).items():

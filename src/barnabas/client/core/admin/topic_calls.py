@@ -28,10 +28,10 @@ from barnabas.client.core.offset_messages import (
     offset_request,
 )
 from barnabas.client.core.views import TopicView, topic_view
-from barnabas.errors import ElectionNotNeeded, KafkaError, UnknownTopicOrPartition, UsageError, error_for
+from barnabas.errors import ElectionNotNeeded, KafkaError, UnknownTopicOrPartition, error_for
 from barnabas.types import TopicPartition
 
-__all__ = ["TopicCalls"]
+__all__ = ["ISOLATIONS", "TIMES", "TopicCalls"]
 
 TIMES: Final = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
 ISOLATIONS: Final = ("read_uncommitted", "read_committed")
@@ -140,11 +140,11 @@ class TopicCalls(Calls):
         )
         outcome.result()
 
-    async def topics_with_records(self, names: Iterable[str], timeout: float | None = None) -> list[str]:
-        """Those that were written to, also where the records are deleted since; topics that do not exist are left
-        out."""
+    async def topics_with_records(self, counts: Mapping[str, int], timeout: float | None = None) -> list[str]:
+        """Those of `create_partitions` that were written to, also where the records are deleted since; topics that do
+        not exist are left out."""
         job = self._job("create_partitions", timeout)
-        response = await job.ask(_metadata_query(names_of(names)), ANY)
+        response = await job.ask(_metadata_query(list(counts)), ANY)
         partitions = [
             TopicPartition(topic.name, p.partition_index)
             for topic in response.topics
@@ -221,9 +221,7 @@ class TopicCalls(Calls):
         With isolation `read_committed` the latest offset is that of the first open transaction. Offset -1: no such
         record. Raises ItemsFailed (TopicNotFound, ...), UsageError.
         """
-        if isolation not in ISOLATIONS:
-            raise UsageError(f"{isolation!r} is no isolation; use one of {', '.join(ISOLATIONS)}")
-        times = {where: _time(at[where]) for where in partitions_of(at)}
+        times = {where: TIMES[when] if isinstance(when := at[where], str) else when for where in partitions_of(at)}
         needed = _MAX_TIMESTAMP_FROM if MAX_TIMESTAMP in times.values() else 0
         job = self._job("list_offsets", timeout)
 
@@ -236,14 +234,6 @@ class TopicCalls(Calls):
             return Query(request, at_least=needed)
 
         return await self._at_leaders(job, list(times), query, _offsets)
-
-
-def _time(when: int | str) -> int:
-    if isinstance(when, int):
-        return when
-    if when not in TIMES:
-        raise UsageError(f"{when!r} is no place in a partition; use one of {', '.join(TIMES)}, or a time in ms")
-    return TIMES[when]
 
 
 def _offsets(response: Any, _: object) -> Iterable[Answer[TopicPartition, PartitionOffset]]:

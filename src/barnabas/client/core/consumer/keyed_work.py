@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
+from barnabas.client.core.arguments import number
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -24,6 +25,9 @@ class Task(NamedTuple):
     record: Any
 
 
+_limit = number(1)
+
+
 class KeyedWork:
     """See the module. Not safe for several threads by itself."""
 
@@ -31,10 +35,8 @@ class KeyedWork:
         """At most `limit` records wait or are in work; the reader stops at `is_full`."""
         if ordered_by not in ORDERS:
             raise UsageError(f"ordered_by={ordered_by!r} is not known: give one of {', '.join(ORDERS)}")
-        if limit < 1:
-            raise UsageError(f"a limit of {limit} records leaves no room for any")
         self._ordered_by = ordered_by
-        self._limit = limit
+        self._limit = _limit("limit", limit)
         self._lanes: dict[Hashable, deque[Task]] = {}
         """What waits behind the record that is in work or ready; a lane that is here has one of these."""
         self._ready: deque[Task] = deque()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, overload
 
+from barnabas.client.core.arguments import INT32_MAX, whole
 from barnabas.client.core.bulk import RowSource, header_pairs, rows_of_lists, rows_of_table
 from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.core.producer.intake import NO_PARTITION, NO_TOPIC, Span
@@ -56,9 +57,10 @@ def bulk_of_table(
 ) -> "BulkSend":
     """As `bulk_of_lists`. Columns hold what is sent: no serializer is called."""
     to = _partition(partition)
+    rows = rows_of_table(table, to, int(core.intake.record_limit))
     if to < 0 and callable(core.settings.partitioner_class) and "partition" not in table.schema.names:
         raise UsageError("partitioner.class is a function: give the table a column `partition` of what it chooses")
-    return BulkSend(core, topic, rows_of_table(table, to, int(core.intake.record_limit)))
+    return BulkSend(core, topic, rows)
 
 
 @overload
@@ -66,9 +68,9 @@ def _list(name: str, given: Iterable[Any]) -> list[Any]: ...
 @overload
 def _list(name: str, given: Iterable[Any] | None, count: int) -> list[Any] | None: ...
 def _list(name: str, given: Iterable[Any] | None, count: int | None = None) -> list[Any] | None:
-    if given is None:
+    if given is None and count is not None:
         return None
-    if isinstance(given, str | bytes | bytearray | memoryview | Mapping):
+    if isinstance(given, str | bytes | bytearray | memoryview | Mapping) or not isinstance(given, Iterable):
         raise TypeError(f"{name} is a list of one for each record, not {type(given).__name__}")
     items = given if type(given) is list else list(given)
     if count is not None and len(items) != count:
@@ -93,9 +95,7 @@ def _partition(given: int | None) -> int:
     """-1 for None."""
     if given is None:
         return -1
-    if not isinstance(given, int) or given < 0:
-        raise UsageError(f"partition {given!r} is none: give a number from 0 on, or None to have one chosen")
-    return given
+    return whole("partition", given, 0, INT32_MAX, "give a number from 0 on, or None to have one chosen")
 
 
 def _prepared(

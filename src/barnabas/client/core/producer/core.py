@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
+from barnabas.client.core.arguments import INT32_MAX, callback, text, time_ms, whole
 from barnabas.client.core.bulk import header_pairs
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.producer.accumulator import Accumulator
@@ -150,9 +151,9 @@ class ProducerCore:
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
-    def open_topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
-        """Make a topic known, so that records can be taken for it."""
-        promise = self.engine.topic(name, timeout_s)
+    def open_topic(self, name: Any, timeout_s: float) -> Promise[TopicView]:
+        """Make a topic known, so that records can be taken for it. Raises UsageError for what is no name."""
+        promise = self.engine.topic(text("topic", name), timeout_s)
         promise.on_done(lambda settled: self._open_lane(settled))
         return promise
 
@@ -246,11 +247,18 @@ class ProducerCore:
             f" {self.intake.record_limit}"
         )
 
-    def refuse_timestamp(self, timestamp: int) -> NoReturn:
-        raise UsageError(f"timestamp {timestamp} is negative; give milliseconds since 1970")
+    def refuse_topic(self, topic: object) -> None:
+        text("topic", topic)
 
-    def refuse_partition(self, partition: int) -> NoReturn:
-        raise UsageError(f"partition {partition} is none: give a number from 0 on, or None to have one chosen")
+    def as_timestamp(self, timestamp: object) -> int:
+        return time_ms("timestamp", timestamp)
+
+    def as_partition(self, partition: object) -> int:
+        rule = "give the number of a partition, from 0 on, or None to have one chosen"
+        return whole("partition", partition, 0, INT32_MAX, rule)
+
+    def check_callback(self, on_delivery: object) -> None:
+        callback("on_delivery", on_delivery)
 
     # --- for the fronts ---------------------------------------------------------------------------------------------
 

@@ -114,15 +114,16 @@ class Intake:
 
     def send(
         self,
-        topic: str,
+        topic: Any,
         value: Any = None,
         key: Any = None,
-        partition: int | None = None,
-        timestamp: int | None = None,
+        partition: Any = None,
+        timestamp: Any = None,
         headers: Any = None,
         on_delivery: Any = None,
     ) -> RecordHandle:
-        """The synchronous producer's `send`."""
+        """The synchronous producer's `send`. What is of the wrong kind is told by name, so nothing here says what kind
+        it takes."""
         if not self.plain:
             slow: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
             return slow
@@ -138,11 +139,11 @@ class Intake:
 
     def append(
         self,
-        topic: str,
+        topic: Any,
         value: Any,
         key: Any,
-        partition: int | None,
-        timestamp: int | None,
+        partition: Any,
+        timestamp: Any,
         headers: Any,
         on_delivery: Any,
     ) -> RecordHandle | None:
@@ -151,6 +152,8 @@ class Intake:
         if self.closed:
             self.why = CLOSED
             return None
+        if not isinstance(topic, str):
+            self.owner.refuse_topic(topic)
         lane = self.lanes.get(topic)
         if lane is None:
             self.why = NO_TOPIC
@@ -168,14 +171,20 @@ class Intake:
         now_ms: i64 = i64(wall_clock() * 1000.0)
         stamp: i64 = now_ms
         if timestamp is not None:
+            if not isinstance(timestamp, int):
+                timestamp = self.owner.as_timestamp(timestamp)
             stamp = timestamp
             if stamp < 0:
-                self.owner.refuse_timestamp(timestamp)
+                self.owner.as_timestamp(timestamp)
         index: i64 = -1
         if partition is not None:
+            if not isinstance(partition, int):
+                partition = self.owner.as_partition(partition)
             index = partition
             if index < 0:
-                self.owner.refuse_partition(partition)
+                self.owner.as_partition(partition)
+        if on_delivery is not None:
+            self.owner.check_callback(on_delivery)
         batch = self.put(lane, value_bytes, key_bytes, index, stamp, pairs, self.batch_size)
         if batch is None:
             return None

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from barnabas.client.core.arguments import refused
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata, by_topic, grouped
 from barnabas.errors import (
     BarnabasError,
@@ -47,6 +48,7 @@ __all__ = [
     "is_fenced",
     "offsets_error",
     "offsets_request",
+    "prepared_transaction",
     "produce_error_is_fatal",
 ]
 
@@ -96,6 +98,14 @@ class PreparedTransaction(NamedTuple):
         """Of what `str` gave. Raises ValueError."""
         producer_id, _, producer_epoch = text.partition(":")
         return cls(int(producer_id), int(producer_epoch))
+
+
+def prepared_transaction(what: str, given: object) -> PreparedTransaction:
+    """Of an argument; a plain tuple does as well."""
+    match given:
+        case (int(producer_id), int(producer_epoch)):
+            return PreparedTransaction(producer_id, producer_epoch)
+    raise refused(what, given, "give a PreparedTransaction, or PreparedTransaction.parse(text)")
 
 
 def init_error(code: int, transactional_id: str, *, two_phase: bool) -> KafkaError | None:

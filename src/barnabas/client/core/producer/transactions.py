@@ -7,6 +7,7 @@ only is remembered until it is aborted; one that costs the producer stays.
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from barnabas.client.core.arguments import flag, text
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.flow import settle
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata
@@ -19,6 +20,7 @@ from barnabas.client.core.producer.transaction_requests import (
     PreparedTransaction,
     fenced,
     is_fenced,
+    prepared_transaction,
     produce_error_is_fatal,
 )
 from barnabas.client.core.producer.transaction_states import BEFORE, SENDING, TransactionState
@@ -149,10 +151,12 @@ class Transactions:
         continuing: PreparedTransaction | None = None,
     ) -> Promise[None]:
         """Take the transactional id over; its last holder is fenced, and what that left open is aborted or kept."""
-        if keep_prepared and not self._coordination.two_phase:
+        if flag("keep_prepared", keep_prepared) and not self._coordination.two_phase:
             raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
-        if transactional_id == "":
-            raise UsageError("transactional_id is empty; leave it out to use that of the settings")
+        if transactional_id is not None:
+            text("transactional_id", transactional_id)
+        if continuing is not None:
+            continuing = prepared_transaction("continuing", continuing)
         return self._operate(
             "init_transactions", S.INITIALIZING, lambda: self._initialise(transactional_id, keep_prepared, continuing)
         )
@@ -193,6 +197,7 @@ class Transactions:
 
     def complete(self, prepared: PreparedTransaction) -> Promise[None]:
         """Commit if this is what was prepared, abort if not; nothing where nothing is prepared."""
+        wanted = prepared_transaction("prepared", prepared)
         operation = self._operation
         if operation is not None and self.state in (S.COMMITTING, S.ABORTING):
             return operation.promise
@@ -201,7 +206,7 @@ class Transactions:
         if self.state is not S.PREPARED:
             raise self.refusal("complete_transaction")
         mine = self._kept or self._coordination.producer
-        return self.commit() if PreparedTransaction(*prepared) == mine else self.abort()
+        return self.commit() if wanted == mine else self.abort()
 
     def end_for_close(self) -> Promise[Any]:
         """Abort what is open; what is being ended goes on. What is prepared is left to a successor."""

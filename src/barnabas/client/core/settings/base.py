@@ -156,6 +156,9 @@ class ClientSettings:
             cls._spellings.update((setting.name, setting.name) for setting in cls.definitions)
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+        if settings is not None and not isinstance(settings, Mapping):
+            example = '{"bootstrap.servers": "host:9092"}, or bootstrap_servers="host:9092"'
+            raise UsageError(f"settings are a dict of Kafka's names, such as {example}, not {settings!r:.80}")
         given, without_effect = self._sorted_out(settings or {}, named)
         values: dict[str, Any] = self.definitions.defaults()
         for name, value in given.items():
