@@ -261,16 +261,20 @@ def test_sessions_refuse_what_does_not_follow(broker: Broker, wire: Wire) -> Non
     assert name_of(strange.error_code) == "FetchSessionIdNotFound"
 
 
-def test_a_request_that_waits_in_a_session_survives_that_its_partition_is_forgotten(broker: Broker, wire: Wire) -> None:
+def test_a_request_that_waits_is_told_that_its_session_went_on_without_it(broker: Broker, wire: Wire) -> None:
+    """Also where what it waits for was forgotten meanwhile."""
     first = wire.ask(fetch(broker, {0: 0, 1: 0}, 12, session_epoch=0), 12)
     session = {"session_id": first.session_id}
     wire.send(fetch(broker, {}, 12, session_epoch=1, max_wait_ms=120_000, **session), 12)
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
     wire.send(fetch(broker, {}, 12, session_epoch=2, forgotten_topics_data=forgotten, **session), 12)
+    sessions = broker._running().fetch_sessions._sessions
+    broker.wait_for(lambda: sessions[first.session_id].epoch == 3, what="the second request at the broker")
     with Wire(broker) as other:
         fill(broker, other, batch(b"x"))
-    assert values(only(wire.receive()).records) == [b"x"]
-    assert list(wire.receive().responses) == []
+    assert name_of(wire.receive().error_code) == "InvalidFetchSessionEpoch"
+    second = wire.receive()
+    assert (second.error_code, list(second.responses)) == (0, [])
 
 
 @pytest.mark.parametrize("version", [7, 12, 13])
