@@ -14,6 +14,7 @@ from barnabas.errors import UsageError
 from barnabas.pipeline.project import TEMPLATES, Project, alone, create, load, load_settings
 from barnabas.pipeline.queries import told
 from barnabas.pipeline.running import check_checkpoints, seconds_of
+from barnabas.spark.decision import Decision, notes_of
 from barnabas.testing import Broker
 
 from .checkpoints import write_checkpoint
@@ -110,7 +111,8 @@ def test_what_cannot_be_repaired(project: Path, capsys: pytest.CaptureFixture[st
 def test_a_rolled_back_checkpoint(project: Path, broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
     query = json.loads((project / "checkpoints" / "copy" / "metadata").read_text())["id"]
     with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        admin.alter_group_offsets(f"spark-sink.{query}", {("orders", 0): 4})
+        note = notes_of(Decision(4, "run", (), ("run",)), "", "orders", 1)
+        admin.alter_group_offsets(f"spark-sink.{query}", note)
         assert run(["pipeline", "repair-checkpoint", str(project)]) == 1
         admin.delete_groups(f"spark-sink.{query}")
     assert "rolled back: its last batch is 1, the sink has committed batch 4" in capsys.readouterr().out

@@ -184,12 +184,22 @@ def test_a_transaction_that_is_being_aborted_is_not_open(writer: Writer, monkeyp
 def test_a_run_that_was_ended_before_it_could_commit_loses_nothing(writer: Writer, decided_before: int) -> None:
     for batch in range(decided_before):
         writer.driver().run(commit(batch, "run-0...", writer.batch("run-0...", batch, 2)))
+    writer.broker.create_topic("other")
     rows = writer.batch("run-1...", decided_before, 2)
     end_query(writer.client, writer.name)
     with pytest.raises(Superseded):
         writer.driver().run(commit(decided_before, "run-1...", rows))
-    writer.driver().run(commit(decided_before, "run-2...", writer.batch("run-2...", decided_before, 2)))
+    writer.driver("other").run(commit(decided_before, "run-2...", writer.batch("run-2...", decided_before, 2)))
     assert writer.read() == wanted(decided_before + 1)
+
+
+def test_a_run_that_was_ended_at_its_first_batch_is_told_so_before_it_takes_over(writer: Writer) -> None:
+    """Whether or not its transactions were seen to be open just before."""
+    writer.batch("run-1...", 0, 2)
+    assert len(end_query(writer.client, writer.name).aborted) == 2
+    assert end_query(writer.client, writer.name) == ((), ())
+    with pytest.raises(Superseded, match=r"run run-1\.\.\. of this writer was taken over by run ended"):
+        writer.driver().run(commit(0, "run-1...", []))
 
 
 def test_a_batch_is_noted_where_it_was_decided_first(writer: Writer) -> None:

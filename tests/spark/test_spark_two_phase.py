@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.errors import UsageError
 from barnabas.spark.decision import (
+    NOBODY,
     NOTE_BYTES_MAX,
+    NOTHING,
     DamagedDecision,
     Decision,
     Transaction,
     notes_of,
+    place_of,
     read_decision,
 )
 from barnabas.spark.two_phase import (
@@ -250,11 +253,11 @@ def test_a_task_that_lives_longer_than_its_batch_disturbs_nobody_under_an_id_of_
 # --- a query that is ended while it runs ------------------------------------------------------------------------------
 
 
-def ended_while_it_runs(protocol: Protocol, before: int, ending: int, after: int) -> Outcome:
-    """A driver that begins at the second batch stands still while `end_all` takes some steps; then it goes on, and
-    `end_all` does the rest."""
+def ended_while_it_runs(protocol: Protocol, done: int, before: int, ending: int, after: int) -> Outcome:
+    """A driver that begins when some batches are done stands still while `end_all` takes some steps; then it goes on,
+    and `end_all` does the rest."""
     brokers, checkpoint = Brokers(), Checkpoint()
-    for _ in driver(brokers, checkpoint, "first-run", 1, commit):
+    for _ in driver(brokers, checkpoint, "first-run", done, commit):
         pass
     query, end = driver(brokers, checkpoint, "other-run", BATCHES, protocol), driven(brokers, end_all(), -1)
     for steps, count in ((query, before), (end, ending), (query, after), (end, None), (query, None)):
@@ -274,11 +277,12 @@ def does_not_ask_what_is_open(*args: object, **named: object) -> Commit:
             return ended.value  # type: ignore[no-any-return]
 
 
+@pytest.mark.parametrize("done", [0, 1])
 @pytest.mark.parametrize("protocol", [tolerant, does_not_ask_what_is_open])
-def test_a_query_that_is_ended_while_it_runs_decides_nothing_that_is_aborted(protocol: Protocol) -> None:
-    """Once something was decided before, and whether or not the abort comes after the driver has looked."""
+def test_a_query_that_is_ended_while_it_runs_decides_nothing_that_is_aborted(protocol: Protocol, done: int) -> None:
+    """Whether or not something was decided before, and whether or not the abort comes after the driver has looked."""
     for before, ending, after in itertools.product(range(STEPS), range(6), (0, *range(3, 20))):
-        assert ended_while_it_runs(protocol, before, ending, after).is_exact, (before, ending, after)
+        assert ended_while_it_runs(protocol, done, before, ending, after).is_exact, (before, ending, after)
 
 
 # --- single steps -----------------------------------------------------------------------------------------------------
@@ -435,6 +439,17 @@ def test_a_decision_comes_back_from_its_notes(
     older = {TopicPartition("t", 99): OffsetAndMetadata(batch - 1, "x"), TopicPartition("u", 0): OffsetAndMetadata(0)}
     older = {where: note for where, note in older.items() if note.offset < batch and where not in notes}
     assert read_decision({**older, **notes}, "q q/") == decision
+
+
+def test_a_decision_about_nothing_goes_behind_any_other() -> None:
+    """Also where the first batch is noted at another topic, with the same offset."""
+    nothing = notes_of(Decision(NOTHING, NOBODY, (), ("run", NOBODY)), "q/", "t", 1)
+    assert read_decision(nothing, "q/") == Decision(NOTHING, NOBODY, (), ("run", NOBODY))
+    assert place_of(nothing) == "t"
+    first = Decision(0, "r", (Transaction("q/r/0.0", 1, 1),), ("r",))
+    both = {**nothing, **notes_of(first, "q/r/", "a", 1)}
+    assert read_decision(both, "q/") == first
+    assert place_of(both) == "a"
 
 
 def test_too_many_tasks_for_a_topic() -> None:

@@ -257,7 +257,7 @@ def repair_checkpoint(
                 broker = view(admin, checkpoint)
             except BarnabasError as error:
                 broker = None
-                print(f"{path}: brokers cannot be asked, so only the files were looked at: {error}")
+                print(f"{path}: only the files were looked at, the brokers could not be asked for all: {error}")
             problems = find_problems(checkpoint, broker)
             if not problems:
                 print(f"{path}: nothing is wrong")

@@ -13,13 +13,14 @@ from barnabas.errors import UnknownTopicOrPartition
 from barnabas.pipeline.checkpoint import Checkpoint
 from barnabas.pipeline.declarative import is_of_flow
 from barnabas.pipeline.diagnosis import BrokerView, Problem
+from barnabas.spark.decision import NOTHING, read_decision
+from barnabas.spark.two_phase import group_of
 from barnabas.types import TopicPartition
 
 __all__ = ["admin_of", "backup_of", "ends_of", "lag_rows", "repair", "status_row", "view"]
 
 _RECENT: Final = 10
 """Batches that a throughput is the mean of."""
-_GROUP: Final = "spark-sink."
 
 
 def view(admin: Admin, checkpoint: Checkpoint) -> BrokerView:
@@ -52,8 +53,8 @@ def _described(admin: Admin, topics: list[str]) -> dict[str, Any]:
 def _decided(admin: Admin, query_id: str | None) -> int | None:
     if query_id is None:
         return None
-    committed = admin.list_group_offsets(_GROUP + query_id)
-    return max((each.offset for each in committed.values()), default=None)
+    decision = read_decision(admin.list_group_offsets(group_of(query_id)), f"{query_id}/")
+    return None if decision is None or decision.batch == NOTHING else decision.batch
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------

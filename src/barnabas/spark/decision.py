@@ -11,11 +11,26 @@ from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.types import TopicPartition
 
-__all__ = ["NOTE_BYTES_MAX", "DamagedDecision", "Decision", "Transaction", "notes_of", "read_decision"]
+__all__ = [
+    "NOBODY",
+    "NOTE_BYTES_MAX",
+    "NOTHING",
+    "DamagedDecision",
+    "Decision",
+    "Transaction",
+    "notes_of",
+    "place_of",
+    "read_decision",
+]
 
 NOTE_BYTES_MAX: Final = 4096
 """offset.metadata.max.bytes, as brokers have it by default."""
 _FORM: Final = "barnabas-sink-1"
+NOBODY: Final = "ended"
+"""A driver that has no run."""
+NOTHING: Final = -1
+"""The batch of a decision by nobody: it only names drivers whose time is over. Noted at offset 0, since offsets are not
+negative; there any other note goes before it."""
 
 
 class DamagedDecision(BarnabasError):
@@ -67,7 +82,7 @@ def notes_of(
         )
     return {
         TopicPartition(topic, index): OffsetAndMetadata(
-            decision.batch, " ".join([_head(decision, index, len(lines)), *line])
+            max(decision.batch, 0), " ".join([_head(decision, index, len(lines)), *line])
         )
         for index, line in enumerate(lines)
     }
@@ -78,7 +93,10 @@ def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: s
     if not offsets:
         return None
     batch = max(committed.offset for committed in offsets.values())
-    notes = sorted(_parsed(committed.metadata) for committed in offsets.values() if committed.offset == batch)
+    newest = sorted(_parsed(committed.metadata) for committed in offsets.values() if committed.offset == batch)
+    notes = [note for note in newest if note.run != NOBODY]
+    if not notes:
+        return Decision(NOTHING, NOBODY, (), newest[0].drivers)
     count = notes[0].parts
     if (
         len({(note.run, note.drivers, note.rows, note.plan) for note in notes}) != 1
@@ -89,6 +107,13 @@ def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: s
     run, drivers = notes[0].run, notes[0].drivers
     found = tuple(_transaction(word, f"{prefix}{run}/") for note in notes for word in note.words)
     return Decision(batch, run, found, drivers, notes[0].rows, notes[0].plan)
+
+
+def place_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
+    """The topic of the latest. Raises DamagedDecision."""
+    batch = max(committed.offset for committed in offsets.values())
+    there = [where for where, committed in offsets.items() if committed.offset == batch]
+    return max(there, key=lambda where: _parsed(offsets[where].metadata).run != NOBODY).topic
 
 
 class _Note(NamedTuple):

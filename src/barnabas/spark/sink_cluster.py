@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.client.admin import Admin
+from barnabas.client.core.admin.transactions import TransactionDescription
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
 from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ItemsFailed, OperationTimedOut
@@ -24,7 +25,7 @@ from barnabas.errors import (
     TransactionalIdNotFound,
     UnsupportedVersion,
 )
-from barnabas.spark.decision import Decision, Transaction, notes_of, read_decision
+from barnabas.spark.decision import NOTHING, Decision, Transaction, notes_of, place_of, read_decision
 from barnabas.spark.two_phase import (
     Decide,
     End,
@@ -41,7 +42,6 @@ from barnabas.spark.two_phase import (
     end_all,
     group_of,
 )
-from barnabas.types import TopicPartition
 
 __all__ = ["Keeping", "SinkCluster", "end_query", "keeping", "open_transactions"]
 
@@ -120,6 +120,13 @@ def _admin(client: Mapping[str, str]) -> Admin:
 
 def open_transactions(admin: Admin, writer: str, known: frozenset[str] = frozenset()) -> list[Transaction]:
     """Those of the writer's tasks, but for `known`."""
+    return [
+        Transaction(found.transactional_id, found.producer_id, found.producer_epoch)
+        for found in _open_ones(admin, writer, known)
+    ]
+
+
+def _open_ones(admin: Admin, writer: str, known: frozenset[str] = frozenset()) -> list[TransactionDescription]:
     prefix, me = f"{writer}/", driver_id(writer)
     try:
         listed = admin.list_transactions(states=["Ongoing"], pattern=re.escape(prefix) + ".*")
@@ -134,11 +141,7 @@ def open_transactions(admin: Admin, writer: str, known: frozenset[str] = frozens
     ]
     if not ids:
         return []
-    return [
-        Transaction(name, found.producer_id, found.producer_epoch)
-        for name, found in admin.describe_transactions(ids).items()
-        if found.state == "Ongoing"
-    ]
+    return [found for found in admin.describe_transactions(ids).values() if found.state == "Ongoing"]
 
 
 class SinkCluster:
@@ -150,8 +153,8 @@ class SinkCluster:
         self.writer = writer
         self.note_at = topic
         self._anywhere = topic is None
-        self._noted: TopicPartition | None = None
-        self._noted_batch = -1
+        self._latest: Decision | None = None
+        self._noted_at = ""
         self.admin = _admin(client)
         self._settings = {"client.id": "barnabas-spark-sink", **client, "transactional.id": driver_id(writer)}
         # a driver's own transaction is short: nobody is to wait for long behind one that was killed in it
@@ -229,11 +232,11 @@ class SinkCluster:
         """The latest; unless it is `final`, one may be under way."""
         offsets = self.admin.list_group_offsets(group_of(self.writer), require_stable=final)
         if offsets:
-            self._noted = max(offsets, key=lambda where: offsets[where].offset)
-            self._noted_batch = offsets[self._noted].offset
+            self._noted_at = place_of(offsets)
             if self._anywhere:
-                self.note_at = self._noted.topic
-        return read_decision(offsets, f"{self.writer}/")
+                self.note_at = self._noted_at
+        self._latest = read_decision(offsets, f"{self.writer}/")
+        return self._latest
 
     def decisions_kept_ms(self) -> int:
         """How long brokers keep offsets of a group that has no members."""
@@ -257,10 +260,9 @@ class SinkCluster:
 
     def _decide(self, decision: Decision) -> None:
         assert self._producer is not None, "a driver takes over first"
-        topic = self.note_at
-        if self._noted is not None and self._noted_batch == decision.batch:
-            topic = self._noted.topic  # noted at two topics it could not be read, and option topic may be another now
-        assert topic is not None, "a batch with rows has a topic"
+        topic = self._place_of(decision)
+        if topic is None:
+            return
         count = len(self._producer.partitions_for(topic))
         notes = notes_of(decision, f"{self.writer}/{decision.run}/", topic, count)
         try:
@@ -268,6 +270,15 @@ class SinkCluster:
                 self._producer.send_offsets_to_transaction(notes, group_of(self.writer))
         except (ProducerFenced, InvalidProducerEpoch) as error:
             raise self._superseded() from error
+
+    def _place_of(self, decision: Decision) -> str | None:
+        if self._latest is not None and self._latest.batch == decision.batch:
+            return self._noted_at  # noted at two topics it could not be read, and option topic may be another now
+        if self.note_at is not None:
+            return self.note_at
+        assert decision.batch == NOTHING, "a batch with rows has a topic"
+        there = (where.topic for found in _open_ones(self.admin, self.writer) for where in found.partitions)
+        return next(there, None)  # None: nothing is left to be aborted
 
     def _superseded(self) -> Superseded:
         return Superseded(
@@ -327,9 +338,8 @@ class SinkCluster:
 
 def end_query(settings: Mapping[str, str] | str, writer: str) -> Ended:
     """Finish for a query that will not come again: commit what its last batch has decided, abort all else that it has
-    left open. `settings` are the client's, or where the brokers are; `writer` is the query's id, or `txnAppId`. Only
-    for queries that do not run: one that does is fenced or fails, and what it has not decided yet is aborted; at its
-    very first batch it might decide that all the same.
+    left open. `settings` are the client's, or where the brokers are; `writer` is the query's id, or `txnAppId`. For
+    queries that do not run: one that does is fenced or fails, and what it has not decided yet is aborted.
     """
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     cluster = SinkCluster(client, writer, None)

@@ -13,9 +13,9 @@ What it finds open then may be the next batch already, of a run that has read in
 and has not taken over yet. So whoever is aborted is named among the drivers, and finds out that its time is over. When
 a batch is decided for the first time, there can be no such run.
 
-What tasks have written may be gone before it is decided: where transactions have a timeout, or when a query is ended
-(`end_all`) that has decided nothing yet. The batch can be repeated then; once decided, it could neither be committed
-nor repeated. So a driver asks for its transactions just before it decides about a batch for the first time.
+What tasks have written may be gone before it is decided, where transactions have a timeout. The batch can be repeated
+then; once decided, it could neither be committed nor repeated. So a driver asks for its transactions just before it
+decides about a batch for the first time.
 
 A driver that was taken over must not take over again: it could not know what its successor has begun since. One that
 keeps its epoch is fenced; one whose process is gone, and that asks for an epoch anew, finds out by the decision, which
@@ -32,7 +32,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.decision import Decision, Transaction
+from barnabas.spark.decision import NOBODY, NOTHING, Decision, Transaction
 
 __all__ = [
     "Commit",
@@ -122,8 +122,6 @@ Commit = Generator[Step, Any, Decision]
 _DRIVER: Final = "driver"
 _DRIVERS_MAX: Final = 16
 _NAME_MAX: Final = 8
-_NOBODY: Final = "ended"
-"""A driver that has no run."""
 
 
 def driver_id(writer: str) -> str:
@@ -265,19 +263,17 @@ class Ended(NamedTuple):
 
 
 def end_all() -> Generator[Step, Any, Ended]:
-    """Of a writer that does not come again: commit what it has decided, abort all else that it has left open.
-
-    Whoever is aborted is named, as above. Where nothing was decided ever there is no note to name them in: a run that
-    is at its first batch might decide what is aborted.
-    """
+    """Of a writer that does not come again: commit what it has decided, abort all else that it has left open. Whoever
+    is aborted is named, as above, if need be in a decision about nothing."""
     yield TakeOver()
     latest = yield ReadDecision()
     left = yield ListOpen(frozenset())
     decided = latest.transactions if latest is not None else ()
     commits = [each for each in left if each in decided]
     aborts = [each for each in left if each not in decided]
-    if latest is not None:
-        named = dict.fromkeys([*latest.drivers, *map(_run_of, aborts)])
-        yield Decide(latest._replace(drivers=(*named, _NOBODY)[-_DRIVERS_MAX:]))
+    if latest is not None or aborts:
+        noted = latest or Decision(NOTHING, NOBODY, ())
+        named = dict.fromkeys([*noted.drivers, *map(_run_of, aborts)])
+        yield Decide(noted._replace(drivers=(*named, NOBODY)[-_DRIVERS_MAX:]))
     yield End(commits, aborts)
     return Ended(tuple(each.transactional_id for each in commits), tuple(each.transactional_id for each in aborts))
