@@ -21,6 +21,7 @@ fastavro = pytest.importorskip("fastavro")
 from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
 
 from barnabas.errors import UsageError  # noqa: E402
+from barnabas.spark.formats.avro_references import named_types, whole  # noqa: E402
 from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
 from barnabas.spark.formats.registry import Registry, RegistryUnavailable, UnknownSchema, with_reader_schema  # noqa: E402
 from barnabas.spark.formats.rules import FormatRules  # noqa: E402
@@ -169,6 +170,40 @@ NEW = {"type": "record", "name": "P", "fields": [*OLD["fields"], {"name": "b", "
 OTHER = {"type": "record", "name": "P", "fields": [{"name": "a", "type": "string"}]}
 
 
+COLOR = {"type": "enum", "name": "shop.Color", "symbols": ["RED", "BLUE"]}
+ITEM = {
+    "type": "record",
+    "name": "Item",
+    "namespace": "shop",
+    "fields": [{"name": "color", "type": "Color"}, {"name": "also", "type": {"type": "array", "items": "Item"}}],
+}
+NESTED = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop.orders",
+    "fields": [
+        {"name": "items", "type": {"type": "array", "items": "shop.Item"}},
+        {"name": "color", "type": ["null", "shop.Color"]},
+        {"name": "first", "type": "shop.Item"},
+    ],
+}
+
+
+def refers(schema: Any, *places: tuple[str, int]) -> dict[str, Any]:
+    references = [{"name": "any", "subject": subject, "version": version} for subject, version in places]
+    return {"schema": json.dumps(schema), "references": references}
+
+
+REFERRING = {
+    "/schemas/ids/10": refers(NESTED, ("item", 3), ("color", 1)),
+    "/schemas/ids/11": refers(NESTED, ("item", 4)),
+    "/schemas/ids/12": refers(NESTED, ("broken", 1)),
+    "/subjects/item/versions/3?deleted=true": refers(ITEM, ("color", 1), ("item", 3)),
+    "/subjects/color/versions/1?deleted=true": {"schema": json.dumps(COLOR)},
+    "/subjects/broken/versions/1?deleted=true": {"schema": '{"type": "record"}'},
+}
+
+
 class FakeRegistry:
     """Answers as Confluent's does; counts what it was asked."""
 
@@ -197,6 +232,8 @@ class FakeRegistry:
             return 401, {}
         schemas = {"/schemas/ids/1": OLD, "/schemas/ids/2": NEW, "/schemas/ids/3": OTHER}
         schemas["/subjects/orders-value/versions/latest"] = NEW
+        if path in REFERRING:
+            return 200, REFERRING[path]
         if path == "/schemas/ids/4":
             return 200, {"schema": "{}", "schemaType": "JSON"}
         if path == "/schemas/ids/5":
@@ -254,6 +291,34 @@ def test_a_readers_schema_of_ones_own(registry: FakeRegistry) -> None:
         rules_for(registry, subscribe="a,b")
     with pytest.raises(UsageError, match="has no subject 'paid-value'; give the reader's schema by"):
         rules_for(registry, subscribe="paid")
+
+
+def test_a_schema_that_refers_to_others(registry: FakeRegistry) -> None:
+    found = Registry({"url": registry.url}, 5)
+    text = found.schema_of(10)
+    item = {"color": "RED", "also": [{"color": "BLUE", "also": []}]}
+    value = {"items": [item], "color": "BLUE", "first": item}
+    data = written(json.loads(text), value)
+    assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(json.loads(text)), None) == value
+    asked = [path for path in registry.asked if "/subjects/" in path]
+    assert asked == ["/subjects/item/versions/3?deleted=true", "/subjects/color/versions/1?deleted=true"]
+    with pytest.raises(UnknownSchema, match="schema 11 refers to version 4 of subject 'item', which is not there"):
+        found.schema_of(11)
+    with pytest.raises(UnknownSchema, match=r"schema 12 of the registry: no Avro schema \(KeyError"):
+        found.schema_of(12)
+
+
+def test_names_mean_the_same_wherever_a_type_is_put() -> None:
+    """One without a namespace, and one with, that are both called T."""
+    plain = {"type": "fixed", "name": "T", "size": 1}
+    named = {"type": "record", "name": "T", "namespace": "n", "fields": [{"name": "t", "type": "long"}]}
+    known = {**named_types(json.dumps(plain)), **named_types(json.dumps(named))}
+    assert sorted(known) == ["T", "n.T"]
+    main = {"type": "record", "name": "M", "fields": [{"name": "a", "type": "n.T"}, {"name": "b", "type": "T"}]}
+    schema = json.loads(whole(json.dumps(main), known))
+    value = {"a": {"t": 5}, "b": b"x"}
+    data = written(schema, value)
+    assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None) == value
 
 
 def test_a_registry_that_is_no_help(registry: FakeRegistry) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from barnabas.errors import BarnabasError, UsageError
+from barnabas.spark.formats.avro_references import BrokenReference, named_types, whole
 from barnabas.spark.formats.rules import FormatRules
 
 __all__ = ["Registry", "RegistryUnavailable", "UnknownSchema", "shared_registry", "with_reader_schema"]
@@ -17,6 +18,7 @@ _ROUNDS: Final = 2
 _ANSWER_MAX: Final = 16 * 1024 * 1024
 _KEPT_MAX: Final = 1000
 _REGISTRIES_MAX: Final = 4
+_REFERENCES_MAX: Final = 100
 _registries: "dict[tuple[tuple[str, str], ...], Registry]" = {}
 
 
@@ -58,7 +60,7 @@ class Registry:
             answer = self._ask(f"/schemas/ids/{schema_id}")
             if answer is None:
                 raise UnknownSchema(f"the registry at {self._urls[0]} has no schema {schema_id}")
-            found = _avro_of(answer, f"schema {schema_id}")
+            found = self._avro_of(answer, f"schema {schema_id}")
             if len(self._schemas) >= _KEPT_MAX:
                 self._schemas.clear()
             self._schemas[schema_id] = found
@@ -69,7 +71,40 @@ class Registry:
         answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
         if answer is None:
             raise UnknownSchema(f"the registry at {self._urls[0]} has no subject {subject!r}")
-        return _avro_of(answer, f"subject {subject!r}")
+        return self._avro_of(answer, f"subject {subject!r}")
+
+    def _avro_of(self, answer: Any, what: str) -> str:
+        """With all that it refers to in it. Raises UnknownSchema, RegistryUnavailable."""
+        schema, references = _avro_of(answer, what)
+        if not references:
+            return schema
+        known: dict[str, Any] = {}
+        try:
+            self._gather(references, what, known, set())
+            return whole(schema, known)
+        except BrokenReference as error:
+            raise UnknownSchema(f"{what} of the registry: {error}") from None
+
+    def _gather(self, references: Any, what: str, known: dict[str, Any], seen: set[tuple[str, int]]) -> None:
+        for reference in references:
+            try:
+                place = str(reference["subject"]), int(reference["version"])
+            except (LookupError, TypeError, ValueError):
+                raise UnknownSchema(
+                    f"{what} refers to {str(reference)[:80]}, which names no subject and version"
+                ) from None
+            if place in seen:
+                continue
+            if len(seen) >= _REFERENCES_MAX:
+                raise UnknownSchema(f"{what} refers to more than {_REFERENCES_MAX} other schemas")
+            seen.add(place)
+            subject, version = place
+            answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true")
+            if answer is None:
+                raise UnknownSchema(f"{what} refers to version {version} of subject {subject!r}, which is not there")
+            schema, more = _avro_of(answer, f"version {version} of subject {subject!r}")
+            self._gather(more, f"version {version} of subject {subject!r}", known, seen)
+            known |= named_types(schema)
 
     def _ask(self, path: str) -> Any:
         """The answer's document; None if there is no such thing."""
@@ -92,17 +127,16 @@ class Registry:
         raise RegistryUnavailable(f"the schema registry gives no answer to {path} ({told}); see schema.registry.url")
 
 
-def _avro_of(answer: Any, what: str) -> str:
-    """Raises UnknownSchema."""
+def _avro_of(answer: Any, what: str) -> tuple[str, list[Any]]:
+    """The schema's JSON, and what it refers to. Raises UnknownSchema."""
     schema = answer.get("schema") if isinstance(answer, dict) else None
     if not isinstance(schema, str):
         raise UnknownSchema(f"the registry's answer for {what} has no schema")
     kind = answer.get("schemaType", "AVRO")
     if kind != "AVRO":
         raise UnknownSchema(f"{what} is {kind}, not Avro")
-    if answer.get("references"):
-        raise UnknownSchema(f"{what} refers to other schemas of the registry, which is not supported")
-    return schema
+    references = answer.get("references")
+    return schema, references if isinstance(references, list) else []
 
 
 def shared_registry(rules: FormatRules) -> Registry:

@@ -1,0 +1,94 @@
+"""Avro schemas that refer to others of a registry, made whole: each type is written out where it is named first."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from barnabas.errors import BarnabasError
+
+__all__ = ["BrokenReference", "named_types", "whole"]
+
+_PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
+_NAMED: Final = ("record", "error", "enum", "fixed")
+
+
+class BrokenReference(BarnabasError):
+    """What should be an Avro schema is none."""
+
+
+def named_types(text: str) -> dict[str, Any]:
+    """All types that a schema defines, by full name. Raises BrokenReference."""
+    found: dict[str, Any] = {}
+    _collect(_parsed(text), found)
+    return found
+
+
+def whole(text: str, known: Mapping[str, Any]) -> str:
+    """The schema without references to `known` types. Raises BrokenReference."""
+    return json.dumps(_filled(_parsed(text), known, set()))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return _qualified(json.loads(text), "")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise BrokenReference(f"no Avro schema ({type(error).__name__}: {error}): {text[:80]}") from None
+
+
+def _qualified(schema: Any, namespace: str) -> Any:
+    """With full names alone, so that a part means the same wherever it is put."""
+    if isinstance(schema, str):
+        bare = schema in _PRIMITIVES or "." in schema or not namespace
+        return schema if bare else f"{namespace}.{schema}"
+    if isinstance(schema, list):
+        return [_qualified(each, namespace) for each in schema]
+    kind = schema["type"]
+    if kind in ("array", "map"):
+        inner = "items" if kind == "array" else "values"
+        return {**schema, inner: _qualified(schema[inner], namespace)}
+    if kind not in _NAMED:
+        return {**schema, "type": _qualified(kind, namespace)}
+    name: str = schema["name"]
+    if "." not in name:
+        namespace = schema.get("namespace", namespace)
+        name = f"{namespace}.{name}" if namespace else name
+    namespace = name.rpartition(".")[0]
+    found = {**schema, "name": name, "namespace": namespace}
+    if "fields" in schema:
+        found["fields"] = [{**field, "type": _qualified(field["type"], namespace)} for field in schema["fields"]]
+    return found
+
+
+def _parts(schema: Any) -> list[Any]:
+    """Schemas in which it may name others."""
+    if isinstance(schema, list):
+        return schema
+    if isinstance(schema, dict):
+        inner = [schema[key] for key in ("type", "items", "values") if not isinstance(schema.get(key, ""), str)]
+        return [*inner, *(field["type"] for field in schema.get("fields", ()))]
+    return []
+
+
+def _collect(schema: Any, found: dict[str, Any]) -> None:
+    if isinstance(schema, dict) and schema["type"] in _NAMED:
+        found.setdefault(schema["name"], schema)
+    for part in _parts(schema):
+        _collect(part, found)
+
+
+def _filled(schema: Any, known: Mapping[str, Any], done: set[str]) -> Any:
+    if isinstance(schema, str):
+        return _filled(known[schema], known, done) if schema in known and schema not in done else schema
+    if isinstance(schema, list):
+        return [_filled(each, known, done) for each in schema]
+    kind = schema["type"]
+    if kind in _NAMED:
+        if schema["name"] in done:
+            return schema["name"]
+        done.add(schema["name"])
+        if "fields" not in schema:
+            return schema
+        fields = [{**field, "type": _filled(field["type"], known, done)} for field in schema["fields"]]
+        return {**schema, "fields": fields}
+    inner = {"array": "items", "map": "values"}.get(kind, "type") if isinstance(kind, str) else "type"
+    return {**schema, inner: _filled(schema[inner], known, done)}
