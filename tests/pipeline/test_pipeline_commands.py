@@ -13,7 +13,7 @@ from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.project import TEMPLATES, Project, alone, create, load, load_settings
 from barnabas.pipeline.queries import told
-from barnabas.pipeline.running import check_checkpoints, seconds_of
+from barnabas.pipeline.running import check_checkpoints
 from barnabas.spark.decision import Decision, notes_of
 from barnabas.testing import Broker
 
@@ -186,14 +186,6 @@ def test_stages(tmp_path: Path) -> None:
     stages = Project(tmp_path, {}, chain).stages(None, {})
     assert (next(stages), begun) == (["silver"], ["silver"])
     assert (next(stages), begun) == (["gold"], ["silver", "gold"])
-
-
-def test_how_often() -> None:
-    asked = ("1 second", "2s", "1.5 minutes", "1 hour", "500 ms", "250 milliseconds", " 0 seconds ")
-    assert [seconds_of(each) for each in asked] == [1, 2, 90, 3600, 0.5, 0.25, 0]
-    for wrong in ("soon", "5", "1.2.3 s", "-1 s"):
-        with pytest.raises(UsageError, match=r"--every .*'10 seconds'"):
-            seconds_of(wrong)
 
 
 def test_what_is_told_of_an_output() -> None:

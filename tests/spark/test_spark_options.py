@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import UsageError
+from barnabas.spark.loss import OnLoss
 from barnabas.spark.offsets import Plan, StreamOffset, nested, parse_offsets, parse_stream_offset
 from barnabas.spark.option_table import SOURCE_OPTIONS, check_names, parse_duration_ms
 from barnabas.spark.options import SourceOptions
@@ -29,7 +30,7 @@ def test_the_least() -> None:
     assert options.subscription.topics == ("orders",)
     assert (options.starting.kind, options.ending.kind) == ("latest", "latest")
     assert parse(streaming=False).starting.kind == "earliest"
-    assert options.on_data_loss == "fail"
+    assert options.on_data_loss == OnLoss("fail")
     assert not options.include_headers
 
 
@@ -79,9 +80,9 @@ def test_times_go_before_offsets() -> None:
 
 
 def test_data_loss() -> None:
-    assert parse(failOnDataLoss="false").on_data_loss == "warn"
-    assert parse(failOnDataLoss="false", onDataLoss="skip").on_data_loss == "skip"
-    assert parse(failOnDataLoss="true", onDataLoss="fail").on_data_loss == "fail"
+    assert parse(failOnDataLoss="false").on_data_loss.what == "warn"
+    assert parse(failOnDataLoss="false", onDataLoss="skip").on_data_loss.what == "skip"
+    assert parse(failOnDataLoss="true", onDataLoss="fail").on_data_loss.what == "fail"
     with pytest.raises(UsageError, match="failOnDataLoss=true and onDataLoss=warn contradict"):
         parse(failOnDataLoss="true", onDataLoss="warn")
 
@@ -128,9 +129,9 @@ def test_a_group_to_begin_from() -> None:
         ("maxOffsetsPerTrigger", "0", "maxOffsetsPerTrigger='0' must be a whole number from 1 on"),
         ("maxOffsetsPerTrigger", "-5", "must be a whole number"),
         ("maxOffsetsPerTrigger", "9" * 5000, "must be a whole number"),
-        ("maxTriggerDelay", "soon", "maxTriggerDelay='soon' must be a time such as 30s"),
+        ("maxTriggerDelay", "soon", "option maxTriggerDelay='soon' must be a time: 500 ms"),
         ("includeHeaders", "yes", "includeHeaders='yes' must be true or false"),
-        ("onDataLoss", "ignore", "onDataLoss='ignore' must be one of fail, warn, skip"),
+        ("onDataLoss", "ignore", "onDataLoss='ignore' must be one of fail, warn, skip, dlq"),
     ],
 )
 def test_what_is_wrong_is_named(option: str, text: str, said: str) -> None:
@@ -176,14 +177,13 @@ def test_more_at_least_than_at_most() -> None:
 
 
 def test_durations() -> None:
-    assert [parse_duration_ms(text, "x") for text in ("15m", "30s", "1h", "20", "7 min", "2D")] == [
-        900_000,
-        30_000,
-        3_600_000,
-        20,
-        420_000,
-        172_800_000,
+    asked = ("15m", "30s", "1h", "20", "7 min", "2D", "1 second", "1.5 minutes", "250 milliseconds", " 0 seconds ")
+    assert [parse_duration_ms(text, "--every") for text in asked] == [
+        *(900_000, 30_000, 3_600_000, 20, 420_000, 172_800_000, 1000, 90_000, 250, 0)
     ]
+    for wrong in ("soon", "1.2.3 s", "-1 s", "5 parsecs", "", "s", "\u0661s"):
+        with pytest.raises(UsageError, match=r"--every=.* must be a time: 500 ms, .*'10 seconds'"):
+            parse_duration_ms(wrong, "--every")
 
 
 # --- offsets as JSON --------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from barnabas.types import TopicPartition
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark.loss import DataLoss
+from barnabas.spark.loss import DataLoss, OnLoss
 from barnabas.spark.segments.committed import committed_part
 from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile, find_segments
 from barnabas.spark.segments.reading import Piece, read_piece
@@ -69,7 +69,7 @@ def offsets(pieces: list[Piece], on_data_loss: str = "fail") -> list[int]:
     return [
         o
         for each in pieces
-        for batch in read_piece(each, on_data_loss, headers=False)
+        for batch in read_piece(each, OnLoss(on_data_loss), headers=False)
         for o in batch["offset"].to_pylist()
     ]
 

@@ -136,7 +136,9 @@ def run(
     directory: Annotated[str, Argument("DIR", help="A pipeline's directory.")],
     master: _Master = None,
     once: Annotated[bool, Option("--once", help="End when all that is there now is read.")] = False,
-    every: Annotated[str, Option("--every", metavar="TIME", help="How often a micro-batch begins.")] = "1 second",
+    every: Annotated[
+        str, Option("--every", metavar="TIME", help="How often a micro-batch begins: 500 ms, 30s, '2 minutes'.")
+    ] = "1 second",
     new: Annotated[bool, Option("--new", help="Begin anew where a checkpoint is gone.")] = False,
     metrics_port: Annotated[
         int | None,

@@ -31,7 +31,7 @@ from barnabas.pipeline.declarative import (
 )
 from barnabas.pipeline.project import alone
 from barnabas.pipeline.queries import told
-from barnabas.pipeline.running import check, failures_told, remember, seconds_of
+from barnabas.pipeline.running import check, failures_told, remember
 from barnabas.pipeline.spark_process import (
     end_process,
     java_process,
@@ -41,6 +41,7 @@ from barnabas.pipeline.spark_process import (
     spark_process,
 )
 from barnabas.pipeline.tending import admin_of, ends_of
+from barnabas.spark.option_table import parse_duration_ms
 from barnabas.types import TopicPartition
 
 __all__ = ["catalog_settings", "event_text", "rounds", "run_declarative", "run_logged"]
@@ -63,7 +64,7 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
     """Until all that is there is through (`once`), or for ever. Gives the names of the flows. `file`: the spec's."""
     need_spark()
     need_pipelines()
-    pause_s = seconds_of(every)
+    pause_s = parse_duration_ms(every, "--every") / 1000
     spec, directory = load_spec(file), file.parent
     settings = settings_of(spec)
     root = spec.checkpoints

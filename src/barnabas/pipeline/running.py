@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from barnabas.pipeline.queries import check_queries, is_of_spark, told
 from barnabas.pipeline.spark_process import need_spark, spark_process
 from barnabas.pipeline.tending import admin_of
 from barnabas.pipeline.watching import Row, Watcher, query_row
+from barnabas.spark.option_table import parse_duration_ms
 from barnabas.spark.query_progress import QueryProgress
 from barnabas.types import TopicPartition
 
@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 
     from barnabas.spark import BarnabasQueryListener
 
-__all__ = ["check", "check_checkpoints", "failures_told", "remember", "run_project", "seconds_of"]
+__all__ = ["check", "check_checkpoints", "failures_told", "remember", "run_project"]
 
 _LOOK_S: Final = 0.1
-_DURATION: Final = re.compile(r"\s*([\d.]+)\s*(ms|s|m|h|millisecond|second|minute|hour)s?\s*")
-_UNITS_S: Final = {"ms": 1e-3, "s": 1, "m": 60, "h": 3600, "millisecond": 1e-3, "second": 1, "minute": 60, "hour": 3600}
 _SEEN: Final = ".queries.json"
 
 
@@ -48,7 +46,7 @@ def run_project(
     """Until all that is there is read (`once`), or for ever. Gives the names of the queries. `anew`: checkpoints may
     be gone that were there."""
     need_spark()
-    pause = f"{seconds_of(every) * 1000:.0f} milliseconds"
+    pause = f"{parse_duration_ms(every, '--every')} milliseconds"
     project = load(directory)
     check_checkpoints(project, anew=anew)
     log = directory / "spark.log"
@@ -65,17 +63,6 @@ def run_project(
         raise UsageError(f"pipeline.py asks for a setting that pipeline.toml does not have: {error}") from error
     finally:
         remember(directory, _paths(project))
-
-
-def seconds_of(every: str) -> float:
-    """Raises UsageError."""
-    found = _DURATION.fullmatch(every)
-    try:
-        if found is not None:
-            return float(found.group(1)) * _UNITS_S[found.group(2)]
-    except ValueError:
-        pass
-    raise UsageError(f"--every {every}: must be a number and a unit: 500 ms, '10 seconds', '1 minute', '2 hours'")
 
 
 @contextlib.contextmanager

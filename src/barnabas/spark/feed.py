@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.errors import BarnabasError
 from barnabas.spark.lookup import LogEnd, Topics
-from barnabas.spark.loss import lost, lost_for
+from barnabas.spark.loss import lost, lost_from
 from barnabas.spark.offsets import Plan, StreamOffset, partitions_text
 from barnabas.spark.options import Position, SourceOptions
 from barnabas.spark.planning import OffsetRange, bounded, bounded_by_bytes
@@ -168,23 +168,21 @@ class Feed:
         gone = set(start.offsets).difference(topics.partitions)
         if gone:
             what = f"{partitions_text(gone)} is no longer there: what was not read of it is lost"
-            lost_for(self._options.on_data_loss, what)
+            lost_from(self._options.on_data_loss, {where: start.offsets[where] for where in sorted(gone)}, what)
 
     def _begin(self, start: StreamOffset, seen: "_Seen") -> dict[TopicPartition, int]:
         """Where each partition goes on; those that are new, or of topics that were made again, at their beginning."""
         topics = seen.topics
         again = {topic for topic in topics.ids if not _is_same(start, topics, topic)}
         for topic in sorted(again):
-            read = ", ".join(
-                f"{where} up to {offset}" for where, offset in start.offsets.items() if where.topic == topic
-            )
-            if read:
+            before = {where: offset for where, offset in start.offsets.items() if where.topic == topic}
+            if before:
+                read = ", ".join(f"{where} up to {offset}" for where, offset in before.items())
                 what = (
                     f"topic {topic} was deleted and made again (its id was {start.ids[topic]}, now {topics.ids[topic]})"
                 )
-                lost_for(
-                    self._options.on_data_loss, f"{what}: {read} was read of the old one, what else it had is lost"
-                )
+                what = f"{what}: {read} was read of the old one, what else it had is lost"
+                lost_from(self._options.on_data_loss, before, what)
         found = {w: offset for w, offset in start.offsets.items() if w.topic not in again}
         found = {where: found[where] for where in topics.partitions if where in found}
         found |= self._cuts(start, seen)

@@ -4,6 +4,7 @@
 Spark hands options over in lower case. Names that begin with `kafka.` are settings of the client and not listed.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -49,11 +50,12 @@ SOURCE_OPTIONS: Final = (
     Option("maxOffsetsPerTrigger", "no limit", "Most offsets of one micro-batch, spread over the partitions in proportion to what they have."),
     Option("maxBytesPerTrigger", "no limit", "The same in bytes as stored, by the mean size that each partition's records have on disk."),
     Option("minOffsetsPerTrigger", "1", "A micro-batch waits until there are so many offsets, `maxTriggerDelay` at most."),
-    Option("maxTriggerDelay", "15m", "How long a micro-batch waits for `minOffsetsPerTrigger`: `30s`, `15m`, `1h`."),
+    Option("maxTriggerDelay", "15m", "How long a micro-batch waits for `minOffsetsPerTrigger`: `30s`, `15 minutes`, `1h`; a number alone is milliseconds."),
     Option("minPartitions", "as many as there are partitions", "At least so many tasks: large ranges of offsets are cut. Without it partitions that have few new records, 500 together, share a task."),
     Option("maxRecordsPerPartition", "no limit", "Most offsets of one task: larger ranges are cut."),
     Option("failOnDataLoss", "true", "`false` is the same as `onDataLoss=warn`."),
-    Option("onDataLoss", "fail", "What to do about offsets that are gone (retention, a topic that was deleted or made again): `fail`, `warn` (go on, and log the exact ranges), `skip` (go on, and log them at level INFO)."),
+    Option("onDataLoss", "fail", "What to do about offsets that are gone (retention, a topic that was deleted or made again): `fail`, `warn` (go on, and log the exact ranges), `skip` (go on, and log them at level INFO), `dlq` (as `warn`, and write them to `dataLossTopic`)."),
+    Option("dataLossTopic", "", "`onDataLoss=dlq`: the topic that has a record for each lost range, `{\"topic\": …, \"partition\": …, \"from\": …, \"to\": …, \"reason\": …}`, both offsets included, `to` null where a topic is gone; written before the query goes on, and again if that is repeated."),
     Option("includeHeaders", "false", "Whether there is a column `headers`."),
     Option("isolationLevel", "read_uncommitted", "`read_committed` leaves out records of transactions that were aborted or are still open. The same as `kafka.isolation.level`."),
     Option("pollTimeoutMs", "500", "How long a query without anything to do waits for new records before it looks after other things."),
@@ -132,24 +134,22 @@ def parse_choice(given: Mapping[str, str], option: str, choices: Sequence[str]) 
     return value
 
 
+_DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)", re.ASCII)
 _UNITS_MS: Final = {
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
-}  # fmt: skip
+    **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1),
+    **dict.fromkeys(("s", "second", "seconds"), 1000),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60_000),
+    **dict.fromkeys(("h", "hour", "hours"), 3_600_000),
+    **dict.fromkeys(("d", "day", "days"), 86_400_000),
+}
 
 
-def parse_duration_ms(text: str, option: str) -> int:
-    """A time in Spark's spelling, `15m`; a bare number is milliseconds. Raises UsageError."""
-    stripped = text.strip().lower()
-    digits = stripped.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = stripped[len(digits) :] or "ms"
-    digits = digits.strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 12) or unit not in _UNITS_MS:
+def parse_duration_ms(text: str, named: str) -> int:
+    """A time in Spark's spelling, `15m` or `15 minutes`; a bare number is milliseconds. Raises UsageError."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _UNITS_MS:
         raise UsageError(
-            f"option {option}={text!r} must be a time such as 30s, 15m or 1h (units: {', '.join(_UNITS_MS)})"
+            f"{named}={text!r} must be a time: 500 ms, 30s, '10 seconds', 15m, '2 hours', 1d; a number alone is"
+            " milliseconds"
         )
-    return int(digits) * _UNITS_MS[unit]
+    return round(float(found[1]) * _UNITS_MS[found[2]])

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from barnabas.client.core.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
+from barnabas.spark.loss import DEAD_LETTERS, OnLoss
 from barnabas.spark.offsets import EARLIEST, LATEST, parse_offsets, parse_partitions, parse_times
 from barnabas.spark.option_table import KAFKA, check_names, parse_bool, parse_choice, parse_count, parse_duration_ms
 from barnabas.types import TopicPartition
@@ -22,7 +23,7 @@ _log = logging.getLogger("barnabas.spark")
 _MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
 _POLL_TIMEOUT_MS: Final = 500
 _FETCH_TIMEOUT_MS: Final = 120_000
-_ON_DATA_LOSS: Final = ("fail", "warn", "skip")
+_ON_DATA_LOSS: Final = ("fail", "warn", "skip", DEAD_LETTERS)
 
 _REFUSED: Final = {
     "auto.offset.reset": "offsets are Spark's: say where to begin by option startingOffsets",
@@ -75,7 +76,7 @@ class SourceOptions(NamedTuple):
     begins_at_end: bool
     """Where no record is so new as the starting time."""
     limits: Limits
-    on_data_loss: str
+    on_data_loss: OnLoss
     include_headers: bool
     filter_pushdown: bool
     poll_timeout_ms: int
@@ -104,7 +105,7 @@ class SourceOptions(NamedTuple):
             ending=ending,
             begins_at_end=parse_choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest")) == "latest",
             limits=_limits(given, streaming=streaming),
-            on_data_loss=_on_data_loss(given),
+            on_data_loss=_on_data_loss(given, client),
             include_headers=parse_bool(given.get("includeheaders", "false"), "includeHeaders"),
             filter_pushdown=parse_bool(given.get("filterpushdown", "false"), "filterPushdown"),
             poll_timeout_ms=_count(given, "pollTimeoutMs", _POLL_TIMEOUT_MS, least=0),
@@ -232,7 +233,7 @@ def _limits(given: Mapping[str, str], *, streaming: bool) -> Limits:
         max_offsets=_count(given, "maxOffsetsPerTrigger", 0),
         max_bytes=_count(given, "maxBytesPerTrigger", 0),
         min_offsets=_count(given, "minOffsetsPerTrigger", 0),
-        max_delay_ms=parse_duration_ms(given.get("maxtriggerdelay", "15m"), "maxTriggerDelay"),
+        max_delay_ms=parse_duration_ms(given.get("maxtriggerdelay", "15m"), "option maxTriggerDelay"),
         min_partitions=_count(given, "minPartitions", 0),
         max_records=_count(given, "maxRecordsPerPartition", 0),
     )
@@ -248,7 +249,15 @@ def _limits(given: Mapping[str, str], *, streaming: bool) -> Limits:
     return limits
 
 
-def _on_data_loss(given: Mapping[str, str]) -> str:
+def _on_data_loss(given: Mapping[str, str], client: Mapping[str, str]) -> OnLoss:
+    what, topic = _what_on_data_loss(given), given.get("datalosstopic", "").strip()
+    if bool(topic) != (what == DEAD_LETTERS):
+        raise UsageError("options onDataLoss=dlq and dataLossTopic go together: lost ranges are told in that topic")
+    known = ProducerSettings.definitions
+    return OnLoss(what, topic, {name: value for name, value in client.items() if name in known} if topic else {})
+
+
+def _what_on_data_loss(given: Mapping[str, str]) -> str:
     fails = parse_bool(given["failondataloss"], "failOnDataLoss") if "failondataloss" in given else None
     if "ondataloss" not in given:
         return "warn" if fails is False else "fail"

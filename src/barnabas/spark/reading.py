@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from barnabas.errors import OffsetOutOfRange
-from barnabas.spark.loss import lost
+from barnabas.spark.loss import OnLoss, lost
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.schema import Columns
 from barnabas.spark.workers import TaskState, settle
@@ -36,7 +36,9 @@ class RangePartition(InputPartition):
 class TaskRules(TaskState):
     """What all tasks of a query need to know; it is pickled with each of them."""
 
-    def __init__(self, client: Mapping[str, str], on_data_loss: str, fetch_timeout_ms: int, columns: Columns) -> None:
+    def __init__(
+        self, client: Mapping[str, str], on_data_loss: OnLoss, fetch_timeout_ms: int, columns: Columns
+    ) -> None:
         self.client = dict(client)
         self.on_data_loss = on_data_loss
         self.fetch_timeout_s = fetch_timeout_ms / 1000

@@ -15,6 +15,7 @@ from barnabas.log.disk import Disk, ResourcePool
 from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.time_index import TimeIndex
 from barnabas.spark.formats.rules import FormatRules
+from barnabas.spark.loss import DEAD_LETTERS, OnLoss
 from barnabas.spark.options import SourceOptions, Subscription
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
@@ -54,6 +55,8 @@ class _SegmentOptions:
         self.wants = _wanting(parsed.subscription) if asks else None
         self.read_committed = parsed.client.get("isolation.level") == "read_committed"
         self.on_data_loss = parsed.on_data_loss
+        if self.on_data_loss.what == DEAD_LETTERS:
+            raise UsageError("options segments and onDataLoss=dlq contradict each other: there are no brokers")
         self.filter_pushdown = parsed.filter_pushdown
 
 
@@ -127,7 +130,7 @@ def newest_values_of_segments(options: Mapping[str, str], count: int) -> tuple[l
     files = find_segments(parsed.paths, parsed.wants)
     found: list[bytes | None] = []
     for file in sorted(files, key=attrgetter("base_offset"), reverse=True):
-        for batch in read_piece(Piece(file, file.base_offset, file.next_base_offset), "skip", headers=False):
+        for batch in read_piece(Piece(file, file.base_offset, file.next_base_offset), OnLoss("skip"), headers=False):
             found += batch.column("value").to_pylist()[: count - len(found)]
             if len(found) >= count:
                 return found, parsed.paths

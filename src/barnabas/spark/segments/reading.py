@@ -15,7 +15,7 @@ from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC
 from barnabas.records.legacy import SIZE_MIN
-from barnabas.spark.loss import lost_for
+from barnabas.spark.loss import OnLoss, lost_for
 from barnabas.spark.segments.finding import SegmentFile
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class _Batch(NamedTuple):
     last_offset: int
 
 
-def read_piece(piece: Piece, on_data_loss: str, *, headers: bool) -> "Iterator[pyarrow.RecordBatch]":
+def read_piece(piece: Piece, on_data_loss: OnLoss, *, headers: bool) -> "Iterator[pyarrow.RecordBatch]":
     """Batches of our client's columns. Raises DataLoss for what is damaged or gone, unless the query is to go on."""
     try:
         fd = os.open(piece.file.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -71,7 +71,7 @@ def read_piece(piece: Piece, on_data_loss: str, *, headers: bool) -> "Iterator[p
 
 
 class _Reading:
-    def __init__(self, fd: int, piece: Piece, on_data_loss: str, headers: bool) -> None:
+    def __init__(self, fd: int, piece: Piece, on_data_loss: OnLoss, headers: bool) -> None:
         self._fd = fd
         self._piece = piece
         self._on_data_loss = on_data_loss
