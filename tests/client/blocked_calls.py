@@ -81,17 +81,22 @@ NAMES: Final[dict[str, Call]] = {"partitions_for": lambda it: it.partitions_for(
 CLUSTER: Final[dict[str, Call]] = {
     "describe_cluster": lambda it: it.describe_cluster(),
     "create_topics": lambda it: it.create_topics({"new": 1}),
+    "delete_topics": lambda it: it.delete_topics(["none"]),
     "list_groups": lambda it: it.list_groups(),
+    "describe_log_dirs": lambda it: it.describe_log_dirs(),
 }
 LISTED: Final[dict[str, Call]] = {"list_topics": lambda it: it.list_topics()}
 OWNED: Final[dict[str, Call]] = {
     "describe_groups": lambda it: it.describe_groups([GROUP]),
     "list_group_offsets": lambda it: it.list_group_offsets(GROUP),
     "delete_groups": lambda it: it.delete_groups([GROUP]),
+    "alter_group_offsets": lambda it: it.alter_group_offsets(GROUP, {(TOPIC, 0): 1}),
+    "describe_transactions": lambda it: it.describe_transactions(["tx"]),
 }
 LED: Final[dict[str, Call]] = {
     "list_offsets": lambda it: it.list_offsets({(TOPIC, 0): "latest"}),
     "delete_records": lambda it: it.delete_records({(TOPIC, 0): 1}),
+    "describe_producers": lambda it: it.describe_producers(WHERE),
 }
 
 

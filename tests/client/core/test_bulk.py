@@ -295,7 +295,7 @@ BAD = [
         TypeError,
         r"timestamps\[0\] is milliseconds .* as int, not str",
     ),
-    ({"values": [b"a"], "partition": -2}, UsageError, "partition -2 is none"),
+    ({"values": [b"a"], "partition": -2}, UsageError, "partition=-2 will not do"),
     ({"values": [b"a"], "headers": [5]}, TypeError, r"headers\[0\]: "),
     ({"values": [b"a"] * 2, "headers": [None, [("h",)]]}, TypeError, r"headers\[1\]: a header is a pair"),
     ({"values": [b"a"], "headers": [[(b"h", b"v")]]}, TypeError, r"headers\[0\]: a header's name is str, not bytes"),

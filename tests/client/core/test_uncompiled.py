@@ -1,4 +1,4 @@
-"""The producer as it is where nothing was compiled: the same tests, and the same bytes."""
+"""The clients as they are where nothing was compiled: the same tests, and the same bytes."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 
 
 @pytest.mark.skipif(not bulk_kernel.is_compiled(), reason="all tests run on plain Python here")
-def test_the_producer_without_its_compiled_modules(tmp_path: Path) -> None:
+def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     shutil.copytree(
         Path(barnabas.__file__).parent, tmp_path / "barnabas", ignore=shutil.ignore_patterns("*.so", "__pycache__")
     )
@@ -24,7 +24,10 @@ def test_the_producer_without_its_compiled_modules(tmp_path: Path) -> None:
     where = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
     assert where.stdout.strip() == str(tmp_path / "barnabas/client/core/producer/intake.py")
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
-    names = ("test_engine.py", "test_sender.py", "test_bulk.py", "test_interrupted_intake.py")
+    names = (
+        *("test_engine.py", "test_sender.py", "test_bulk.py", "test_interrupted_intake.py"),
+        *("../test_interrupted_turns.py", "../test_signals.py", "../test_drivers.py"),
+    )
     tests = [str(HERE / name) for name in names]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *tests], env=environment, capture_output=True, text=True, timeout=300

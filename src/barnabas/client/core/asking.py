@@ -6,6 +6,7 @@ from typing import Any
 from barnabas.client.core.call import Build, Call, Error
 from barnabas.client.core.engine import CONTROLLER, Coordinator, Engine, Target
 from barnabas.client.core.promise import Promise
+from barnabas.client.core.timers import spelled
 from barnabas.client.errors import Attempt, ClientError, OperationTimedOut
 from barnabas.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, error_for
 from barnabas.protocol.schema import Request
@@ -112,4 +113,4 @@ class _Asking:
             return
         attempts = tuple(self._attempts) or self._engine.unreachable().attempts
         why = self._last or (self._engine.unreachable() if attempts else "no answer came")
-        self.promise.fail(OperationTimedOut(f"gave up after {self._timeout_s:g} s: {why}", attempts))
+        self.promise.fail(OperationTimedOut(f"gave up after {spelled(self._timeout_s)}: {why}", attempts))

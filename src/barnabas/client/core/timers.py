@@ -4,9 +4,15 @@ import heapq
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["NEVER", "Timer", "Timers"]
+__all__ = ["NEVER", "Timer", "Timers", "spelled"]
 
 NEVER: Final = float("inf")
+
+
+def spelled(seconds: float) -> str:
+    """`0.3 s`, `30 s`: of what may be left of another timeout, as people gave that."""
+    digits = 3 if seconds < 1 else 2 if seconds < 10 else 1
+    return f"{round(seconds, digits):.10g} s"
 
 
 class Timer:

@@ -7,7 +7,7 @@ from barnabas.client.core.call import Call, Error
 from barnabas.client.core.metadata import Metadata
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.targets import ANY
-from barnabas.client.core.timers import NEVER
+from barnabas.client.core.timers import NEVER, spelled
 from barnabas.client.core.views import TopicView
 from barnabas.client.errors import BrokerUnreachable, OperationTimedOut
 from barnabas.errors import RebootstrapRequired, SaslAuthenticationFailed, UnsupportedSaslMechanism, error_for
@@ -98,7 +98,7 @@ class Upkeep:
         if self._metadata.version and not self._engine.attempts:
             return self._metadata.why_not(name)
         unreachable = self._engine.unreachable()
-        text = f"no metadata of topic {name!r} within {timeout_s:g} s: {unreachable}"
+        text = f"no metadata of topic {name!r} within {spelled(timeout_s)}: {unreachable}"
         return OperationTimedOut(text, unreachable.attempts)
 
     def ask(self) -> None:

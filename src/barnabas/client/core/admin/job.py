@@ -205,7 +205,6 @@ class Job:
         """One try, which ends with the job at the latest."""
         promise: Promise[Any] = Promise()
         query = request if isinstance(request, Query) else Query(request)
-        left = self._until - self.engine.now
 
         def done(response: Any, error: BarnabasError | None) -> None:
             if error is None and call.version < query.at_least:
@@ -216,7 +215,7 @@ class Job:
                 promise.fail(error)
 
         call = Call(query.request, done, build=query.build, at_most=query.at_most)
-        timer = self.engine.at(self._until, lambda: promise.fail(self._silence(left)))
+        timer = self.engine.at(self._until, lambda: promise.fail(self._silence()))
         promise.on_done(lambda _: timer.cancel())
         self.engine.send(call, to)
         return promise
@@ -244,7 +243,7 @@ class Job:
             if isinstance(promise.error, HOPELESS):
                 raise promise.error
             if self.engine.now >= self._until:
-                raise self._silence(self._timeout_s)
+                raise self._silence()
 
     async def _at_latest(self, promise: Promise[None]) -> bool:
         """Wait for it; whether it succeeded, in time."""
@@ -274,15 +273,15 @@ class Job:
         if isinstance(to, Coordinator) and isinstance(error, NotCoordinator | CoordinatorNotAvailable | ClientError):
             self.engine.forget_coordinator(to)
 
-    def _silence(self, seconds: float) -> OperationTimedOut:
+    def _silence(self) -> OperationTimedOut:
         attempts = tuple(self._attempts) or self.engine.unreachable().attempts
         why = self.engine.unreachable() if attempts else "no answer came"
-        return OperationTimedOut(f"{self.what} gave up after {seconds:g} s: {why}", attempts)
+        return OperationTimedOut(f"{self.what} gave up after {self._timeout_s:g} s: {why}", attempts)
 
     def _given_up(self, error: BarnabasError | None, tries: int) -> BarnabasError:
         """What a pending item ends with: what kept it from succeeding, and that time or tries are over."""
         if error is None:
-            return self._silence(self._timeout_s)
+            return self._silence()
         if isinstance(error, OperationTimedOut) or self._retries == 0:
             return error
         text = f"{self.what} gave up after {tries} tries, {self._timeout_s:g} s at most: {error}"

@@ -30,6 +30,7 @@ from barnabas.client.core.positions import ResetStrategy
 from barnabas.client.core.promise import Promise, nothing_to_wait_for
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.core.subscription import Pattern, SubscriptionKind, SubscriptionState
+from barnabas.client.core.timers import spelled
 from barnabas.client.errors import ClientClosed, OperationTimedOut, WokenUp
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
@@ -451,7 +452,7 @@ class ConsumerCore:
             elif self.locating.has_failed:
                 promise.fail(self.locating.take_failure() or UsageError(f"{where} has no position"))
             elif self.engine.now >= deadline:
-                text = f"no position of {where} within {timeout_s:g} s"
+                text = f"no position of {where} within {spelled(timeout_s)}"
                 promise.fail(OperationTimedOut(text, self.engine.unreachable().attempts))
             else:
                 self._positions_asked.append(look)

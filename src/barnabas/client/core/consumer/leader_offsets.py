@@ -16,12 +16,16 @@ from barnabas.client.core.offset_messages import (
     offset_request,
 )
 from barnabas.client.core.promise import Promise
+from barnabas.client.core.timers import spelled
 from barnabas.client.errors import Attempt, ClientError, OperationTimedOut, TopicNotFound
 from barnabas.errors import KafkaError, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 
 __all__ = ["ask_leaders", "epoch_ends", "list_offsets"]
+
+REQUEST_MAX_S: Final = 86_400.0
+"""That a broker is told to work on a request, where the caller has no end to its patience."""
 
 T = TypeVar("T")
 Answers = Callable[[Any], Iterable[tuple[TopicPartition, int, T]]]
@@ -44,7 +48,10 @@ def list_offsets(
         wanted = {where: timestamps[where] for where in partitions}
         epochs = _leader_epochs(engine, partitions)
         return offset_request(
-            wanted, read_committed=read_committed, timeout_ms=round(timeout_s * 1000), leader_epochs=epochs
+            wanted,
+            read_committed=read_committed,
+            timeout_ms=round(min(timeout_s, REQUEST_MAX_S) * 1000),
+            leader_epochs=epochs,
         )
 
     return ask_leaders(engine, list(timestamps), request, offset_answers, timeout_s, each)
@@ -193,7 +200,7 @@ class _Asking(Generic[T]):
         else:
             attempts = tuple(self._attempts) or self._engine.unreachable().attempts
             why = self._last or (self._engine.unreachable() if attempts else "no answer came")
-            self.promise.fail(OperationTimedOut(f"gave up after {self._timeout_s:g} s: {why}", attempts))
+            self.promise.fail(OperationTimedOut(f"gave up after {spelled(self._timeout_s)}: {why}", attempts))
 
     def _why_not(self, where: TopicPartition) -> KafkaError:
         topic = self._engine.metadata.topic(where.topic)
