@@ -397,16 +397,14 @@ def test_a_writer_that_does_not_come_again_is_ended() -> None:
     """What it has decided is committed, and nothing else; who was its driver finds out."""
     decided, later = Transaction("q/r/0.0", 1, 1), Transaction("q/r/1.0", 2, 5)
     latest = Decision(4, "r", (decided, later._replace(producer_epoch=3)), ("r",))
-    for found in (latest, None):
+    nothing = Decision(NOTHING, NOBODY, ())
+    for found, noted, commits, aborts in ((latest, latest, [decided], [later]), (None, nothing, [], [decided, later])):
         steps = end_all()
         assert next(steps) == TakeOver()
         assert steps.send(None) == ReadDecision()
         assert steps.send(found) == ListOpen(frozenset())
-        if found is None:
-            assert steps.send([decided, later]) == End([], [decided, later])
-        else:
-            assert steps.send([decided, later]) == Decide(latest._replace(drivers=("r", "ended")))
-            assert steps.send(None) == End([decided], [later])
+        assert steps.send([decided, later]) == Decide(noted._replace(drivers=("r", "ended")))
+        assert steps.send(None) == End(commits, aborts)
         with pytest.raises(StopIteration):
             steps.send(None)
     steps = begun(commit(5, "r", [later]))
