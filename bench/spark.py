@@ -11,7 +11,8 @@ any Python that has pyspark 4.2 (the newest that has a connector), pyarrow, pand
     PYTHONPATH=src python -m bench spark --rows lag --lag-gb 100  # memory of driver and workers
 
 ``plain`` sessions have Spark's own settings, ``tuned`` ones those of ``barnabas.spark.session()``. Each kind is a
-process of its own (``bench.spark_session``), because some settings count only at the start.
+process of its own (``bench.spark_session``), because some settings count only at the start. Format ``ready`` is what a
+source or sink in Python could reach at most (``bench.spark_ready``).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SESSION_TIMEOUT_S = 3600
 def add_options(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     ours = commands.add_parser("spark", help="Spark's JVM connector beside ours, in the same session")
     ours.add_argument("--sessions", default=",".join(SESSIONS), help="comma-separated (default: %(default)s)")
-    ours.add_argument("--formats", default="kafka,barnabas", help="comma-separated (default: %(default)s)")
+    ours.add_argument("--formats", default="kafka,barnabas,ready", help="comma-separated (default: %(default)s)")
     ours.add_argument("--rows", default="", help="comma-separated regular expressions over row names; default: all")
     ours.add_argument("--rounds", type=int, default=5, help="after one for warming up (default: %(default)s)")
     ours.add_argument("--records", type=int, default=2_000_000, help="of 100 B; a quarter of 1 KB (%(default)s)")

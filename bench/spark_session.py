@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from bench.spark_loads import Loads
 
 SESSIONS = ("plain", "tuned")
+READY = "ready"
+"""The format of `bench.spark_ready`."""
 PARTITIONS = (1, 2, 4, 8)
 NEVER_WARMED = ("micro-batch", "lag")
 """Rows whose rounds have a beginning that they leave out themselves, or which are too long to repeat."""
@@ -46,6 +48,8 @@ class Row(NamedTuple):
     unit: str = "rec/s"
     variants: tuple[str, ...] = ()
     """More ways, of one format each, which is their first word."""
+    has_bound: bool = False
+    """Whether it is run with `bench.spark_ready`, too."""
 
 
 def rows_of(loads: Loads, lag_gb: float) -> list[Row]:
@@ -53,12 +57,17 @@ def rows_of(loads: Loads, lag_gb: float) -> list[Row]:
     for size in (100, 1024):
         label = "100 B" if size == 100 else "1 KB"
         found += [
-            Row(f"batch read {label}", lambda how, size=size: loads.batch_read(how, size)),
-            Row(f"AvailableNow {label}", lambda how, size=size: loads.available_now(how, size)),
-            Row(f"batch write {label}", lambda how, size=size: loads.batch_write(how, size)),
+            Row(f"batch read {label}", lambda how, size=size: loads.batch_read(how, size), has_bound=True),
+            Row(f"AvailableNow {label}", lambda how, size=size: loads.available_now(how, size), has_bound=True),
+            Row(f"batch write {label}", lambda how, size=size: loads.batch_write(how, size), has_bound=True),
+            Row(
+                f"batch write {label}, cheap rows",
+                lambda how, size=size: loads.batch_write(how, size, cheap=True),
+                has_bound=True,
+            ),
         ]
     found.append(Row("read with JSON parsed", loads.read_json, variants=("barnabas valueFormat",)))
-    found.append(Row("micro-batch topic to topic, 8 partitions", loads.micro_batches, "ms"))
+    found.append(Row("micro-batch topic to topic, 8 partitions", loads.micro_batches, "ms", has_bound=True))
     found += [
         Row(f"read 100 B, {count} partitions", lambda how, count=count: loads.batch_read(how, 100, count))
         for count in PARTITIONS
@@ -86,7 +95,8 @@ class Session:
             self.loads.tidy()
 
     def _row(self, row: Row) -> None:
-        hows = [*self.orders.formats, *(each for each in row.variants if each.split()[0] in self.orders.formats)]
+        hows = [how for how in self.orders.formats if how != READY or row.has_bound]
+        hows += (each for each in row.variants if each.split()[0] in self.orders.formats)
         rounds = [False, *[True] * self.orders.rounds]  # the first warms up, and memory is looked at
         if row.name.startswith(NEVER_WARMED):
             rounds = [True] * (min(MICRO_BATCH_ROUNDS, self.orders.rounds) if row.unit == "ms" else 1)
@@ -149,6 +159,10 @@ def main(arguments: list[str]) -> int:
 
     orders = Orders(**json.loads(arguments[0]))
     spark = spark_session(orders)
+    if READY in orders.formats:
+        from bench.spark_ready import ReadySource
+
+        spark.dataSource.register(ReadySource)
     memory = Memory(os.getpid())
     with Loads(spark, orders.address, orders.records, Path(orders.directory)) as loads:
         session = Session(orders, loads, memory)
