@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import ssl
@@ -385,6 +386,39 @@ def test_empty_buffers_are_written_like_others() -> None:
         channel.close()
         with accepted:
             assert accepted.makefile("rb").read() == b"abc"
+
+
+def peeked(seen: socket.socket) -> bytes:
+    try:
+        return seen.recv(100_000, socket.MSG_PEEK)
+    except BlockingIOError:
+        return b""
+
+
+@pytest.mark.timeout(60)
+def test_nobody_looks_before_as_much_of_a_large_frame_has_come_as_is_of_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as poller:
+        address = listener.getsockname()
+        for buffers, waits in (((-1, -1), True), ((-1, 65536), False)):  # a buffer of a set size may not hold so much
+            channel = Channel(Connect(1, *address, 5.0), None, buffers)
+            assert channel.begin(resolve(*address, numeric=True))
+            accepted, _ = listener.accept()
+            poller.register(channel.fd, select.EPOLLIN)
+            while not channel.proceed():
+                pass
+            channel.expect(100_000)
+            with accepted, socket.socket(fileno=os.dup(channel.fd)) as seen:
+                accepted.sendall(bytes(40_000))
+                while len(peeked(seen)) < 40_000:
+                    pass
+                assert bool(poller.poll(0)) is not waits
+                accepted.sendall(bytes(60_000))
+                assert poller.poll(30)
+                assert channel.read(200_000) is not None
+                channel.expect(0)
+                accepted.sendall(b"x")
+                assert poller.poll(30)
+            channel.close()
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """One non-blocking socket of the synchronous driver: TCP to one address after the other, TLS, reading, writing."""
 
+import contextlib
 import errno
 import os
 import socket
@@ -22,6 +23,9 @@ Address = tuple[Any, ...]
 BUFFERS_MAX: Final = 256
 """Of one sendmsg; Linux takes 1024."""
 TLS_CHUNK: Final = 256 * 1024
+WAKE_MIN: Final = 32 * 1024
+WAKE_BYTES: Final = 1024 * 1024
+"""Of a large frame that have come before anybody looks: waking up for each piece costs more than the piece."""
 
 
 def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
@@ -60,6 +64,7 @@ class Channel:
         "_share_s",
         "_sock",
         "_started",
+        "_wakes_at",
         "attempts",
         "fd",
         "give_up_at",
@@ -81,6 +86,7 @@ class Channel:
         self._ip = ""
         self._handshake_writes = False
         self._started = time.monotonic()
+        self._wakes_at = 1
         self.fd = -1
         self.stage = "dns"
         """`dns`, `tcp`, `tls`, then `open`."""
@@ -188,6 +194,17 @@ class Channel:
             if self._context is not None and _wants_more(error):
                 return None
             raise
+
+    def expect(self, size: int) -> None:
+        """So many bytes are of no use until all of them have come; 0: nobody knows. Only where the system chooses its
+        buffer for receiving: it makes room for them; and not of TLS, which holds back some of what has come."""
+        wakes_at = min(size, WAKE_BYTES) if size >= WAKE_MIN else 1
+        if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None:
+            return
+        assert self._sock is not None
+        with contextlib.suppress(OSError):  # a system that does not know it
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakes_at)
+        self._wakes_at = wakes_at
 
     @property
     def reads_ahead(self) -> bool:

@@ -180,6 +180,7 @@ class Channels:
             else:
                 data, count = None, channel.read_into(room)
             if count is None:
+                channel.expect(0 if room is None else len(room))
                 return has_news
             if not count:
                 raise ConnectionResetError(104, "connection closed by the broker")
@@ -189,7 +190,10 @@ class Channels:
                 engine.filled(number, count, time.monotonic())
             is_whole = engine.room(number) is None
             has_news = has_news or is_whole or data is not None
-            if number not in self._channels or (is_whole and not channel.reads_ahead):
+            if number not in self._channels:
+                return has_news
+            if is_whole and not channel.reads_ahead:
+                channel.expect(0)
                 return has_news
 
     def _lose(self, channel: Channel, error: OSError) -> None:
