@@ -23,7 +23,8 @@ __all__ = ["RowSource", "header_pairs", "rows_of_lists", "rows_of_table"]
 
 _COLUMNS: Final = ("value", "key", "timestamp", "partition", "headers")
 _CHUNK_ROWS: Final = 8192
-"""Rows whose buffers are copied at a time: with values of 100 bytes they stay in the processor's cache."""
+_CHUNK_BYTES: Final = 256 * 1024
+"""Rows, and bytes of their values, that are copied at a time: they stay in the processor's cache."""
 
 
 class RowSource(NamedTuple):
@@ -109,8 +110,9 @@ def rows_of_table(table: "pyarrow.Table | pyarrow.RecordBatch", to: int, record_
 
 def _chunks(parts: "list[_Columns]", to: int) -> Iterator[Rows]:
     for part in parts:
-        for start in range(0, part.count, _CHUNK_ROWS):
-            yield part.rows(start, min(_CHUNK_ROWS, part.count - start), to)
+        most = part.chunk_rows
+        for start in range(0, part.count, most):
+            yield part.rows(start, min(most, part.count - start), to)
 
 
 def _check_columns(names: Sequence[str]) -> None:
@@ -142,6 +144,10 @@ class _Columns:
             raise UsageError(str(error)) from None
         self.headers = _as_headers(columns["headers"], first) if "headers" in columns else None
         self.highest_partition = -1
+
+    @property
+    def chunk_rows(self) -> int:
+        return max(min(_CHUNK_ROWS, _CHUNK_BYTES * self.count // (self.values.nbytes or 1)), 1)
 
     def check(self, record_max: int) -> None:
         """Raises for a row that cannot be sent."""
