@@ -195,6 +195,19 @@ Exception in thread "main" org.apache.spark.SparkException: Master must either b
 """
     assert told(said) == "org.apache.spark.SparkException: Master must either be yarn or start with spark"
     assert told(ValueError("[A] b\n\nJVM stacktrace:\norg.X: [A] b\n\tat c")) == "[A] b"
+    python = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
+  File "/x/layers.py", line 3, in schema
+    import nothing
+ModuleNotFoundError: No module named 'nothing'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+UnboundLocalError: cannot access local variable 'reader'
+"""
+    assert told(ValueError(python)) == (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: ModuleNotFoundError: No module named 'nothing'"
+    )
 
 
 def test_one_at_a_time(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ __all__ = ["Ending", "check_queries", "is_of_spark", "told"]
 
 _LINES: Final = 4
 _EXCEPTION: Final = re.compile(r'^(?:Exception in thread "[^"]*" )?([\w.]+(?:Error|Exception)\b)', re.MULTILINE)
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_RAISED: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)\b.*)$", re.MULTILINE)
 _STACK: Final = "JVM stacktrace:"
 _OURS: Final = re.compile(r"^\s*(?:\w+Error: )?barnabas\.[\w.]+: (.+)$", re.MULTILINE)
 
@@ -54,7 +56,8 @@ def is_of_spark(error: BaseException) -> bool:
 
 def told(error: BaseException | str) -> str:
     """What we said in one of Spark's Python processes, if that is what it is; otherwise its first lines, without the
-    JVM's stack. Of the output of a process: the first lines of the last exception in it."""
+    JVM's stack, and without Python's but for what was raised first. Of the output of a process: the first lines of the
+    last exception in it."""
     text = str(error)
     ours = _OURS.findall(text)
     if ours:
@@ -63,5 +66,9 @@ def told(error: BaseException | str) -> str:
         last = max((found.start(1) for found in _EXCEPTION.finditer(text)), default=0)
         text = text[last:]
     text = text.partition(_STACK)[0]
+    before, _, stack = text.partition(_TRACEBACK)
+    raised = _RAISED.search(stack)
+    if raised is not None:
+        text = f"{before}\n{raised[1]}"
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     return " ".join(lines[:_LINES])
