@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -342,3 +343,16 @@ class ConsumerMachine(RuleBasedStateMachine):
 
 TestConsumers = ConsumerMachine.TestCase
 TestConsumers.settings = settings(max_examples=30, stateful_step_count=50, deadline=None)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_commits_in_the_middle_of_an_iteration_or_a_poll(seed: int) -> None:
+    """Who stays with what it got for longer than auto.commit.interval.ms, time and again: steps that the model finds
+    itself, but not in each of its runs."""
+    machine = ConsumerMachine()
+    machine.begin(assignor="range", isolation_level="read_uncommitted", auto_commit=True, seed=seed)
+    for _ in range(3):
+        for where in ALL:
+            machine.append(where=where, count=20)
+        machine.poll(timeout=2.0, times=4, stays=True)
+    machine.teardown()
