@@ -205,7 +205,7 @@ class World:
                     partition_index=index,
                     leader_id=leader,
                     leader_epoch=self.epochs.get((name, index), 0),
-                    replica_nodes=[1],
+                    replica_nodes=[*range(1, self.nodes + 1)],
                     isr_nodes=[1],
                 )
                 for index, leader in self.topics.get(name, {}).items()

@@ -158,13 +158,17 @@ class Fetcher:
         preferred = self._subscription.preferred_replica(where, now)
         if preferred == NO_NODE:
             return position.leader
-        known = self._metadata.partition(where)
-        there = known is not None and preferred in known.replicas and preferred not in known.offline_replicas
-        if there and preferred in self._metadata.view.brokers:
+        if self._is_there(where, preferred):
             return preferred
         self._subscription.clear_preferred_replica(where)
         self._metadata.mark_stale()
         return position.leader
+
+    def _is_there(self, where: TopicPartition, replica: int) -> bool:
+        """As far as metadata knows."""
+        known = self._metadata.partition(where)
+        there = known is not None and replica in known.replicas and replica not in known.offline_replicas
+        return there and replica in self._metadata.view.brokers
 
     def next_deadline(self) -> float:
         """When a partition that was refused may be asked for again."""
@@ -236,9 +240,12 @@ class Fetcher:
         self._subscription.note_offsets(
             where, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
         )
-        if answer.preferred_read_replica >= 0:
-            until = now + self.rules.replica_max_age_s
-            self._subscription.prefer_replica(where, answer.preferred_read_replica, until)
+        preferred = answer.preferred_read_replica
+        if preferred >= 0 and self._is_there(where, preferred):
+            self._subscription.prefer_replica(where, preferred, now + self.rules.replica_max_age_s)
+        elif preferred >= 0:  # the leader would say so again at once
+            self._metadata.mark_stale()
+            self._held[where] = _Held(now + RETRY_S, self._metadata.version)
         if not answer.records:
             self._subscription.note_empty(where, asked)
             return

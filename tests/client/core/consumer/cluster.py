@@ -347,7 +347,7 @@ class Cluster:
             for p in topic.partitions:
                 committed = bool(asked.request.isolation_level)
                 answer = self._read_partition(asked.node_id, TopicPartition(name, p.partition), p, committed)
-                found = found or bool(answer.records or answer.error_code)
+                found = found or bool(answer.records or answer.error_code or answer.preferred_read_replica >= 0)
                 partitions.append(answer)
             topics.append(fetch.FetchableTopicResponse(topic=name, topic_id=topic.topic_id, partitions=partitions))
         return fetch.FetchResponse(responses=topics) if found else None
