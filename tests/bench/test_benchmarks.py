@@ -136,6 +136,7 @@ def test_ours_is_judged_beside_the_jvm_connector() -> None:
         "read with JSON parsed": {"kafka": rates(100), "barnabas": rates(110), "barnabas valueFormat": rates(120)},
         "micro-batch topic to topic, 8 partitions": {"kafka": rates(400, unit="ms"), "barnabas": rates(141, unit="ms")},
         "AvailableNow 1 KB": {"barnabas": rates(7)},
+        "AvailableNow 100 B": {"kafka": rates(100), "barnabas": rates(140), "ready": rates(150)},
     }
     document = {
         "at": "2026-11-22T07:00:00+00:00",
@@ -154,6 +155,8 @@ def test_ours_is_judged_beside_the_jvm_connector() -> None:
         "| read with JSON parsed, valueFormat | rec/s | 100 | 120 | 1.20 | >= 1.2x | pass |  |  |",
         "| micro-batch topic to topic, 8 partitions | ms | 400 | 141 | 0.35 | <= 0.35x | **FAIL** |  |  |",
         "| AvailableNow 1 KB | rec/s |  | 7 |  | >= 2.5x |  |  |  |",
+        "| AvailableNow 100 B | rec/s | 100 | 140 | 1.40 | >= 2.5x | **FAIL** |  |  |",
+        "| AvailableNow 100 B, at most (ready batches) | rec/s | 100 | 150 | 1.50 |  |  |  |  |",
         "- failed: lag: no",
     ):
         assert line in table.splitlines()
