@@ -194,3 +194,26 @@ def test_a_member_that_joins(own_broker: Broker) -> None:
         return struck
 
     everywhere(COLD, interrupt)
+
+
+@pytest.mark.parametrize("call", ["flush", "purge"])
+def test_a_handler_that_calls_the_producer_it_interrupted_is_told(
+    broker: Broker, name: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of `send`, which has the lock; it would wait for itself."""
+
+    class Headers(dict[str, bytes]):
+        def items(self) -> Any:
+            signal.raise_signal(signal.SIGUSR1)
+            return super().items()
+
+    monkeypatch.setattr("barnabas.client.producer.REENTRY_S", 0.1)
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(name, b"first").result(30)
+        before = signal.signal(signal.SIGUSR1, lambda *_: getattr(producer, call)())
+        try:
+            with pytest.raises(UsageError, match="set a flag"):
+                producer.send(name, b"second", headers=Headers(a=b"b"))
+        finally:
+            signal.signal(signal.SIGUSR1, before)
+        producer.send(name, b"third").result(30)

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.core.arguments import seconds_or_none
 from barnabas.client.core.configure import engine_settings
@@ -20,7 +20,7 @@ from barnabas.client.core.producer.transaction_requests import PreparedTransacti
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
-from barnabas.client.drivers.signals import HELD
+from barnabas.client.drivers.signals import HELD, in_main_thread
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
@@ -31,7 +31,7 @@ from barnabas.client.producer_base import (
     offsets_sending,
 )
 from barnabas.client.producer_front import ProducerFront
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, UsageError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["Producer"]
 
 T = TypeVar("T")
+
+REENTRY_S: Final = 10.0
+"""No thread that goes on keeps the lock so long."""
 
 
 class Producer(ProducerBase):
@@ -66,7 +69,23 @@ class Producer(ProducerBase):
 
     def _run(self, action: Callable[[], T]) -> T:
         self._check_process()
+        if self._driver.lock.locked() and in_main_thread():
+            self._check_reentry()
         return self._driver.run(action)
+
+    def _check_reentry(self) -> None:
+        """Nobody keeps the lock for long, unless it is this very thread, in a call that a signal handler interrupted:
+        that would wait for itself. Raises UsageError."""
+        until = time.monotonic() + REENTRY_S
+        pause = 0.0
+        while self._driver.lock.locked():
+            if time.monotonic() >= until:
+                raise UsageError(
+                    "a signal handler has interrupted a call of this producer and calls it again, which would wait for"
+                    " itself: set a flag in the handler, or raise, and call the producer where that is noticed"
+                )
+            time.sleep(pause)
+            pause = 0.001
 
     # --- records ----------------------------------------------------------------------------------------------------
 
