@@ -26,7 +26,7 @@ def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
     names = (
         *("test_engine.py", "test_sender.py", "test_bulk.py", "test_interrupted_intake.py"),
-        *("../test_interrupted_turns.py", "../test_signals.py", "../test_drivers.py"),
+        *("../test_interrupted_turns.py", "../test_signals.py"),
     )
     tests = [str(HERE / name) for name in names]
     done = subprocess.run(
