@@ -222,11 +222,11 @@ def test_no_call_and_no_parameter_is_left_out(package: Any, client: str) -> None
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "Admin": {"default_api_timeout_ms": 8_000},
-    "Consumer": {"group_id": "bad-arguments", "default_api_timeout_ms": 8_000},
+    "Admin": {"default_api_timeout_ms": 60_000},
+    "Consumer": {"group_id": "bad-arguments", "default_api_timeout_ms": 60_000},
     "Producer": {
         "transactional_id": "bad-arguments",
-        "max_block_ms": 8_000,
+        "max_block_ms": 60_000,
     },
 }
 
@@ -310,7 +310,7 @@ def test_what_does_not_fit_is_refused_by_name(made: Callable[[str], Any], client
                 bad.append(f"{name}({parameter}={value!r}) raises {error!r}")
             else:
                 bad.append(f"{name}({parameter}={value!r}) is taken")
-            if time.monotonic() - before > 5:
+            if time.monotonic() - before > 30:
                 bad.append(f"{name}({parameter}={value!r}) waits")
     assert not bad, "\n".join(bad)
 
