@@ -60,6 +60,17 @@ def test_what_a_stream_loses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert places == [("t", 1, 5, None), ("t", 0, 3, 4), ("t", 0, 3, None)]
 
 
+def test_a_loss_is_told_once_where_a_batch_waits_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[bytes] = []
+    monkeypatch.setattr("barnabas.spark.loss._write", lambda rule, letters: told.extend(key for key, _ in letters))
+    cluster = FakeCluster({T0: 5, T1: 5})
+    query = Query(cluster, onDataLoss="dlq", dataLossTopic="lost", minOffsetsPerTrigger="100", maxTriggerDelay="15m")
+    query.batch()
+    cluster.at = {T0: 3, T1: 8}
+    assert [query.batch() for _ in range(3)] == [[(1, 5, 8)], [], []]
+    assert told == [b"t-0"]
+
+
 def test_options_go_together() -> None:
     for more in ({"onDataLoss": "dlq"}, {"dataLossTopic": "lost"}, {"onDataLoss": "warn", "dataLossTopic": "lost"}):
         with pytest.raises(UsageError, match="onDataLoss=dlq and dataLossTopic go together"):

@@ -214,7 +214,7 @@ class Feed:
         count = sum(max(end - begin[where], 0) for where, end in ends.items())
         retreated = any(end < begin[where] for where, end in ends.items())
         limits = self._options.limits
-        waits = limits.min_offsets > count and not (everything or self._frozen)
+        waits = limits.min_offsets > count and not (everything or self._frozen or retreated)  # a loss is told once
         if waits and count and self._clock() < self._batch_at + limits.max_delay_ms / 1000:
             return False
         return bool(count) or retreated
