@@ -1,6 +1,7 @@
 """Lost ranges as records of a topic: `onDataLoss=dlq`."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -35,8 +36,10 @@ def test_each_lost_range_is_a_record_before_the_query_goes_on() -> None:
         with barnabas.Consumer(bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest") as consumer:
             consumer.assign([("lost", 0), ("lost", 1)])
             found: list[Any] = []
+            deadline = time.monotonic() + 60
             while len(found) < 3:
-                found += consumer.poll(30)
+                assert time.monotonic() < deadline, f"of three letters only {found} have come"
+                found += consumer.poll(5)
     assert sorted((record.key, *json.loads(record.value).values()) for record in found) == [
         (b"t-0", "t", 0, 3, 7, "the log begins at 8 now"),
         (b"t-1", "t", 1, 0, 0, "the log begins at 8 now"),
