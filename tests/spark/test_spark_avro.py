@@ -21,7 +21,7 @@ fastavro = pytest.importorskip("fastavro")
 from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
 
 from barnabas.errors import UsageError  # noqa: E402
-from barnabas.spark.formats.avro_references import named_types, whole  # noqa: E402
+from barnabas.spark.formats.avro_references import BrokenReference, named_types, whole  # noqa: E402
 from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
 from barnabas.spark.formats.registry import Registry, RegistryUnavailable, UnknownSchema, with_reader_schema  # noqa: E402
 from barnabas.spark.formats.rules import FormatRules  # noqa: E402
@@ -319,6 +319,18 @@ def test_names_mean_the_same_wherever_a_type_is_put() -> None:
     value = {"a": {"t": 5}, "b": b"x"}
     data = written(schema, value)
     assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None) == value
+
+
+def test_properties_of_ones_own_have_any_name() -> None:
+    inner = {"type": "enum", "name": "E", "symbols": ["a"], "items": {"note": 1}, "values": ["b"]}
+    text = json.dumps({"type": "record", "name": "R", "values": {}, "fields": [{"name": "e", "type": inner}]})
+    assert sorted(named_types(text)) == ["E", "R"]
+    main = {"type": "array", "items": {"type": "map", "values": "E"}}
+    schema = fastavro.parse_schema(json.loads(whole(json.dumps(main), named_types(text))))
+    data = written(schema, [{"k": "a"}])
+    assert fastavro.schemaless_reader(BytesIO(data), schema, None) == [{"k": "a"}]
+    with pytest.raises(BrokenReference, match="no Avro schema"):
+        named_types(json.dumps({"type": "record", "name": "R", "fields": 5}))
 
 
 def test_a_registry_that_is_no_help(registry: FakeRegistry) -> None:

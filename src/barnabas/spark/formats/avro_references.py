@@ -1,7 +1,8 @@
 """Avro schemas that refer to others of a registry, made whole: each type is written out where it is named first."""
 
+import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from barnabas.errors import BarnabasError
@@ -19,18 +20,21 @@ class BrokenReference(BarnabasError):
 def named_types(text: str) -> dict[str, Any]:
     """All types that a schema defines, by full name. Raises BrokenReference."""
     found: dict[str, Any] = {}
-    _collect(_parsed(text), found)
+    with _broken(text):
+        _collect(_qualified(json.loads(text), ""), found)
     return found
 
 
 def whole(text: str, known: Mapping[str, Any]) -> str:
     """The schema without references to `known` types. Raises BrokenReference."""
-    return json.dumps(_filled(_parsed(text), known, set()))
+    with _broken(text):
+        return json.dumps(_filled(_qualified(json.loads(text), ""), known, set()))
 
 
-def _parsed(text: str) -> Any:
+@contextlib.contextmanager
+def _broken(text: str) -> Iterator[None]:
     try:
-        return _qualified(json.loads(text), "")
+        yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BrokenReference(f"no Avro schema ({type(error).__name__}: {error}): {text[:80]}") from None
 
@@ -60,17 +64,28 @@ def _qualified(schema: Any, namespace: str) -> Any:
 
 
 def _parts(schema: Any) -> list[Any]:
-    """Schemas in which it may name others."""
+    """Schemas in which it may name others. A type may have properties of one's own, by whatever name."""
     if isinstance(schema, list):
         return schema
-    if isinstance(schema, dict):
-        inner = [schema[key] for key in ("type", "items", "values") if not isinstance(schema.get(key, ""), str)]
-        return [*inner, *(field["type"] for field in schema.get("fields", ()))]
-    return []
+    if isinstance(schema, str):
+        return []
+    if _is_named(schema):
+        return [field["type"] for field in schema.get("fields", ())]
+    return [schema[_inner(schema)]]
+
+
+def _is_named(schema: Any) -> bool:
+    return isinstance(schema["type"], str) and schema["type"] in _NAMED
+
+
+def _inner(schema: Any) -> str:
+    """Where the schema stands that this one is made of."""
+    kind = schema["type"]
+    return {"array": "items", "map": "values"}.get(kind, "type") if isinstance(kind, str) else "type"
 
 
 def _collect(schema: Any, found: dict[str, Any]) -> None:
-    if isinstance(schema, dict) and schema["type"] in _NAMED:
+    if isinstance(schema, dict) and _is_named(schema):
         found.setdefault(schema["name"], schema)
     for part in _parts(schema):
         _collect(part, found)
@@ -81,8 +96,7 @@ def _filled(schema: Any, known: Mapping[str, Any], done: set[str]) -> Any:
         return _filled(known[schema], known, done) if schema in known and schema not in done else schema
     if isinstance(schema, list):
         return [_filled(each, known, done) for each in schema]
-    kind = schema["type"]
-    if kind in _NAMED:
+    if _is_named(schema):
         if schema["name"] in done:
             return schema["name"]
         done.add(schema["name"])
@@ -90,5 +104,5 @@ def _filled(schema: Any, known: Mapping[str, Any], done: set[str]) -> Any:
             return schema
         fields = [{**field, "type": _filled(field["type"], known, done)} for field in schema["fields"]]
         return {**schema, "fields": fields}
-    inner = {"array": "items", "map": "values"}.get(kind, "type") if isinstance(kind, str) else "type"
+    inner = _inner(schema)
     return {**schema, inner: _filled(schema[inner], known, done)}
