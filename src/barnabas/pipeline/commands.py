@@ -137,7 +137,12 @@ def run(
     master: _Master = None,
     once: Annotated[bool, Option("--once", help="End when all that is there now is read.")] = False,
     every: Annotated[
-        str, Option("--every", metavar="TIME", help="How often a micro-batch begins: 500 ms, 30s, '2 minutes'.")
+        str,
+        Option(
+            "--every",
+            metavar="TIME",
+            help="How often a micro-batch begins: 500 ms, 30s, '2 minutes'; never without its unit.",
+        ),
     ] = "1 second",
     new: Annotated[bool, Option("--new", help="Begin anew where a checkpoint is gone.")] = False,
     metrics_port: Annotated[

@@ -64,7 +64,7 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
     """Until all that is there is through (`once`), or for ever. Gives the names of the flows. `file`: the spec's."""
     need_spark()
     need_pipelines()
-    pause_s = parse_duration_ms(every, "--every") / 1000
+    pause_s = parse_duration_ms(every, "--every", bare=False) / 1000
     spec, directory = load_spec(file), file.parent
     settings = settings_of(spec)
     root = spec.checkpoints

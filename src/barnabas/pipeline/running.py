@@ -46,7 +46,7 @@ def run_project(
     """Until all that is there is read (`once`), or for ever. Gives the names of the queries. `anew`: checkpoints may
     be gone that were there."""
     need_spark()
-    pause = f"{parse_duration_ms(every, '--every')} milliseconds"
+    pause = f"{parse_duration_ms(every, '--every', bare=False)} milliseconds"
     project = load(directory)
     check_checkpoints(project, anew=anew)
     log = directory / "spark.log"

@@ -134,7 +134,7 @@ def parse_choice(given: Mapping[str, str], option: str, choices: Sequence[str]) 
     return value
 
 
-_DURATION: Final = re.compile(r"(\d{1,12}(?:\.\d{1,6})?)\s*([a-z]*)", re.ASCII)
+_DURATION: Final = re.compile(r"(?=\.?\d)(\d{0,12}(?:\.\d{0,6})?)\s*([a-z]*)", re.ASCII)
 _UNITS_MS: Final = {
     **dict.fromkeys(("", "ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "second", "seconds"), 1000),
@@ -144,12 +144,11 @@ _UNITS_MS: Final = {
 }
 
 
-def parse_duration_ms(text: str, named: str) -> int:
-    """A time in Spark's spelling, `15m` or `15 minutes`; a bare number is milliseconds. Raises UsageError."""
+def parse_duration_ms(text: str, named: str, *, bare: bool = True) -> int:
+    """A time in Spark's spelling, `15m` or `15 minutes`; a number alone is milliseconds, or, without `bare`, wrong.
+    Raises UsageError."""
     found = _DURATION.fullmatch(text.strip().lower())
-    if found is None or found[2] not in _UNITS_MS:
-        raise UsageError(
-            f"{named}={text!r} must be a time: 500 ms, 30s, '10 seconds', 15m, '2 hours', 1d; a number alone is"
-            " milliseconds"
-        )
+    if found is None or found[2] not in _UNITS_MS or not (bare or found[2]):
+        last = "a number alone is milliseconds" if bare else "a number needs its unit"
+        raise UsageError(f"{named}={text!r} must be a time: 500 ms, 30s, '10 seconds', 15m, '2 hours', 1d; {last}")
     return round(float(found[1]) * _UNITS_MS[found[2]])
