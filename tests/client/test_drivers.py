@@ -20,7 +20,7 @@ from barnabas.client.core.peers import Connect, ConnectionSettings
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers import channel
 from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.drivers.channel import Channel, resolve
+from barnabas.client.drivers.channel import Channel, makes_room, resolve
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.errors import BrokerUnreachable, ClientClosed, OperationTimedOut
 from barnabas.errors import UsageError
@@ -399,7 +399,8 @@ def peeked(seen: socket.socket) -> bytes:
 def test_nobody_looks_before_as_much_of_a_large_frame_has_come_as_is_of_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as poller:
         address = listener.getsockname()
-        for buffers, waits in (((-1, -1), True), ((-1, 65536), False)):  # a buffer of a set size may not hold so much
+        grows = makes_room(os.uname().sysname, os.uname().release)
+        for buffers, waits in (((-1, -1), grows), ((-1, 65536), False)):  # a buffer of a set size may not hold so much
             channel = Channel(Connect(1, *address, 5.0), None, buffers)
             assert channel.begin(resolve(*address, numeric=True))
             accepted, _ = listener.accept()
@@ -419,6 +420,12 @@ def test_nobody_looks_before_as_much_of_a_large_frame_has_come_as_is_of_use() ->
                 accepted.sendall(b"x")
                 assert poller.poll(30)
             channel.close()
+
+
+def test_a_system_whose_buffer_does_not_grow_with_the_mark_is_given_none() -> None:
+    systems = ("4.4.0", "4.17.19", "5.4.0-216-generic", "5.7.0", "6.18.44-fc", "10.1-rc3", "odd")
+    assert [makes_room("Linux", release) for release in systems] == [False, False, False, True, True, True, False]
+    assert makes_room("Darwin", "9.8.0")
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import re
 import socket
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from barnabas.client.reasons import describe, hint_for
 if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
     import ssl
 
-__all__ = ["Address", "Channel", "attempt_of", "prepare", "resolve"]
+__all__ = ["Address", "Channel", "attempt_of", "makes_room", "prepare", "resolve"]
 
 Address = tuple[Any, ...]
 """As socket.getaddrinfo gives it."""
@@ -26,6 +27,13 @@ TLS_CHUNK: Final = 256 * 1024
 WAKE_MIN: Final = 32 * 1024
 WAKE_BYTES: Final = 1024 * 1024
 """Of a large frame that have come before anybody looks: waking up for each piece costs more than the piece."""
+
+
+def makes_room(system: str, release: str) -> bool:
+    """Whether the buffer for receiving grows with SO_RCVLOWAT, by what os.uname says. That of an older Linux does not,
+    or not enough where packets are small: a mark that it cannot reach would not be told before the request is late."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return system != "Linux" or (found is not None and (int(found[1]), int(found[2])) >= (5, 7))
 
 
 def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
@@ -47,6 +55,9 @@ def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:
     for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), buffers, strict=True):
         if size >= 0:
             sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+_MAKES_ROOM: Final = makes_room(os.uname().sysname, os.uname().release)
 
 
 class Channel:
@@ -199,7 +210,7 @@ class Channel:
         """So many bytes are of no use until all of them have come; 0: nobody knows. Only where the system chooses its
         buffer for receiving: it makes room for them; and not of TLS, which holds back some of what has come."""
         wakes_at = min(size, WAKE_BYTES) if size >= WAKE_MIN else 1
-        if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None:
+        if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None or not _MAKES_ROOM:
             return
         assert self._sock is not None
         with contextlib.suppress(OSError):  # a system that does not know it
