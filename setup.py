@@ -32,6 +32,9 @@ KERNELS += [
         *("core/promise", "core/targets", "core/timers", "core/upkeep"),
         *("core/views", "core/wire", "drivers/channel", "drivers/channels", "drivers/followers", "drivers/signals"),
         *("drivers/sync", "producer_front"),
+        *("core/fetch_answer", "core/fetch_session", "core/fetch_store", "core/fetcher"),
+        *("core/positions", "core/sections", "core/subscription"),
+        *(f"core/consumer/{part}" for part in ("core", "fetching")),
         *(f"core/producer/{part}" for part in ("accumulator", "core", "identity", "partition", "produce", "sender")),
     )
 ]

@@ -87,29 +87,35 @@ class ReadingBase(ConsumerBase):
 
     def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord] | None:
         """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
+        if isinstance(found, Held):
+            with self._driver.lock:
+                return self._core.handing.return_some(found, limit)
         try:
-            held = found if isinstance(found, Held) else self._decode(found, limit)
+            records = self._read(found, limit)
         except BarnabasError:
             if told:
                 raise
             return None
-        if held is None:
-            return []
         with self._driver.lock:
-            return self._core.handing.return_some(held, limit)
+            if len(records) <= limit:
+                counts = self._core.took(found, ended=found.is_ended, gives=bool(records))
+                return records if counts else []
+            held = self._core.take(found, records, ended=found.is_ended)  # an interceptor has added some
+            return [] if held is None else self._core.handing.return_some(held, limit)
 
     def _decode(self, fetch: CompletedFetch, limit: int) -> Held | None:
+        records = self._read(fetch, limit)
+        with self._driver.lock:
+            return self._core.take(fetch, records, ended=fetch.is_ended)
+
+    def _read(self, fetch: CompletedFetch, limit: int) -> list[ConsumerRecord]:
         try:
             records = fetch.read(limit)
         except BarnabasError:
             with self._driver.lock:  # it has come up to what is broken
                 self._core.take(fetch, [], ended=False)
             raise
-        ended = fetch.is_ended
-        if records and self.settings.interceptor_classes:
-            records = self._intercepted(records)
-        with self._driver.lock:
-            return self._core.take(fetch, records, ended=ended)
+        return self._intercepted(records) if records and self.settings.interceptor_classes else records
 
     def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """One interceptor after the other may change or leave out records; one that fails changes nothing."""

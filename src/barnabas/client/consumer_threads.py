@@ -51,28 +51,44 @@ class ThreadedReading(ReadingBase):
     # --- one thread at a time ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def _reads(self, *, ends: bool = False) -> Iterator[None]:
-        """One thread polls at a time. With `ends` a closed consumer is the end of an iteration."""
+    def _reads(self) -> Iterator[None]:
+        """One thread polls at a time."""
+        self._check_reader()
+        with self._enters(), self._reading:
+            yield
+
+    def _check_reader(self) -> None:
         self._check_process()
         if threading.get_ident() in self._inside and self._reading.locked():
             raise UsageError("a consumer cannot be polled from its own callbacks, deserializers and interceptors")
-        with self._enters(), self._reading:
+
+    def _handed(self, read: Callable[[], T], *, ends: bool = False) -> T:
+        """What `read` gives to the application. With `ends` a closed consumer is the end of an iteration.
+
+        A KeyboardInterrupt comes after a call or at the beginning of one, so never between what is done last here and
+        what the caller does with it if that calls nothing."""
+        owed: dict[TopicPartition, OffsetAndMetadata] = {}
+        try:
+            self._check_reader()
+            me, inside = threading.get_ident(), self._inside
+            depth = inside.get(me, 0)
+            inside[me] = depth + 1  # as _enters does, which costs a poll more than all else here
             try:
-                yield
+                with self._reading:
+                    found = read()
+                    handing = self._core.handing
+                    owed, handing.owed = handing.owed, {}
             except ClientClosed:
                 if ends and self._core.closing:
                     raise Ended from None
                 raise
-
-    def _handed(self, read: Callable[[], T], *, ends: bool = False) -> T:
-        """What `read` gives to the application. A KeyboardInterrupt comes after a call or at the beginning of one, so
-        never between what is done last here and what the caller does with it if that calls nothing."""
-        owed: dict[TopicPartition, OffsetAndMetadata] = {}
-        try:
-            with self._reads(ends=ends):
-                found = read()
-                handing = self._core.handing
-                owed, handing.owed = handing.owed, {}
+            finally:
+                if depth:
+                    inside[me] = depth
+                else:
+                    del inside[me]
+                    if self._close_asked is not None:
+                        self._close_as_asked()
         except BaseException:
             if owed:
                 self._core.handing.owed = owed
@@ -83,16 +99,23 @@ class ThreadedReading(ReadingBase):
     def _enters(self) -> Iterator[None]:
         """The thread is inside, so that a signal handler in the middle of it does not wait for locks that it holds."""
         me = threading.get_ident()
-        self._inside[me] = self._inside.get(me, 0) + 1
+        depth = self._inside.get(me, 0)
+        self._inside[me] = depth + 1
         try:
             yield
         finally:
-            self._inside[me] -= 1
-            if not self._inside[me]:
+            if depth:
+                self._inside[me] = depth
+            else:
                 del self._inside[me]
-                asked, self._close_asked = self._close_asked, None
-                if asked is not None:
-                    self._close(*asked)
+                if self._close_asked is not None:
+                    self._close_as_asked()
+
+    def _close_as_asked(self) -> None:
+        """The thread that wanted it in the middle of something is out."""
+        asked, self._close_asked = self._close_asked, None
+        if asked is not None:
+            self._close(*asked)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -162,7 +185,7 @@ class ThreadedReading(ReadingBase):
             if found is not None:
                 return found
         self._turned_at = now
-        return self._driver.run(core.look)
+        return self._driver.ask(core.look)
 
     def _wait_for_next(self) -> Held | CompletedFetch:
         found = self._next(None)
@@ -172,9 +195,14 @@ class ThreadedReading(ReadingBase):
     def _next_held(self) -> Held:
         """Records for an iteration."""
         while True:
-            with self._reads(ends=True):
-                found = self._wait_for_next()
-                held = found if isinstance(found, Held) else self._decode(found, CHUNK)
+            with self._reads():
+                try:
+                    found = self._wait_for_next()
+                    held = found if isinstance(found, Held) else self._decode(found, CHUNK)
+                except ClientClosed:
+                    if self._core.closing:
+                        raise Ended from None
+                    raise
                 if held is not None:
                     with self._driver.lock:
                         self._core.handing.iterate(held)

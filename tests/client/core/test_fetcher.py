@@ -16,6 +16,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from barnabas.client.core.fetch_answer import answer_of
 from barnabas.client.core.fetch_task import FetchRules, FetchTask
 from barnabas.client.core.fetcher import RETRY_S, Fetcher
 from barnabas.client.core.metadata import Metadata
@@ -66,7 +67,7 @@ class Rig:
         return self.fetcher.tasks(self.now, is_ready)
 
     def answer(self, task: FetchTask, response: messages.FetchResponse | None = None) -> None:
-        self.fetcher.answered(task, response or self.cluster.fetch(task), self.now)
+        self.fetcher.answered(task, answer_of(response or self.cluster.fetch(task)), self.now)
 
     def round(self) -> int:
         """One request to each broker and its answer."""

@@ -50,24 +50,7 @@ class SessionRequest(NamedTuple):
         return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
     def topics(self, version: int) -> list[messages.FetchTopic]:
-        by_id = version >= TOPIC_IDS_FROM
-
-        def partition(where: TopicPartition) -> messages.FetchPartition:
-            wanted = self.to_send[where]
-            return messages.FetchPartition(
-                partition=where.partition,
-                current_leader_epoch=wanted.leader_epoch,
-                fetch_offset=wanted.offset,
-                partition_max_bytes=wanted.max_bytes,
-            )
-
-        def topic(name: str, partitions: list[messages.FetchPartition]) -> messages.FetchTopic:
-            if not by_id:
-                return messages.FetchTopic(topic=name, partitions=partitions)
-            first = TopicPartition(name, partitions[0].partition)
-            return messages.FetchTopic(topic_id=self.to_send[first].topic_id, partitions=partitions)
-
-        return grouped(self.to_send, partition, topic)
+        return _topics(self.to_send, by_id=version >= TOPIC_IDS_FROM)
 
     def forgotten(self, version: int) -> list[messages.ForgottenTopic]:
         by_id = version >= TOPIC_IDS_FROM
@@ -80,6 +63,25 @@ class SessionRequest(NamedTuple):
             else messages.ForgottenTopic(topic=key, partitions=partitions)
             for key, partitions in found.items()
         ]
+
+
+def _topics(to_send: Mapping[TopicPartition, Wanted], *, by_id: bool) -> list[messages.FetchTopic]:
+    def partition(where: TopicPartition) -> messages.FetchPartition:
+        wanted = to_send[where]
+        return messages.FetchPartition(
+            partition=where.partition,
+            current_leader_epoch=wanted.leader_epoch,
+            fetch_offset=wanted.offset,
+            partition_max_bytes=wanted.max_bytes,
+        )
+
+    def topic(name: str, partitions: list[messages.FetchPartition]) -> messages.FetchTopic:
+        if not by_id:
+            return messages.FetchTopic(topic=name, partitions=partitions)
+        first = TopicPartition(name, partitions[0].partition)
+        return messages.FetchTopic(topic_id=to_send[first].topic_id, partitions=partitions)
+
+    return grouped(to_send, partition, topic)
 
 
 class FetchSession:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.client.core.completed_fetch import CompletedFetch
+from barnabas.client.core.fetch_answer import FetchAnswer, PartitionAnswer
 from barnabas.client.core.fetch_session import FetchSession, Wanted
 from barnabas.client.core.fetch_store import FetchStore
 from barnabas.client.core.fetch_task import FetchRules, FetchTask
@@ -34,7 +35,6 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
-from barnabas.protocol.messages.fetch import FetchResponse, LeaderIdAndEpoch, PartitionData
 from barnabas.types import TopicPartition
 
 __all__ = ["Fetcher"]
@@ -209,38 +209,37 @@ class Fetcher:
         for where in session.partitions:
             self._subscription.clear_preferred_replica(where)
 
-    def answered(self, task: FetchTask, response: FetchResponse, now: float) -> bool:
+    def answered(self, task: FetchTask, response: FetchAnswer, now: float) -> bool:
         """Whether the answer was of use; if not, the next request is a full one."""
         if self._in_flight.get(task.node) is not task:
             return True
         del self._in_flight[task.node]
-        answers = dict(_answers(task, response))
+        answers = _answers(task, response)
         session = self._sessions[task.node]
         if not session.answered(task.session, response.error_code, response.session_id, answers.keys()):
             _log.debug("fetch session with node %s begins anew: error %s", task.node, response.error_code)
             if response.error_code == FetchSessionTopicIdError.code:
                 self._metadata.mark_stale()
             return False
-        brokers = {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints}
         for where, answer in answers.items():
             state = self._subscription.get(where)
             if state is None or not state.is_valid or state.position is None:
                 continue  # it went, or its position is no longer sure
             asked = task.session.partitions[where].offset
             if answer.error_code:
-                self._take_error(where, asked, answer, brokers, now)
+                self._take_error(where, asked, answer, response.brokers, now)
             else:
                 self._take(where, asked, answer, state.position, now)
         return True
 
     def _take(
-        self, where: TopicPartition, asked: int, answer: PartitionData, position: FetchPosition, now: float
+        self, where: TopicPartition, asked: int, answer: PartitionAnswer, position: FetchPosition, now: float
     ) -> None:
         self._held.pop(where, None)
         self._subscription.note_offsets(
             where, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
         )
-        preferred = answer.preferred_read_replica
+        preferred = answer.preferred_replica
         if preferred >= 0 and self._is_there(where, preferred):
             self._subscription.prefer_replica(where, preferred, now + self.rules.replica_max_age_s)
         elif preferred >= 0:  # the leader would say so again at once
@@ -251,15 +250,12 @@ class Fetcher:
             return
         if asked != self.store.next_offset(where, position):
             return
-        aborted = None
-        if self.rules.read_committed:
-            aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
         fetch = CompletedFetch(
             where,
             answer.records,
             asked,
             check_crcs=self.rules.check_crcs,
-            aborted=aborted,
+            aborted=answer.aborted if self.rules.read_committed else None,
             key_deserializer=self.rules.key_deserializer,
             value_deserializer=self.rules.value_deserializer,
         )
@@ -273,7 +269,7 @@ class Fetcher:
         self.store.fail(where, asked, error)
 
     def _take_error(
-        self, where: TopicPartition, asked: int, answer: PartitionData, brokers: Mapping[int, Broker], now: float
+        self, where: TopicPartition, asked: int, answer: PartitionAnswer, brokers: Mapping[int, Broker], now: float
     ) -> None:
         """What Kafka's client does about each error: ask for metadata, begin elsewhere, or tell the application."""
         code = answer.error_code
@@ -286,17 +282,19 @@ class Fetcher:
             self._subscription.clear_preferred_replica(where)
             self._metadata.mark_stale()
             if code in _TELL_LEADER:
-                self._follow_answer(where, answer.current_leader, brokers)
+                self._follow_answer(where, answer.leader, answer.leader_epoch, brokers)
         elif code not in _ASK_AGAIN:
             error = error_for(code, f"fetching {where} from offset {asked}: {error_for(code)}")
             self.store.fail(where, asked, error)
 
-    def _follow_answer(self, where: TopicPartition, told: LeaderIdAndEpoch, brokers: Mapping[int, Broker]) -> None:
+    def _follow_answer(
+        self, where: TopicPartition, leader: int, leader_epoch: int, brokers: Mapping[int, Broker]
+    ) -> None:
         """The broker says who leads now (KIP-951): no need to wait for metadata."""
-        if told.leader_id < 0 or told.leader_epoch < 0:
+        if leader < 0 or leader_epoch < 0:
             return
-        if self._metadata.learn_leader(where, told.leader_id, told.leader_epoch, brokers.get(told.leader_id)):
-            self._subscription.follow_leader(where, told.leader_id, told.leader_epoch, can_validate=True)
+        if self._metadata.learn_leader(where, leader, leader_epoch, brokers.get(leader)):
+            self._subscription.follow_leader(where, leader, leader_epoch, can_validate=True)
             del self._held[where]
 
     def _out_of_range(self, where: TopicPartition, asked: int, now: float) -> None:
@@ -319,10 +317,16 @@ class Fetcher:
             self.store.fail(where, asked, error)
 
 
-def _answers(task: FetchTask, response: FetchResponse) -> Iterable[tuple[TopicPartition, PartitionData]]:
-    names = {wanted.topic_id: where.topic for where, wanted in task.session.partitions.items()}
-    for topic in response.responses:
-        # an id that was never asked for gets a name that nobody has
-        name = topic.topic or names.get(topic.topic_id) or str(topic.topic_id)
+def _answers(task: FetchTask, response: FetchAnswer) -> dict[TopicPartition, PartitionAnswer]:
+    names: dict[bytes, str] | None = None
+    found = {}
+    for topic in response.topics:
+        name = topic.name
+        if not name:
+            if names is None:
+                names = {wanted.topic_id.bytes: where.topic for where, wanted in task.session.partitions.items()}
+            # an id that was never asked for gets a name that nobody has
+            name = names.get(topic.topic_id) or topic.topic_id.hex()
         for partition in topic.partitions:
-            yield TopicPartition(name, partition.partition_index), partition
+            found[TopicPartition(name, partition.partition)] = partition
+    return found

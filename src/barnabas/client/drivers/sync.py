@@ -75,7 +75,7 @@ class SyncDriver:
         self._damaged = False
         """The engine is being worked with, or that was interrupted."""
         self._unturned = False
-        """Somebody took in answers and left without a turn."""
+        """Somebody has left the engine without a turn: the next one sees to it."""
         self.owes_turn = False
         """Whether the background thread was asked for one."""
         self._helper: threading.Thread | None = None
@@ -88,18 +88,35 @@ class SyncDriver:
     def run(self, action: Callable[[], T]) -> T:
         """Do something with the engine and let it act on it, without waiting."""
         with HELD, self.lock:
-            self._check_open()
-            self.engine.now = time.monotonic()
-            self._begin_work()
-            try:
-                result = action()
-            except Exception:  # it refused, and has left nothing half done
-                self._damaged = False
-                raise
-            self._damaged = False
+            result = self._act(action)
             self._active_turn()
             self._pass_on()
         self._call_back()
+        return result
+
+    def ask(self, action: Callable[[], T]) -> T:
+        """As `run` for whoever waits next if this gives None: the turn is left to `wait` then, which begins with
+        one."""
+        with HELD, self.lock:
+            result = self._act(action)
+            if result is None and self._may_lead():
+                self._unturned = True
+            else:
+                self._active_turn()
+                self._pass_on()
+        self._call_back()
+        return result
+
+    def _act(self, action: Callable[[], T]) -> T:
+        self._check_open()
+        self.engine.now = time.monotonic()
+        self._begin_work()
+        try:
+            result = action()
+        except Exception:  # it refused, and has left nothing half done
+            self._damaged = False
+            raise
+        self._damaged = False
         return result
 
     def turn(self) -> None:
@@ -133,6 +150,7 @@ class SyncDriver:
                         leads = not self.closed and self._may_lead()
                         # who has led has turned the engine after that
                         if leads and not has_led and (self._unturned or not has_turned):
+                            self._active_at = time.monotonic()
                             self._work_turn()
                         if done():
                             return True
@@ -169,10 +187,9 @@ class SyncDriver:
 
     def turn_soon(self) -> None:
         """Have the background thread turn the engine, as soon as it gets the interpreter: what can wait so long costs
-        the caller nothing."""
-        with HELD, self.lock:
+        the caller little. Not before there was a `wait`, which sees to it that there is such a thread."""
+        with self.lock:  # not HELD: nothing here leaves anything half done
             self.owes_turn = True
-            self._pass_on()
             self._ring()
 
     def nudge(self) -> None:

@@ -51,6 +51,9 @@ class Driver:
         self._call_back()
         return result
 
+    def ask(self, action: Callable[[], T]) -> T:
+        return self.run(action)
+
     def wait(
         self,
         done: Callable[[], bool],

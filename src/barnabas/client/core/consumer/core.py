@@ -61,13 +61,13 @@ class ConsumerCore:
         reset = ResetStrategy.parse(settings.auto_offset_reset)
         self.subscription = SubscriptionState(reset, exclude_internal_topics=settings.exclude_internal_topics)
         self.handing = Handing(self.subscription)
-        self.commits: Commits | None = None
-        self.membership: Membership | None = None
-        self.leading: Leading | None = None
-        self.auto_commit: AutoCommit | None = None
-        self.rebalancing: Rebalancing | None = None
-        if settings.group_id is not None:
-            self._make_group(settings.group_id)
+        # declared only: a None here would be all that mypyc believes of them for the rest of this function
+        self.commits: Commits | None
+        self.membership: Membership | None
+        self.leading: Leading | None
+        self.auto_commit: AutoCommit | None
+        self.rebalancing: Rebalancing | None
+        self._make_group(settings.group_id)
         self.fetching = Fetching(engine, self.subscription, FetchRules.of(settings))
         self.fetcher = self.fetching.fetcher
         self.locating = Locating(
@@ -88,8 +88,11 @@ class ConsumerCore:
         engine.components.append(self)
         engine.on_metadata.append(self._follow_metadata)
 
-    def _make_group(self, group_id: str) -> None:
+    def _make_group(self, group_id: str | None) -> None:
         settings, engine = self.settings, self.engine
+        if group_id is None:
+            self.commits = self.membership = self.leading = self.auto_commit = self.rebalancing = None
+            return
         self.commits = Commits(engine, group_id, settings.group_instance_id)
         self.leading = Leading(
             engine,
@@ -108,8 +111,7 @@ class ConsumerCore:
             request_timeout_s=settings.request_timeout_ms / 1000,
         )
         self.membership = Membership(engine, member, self.leading)
-        if settings.enable_auto_commit:
-            self.auto_commit = self._make_auto_commit(self.commits)
+        self.auto_commit = self._make_auto_commit(self.commits) if settings.enable_auto_commit else None
         self.rebalancing = Rebalancing(
             self.membership, self.subscription, self.leading, self.auto_commit, self._assignment_changed
         )

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.engine import Engine, Node
+from barnabas.client.core.fetch_answer import read_answer
 from barnabas.client.core.fetch_task import FetchRules, FetchTask
 from barnabas.client.core.fetcher import Fetcher
 from barnabas.client.core.subscription import SubscriptionState
@@ -20,8 +21,7 @@ from barnabas.errors import (
     InvalidFetchSessionEpoch,
     error_for,
 )
-from barnabas.protocol.codec import decode
-from barnabas.protocol.messages.fetch import FetchRequest, FetchResponse
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.types import TopicPartition
 
 __all__ = ["Fetching"]
@@ -123,7 +123,9 @@ class Fetching:
             self._note_failure(task.node, error)
 
         timeout_s = self._engine.settings.connection.request_timeout_s + task.max_wait_ms / 1000
-        call = Call(FetchRequest, done, build=task.request, decode=_response, at_most=task.at_most, timeout_s=timeout_s)
+        call = Call(
+            FetchRequest, done, build=task.request, decode=read_answer, at_most=task.at_most, timeout_s=timeout_s
+        )
         self._engine.send(call, Node(task.node, FETCH_ROLE))
 
     def _note_failure(self, node: int, error: Error) -> None:
@@ -158,11 +160,6 @@ class Fetching:
         """They are no longer assigned, or read from elsewhere."""
         self.fetcher.forget(partitions)
         self._has_news = True
-
-
-def _response(data: bytes, position: int, version: int) -> FetchResponse:
-    """Records stay where they were received."""
-    return decode(FetchResponse, version, data, position, parts=True)[0]
 
 
 def _ignore(response: Any, error: Error | None) -> None:
