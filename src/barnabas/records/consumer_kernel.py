@@ -213,6 +213,9 @@ class RecordCursor:
         origin = self._origin
         compiled = _COMPILED
         new = ConsumerRecord.__new__
+        no_headers = _NO_HEADERS
+        append_timestamp: i64 = self._append_timestamp
+        record_class = ConsumerRecord
         if limit < 0:
             limit = 0
         stop: i64 = count - limit if count > limit else 0
@@ -231,7 +234,7 @@ class RecordCursor:
                     else:
                         length, position = _long_varint(data, position, length)
                 end: i64 = position + (length >> 1)
-                if end >= last or left == 1 or length & 1:
+                if end >= last or length & 1 or left == 1:
                     if length & 1 or end > last:
                         raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
                     if left == 1 and end != last:
@@ -242,10 +245,11 @@ class RecordCursor:
                     if delta < lowest or delta > highest:
                         raise _no_time(delta, base_timestamp)
                 else:
-                    delta = -(delta + 1 >> 1) if delta & 1 else delta >> 1
                     position += 2
-                    if tight and (delta < lowest or delta > highest):
-                        raise _no_time(delta, base_timestamp)
+                    if delta:
+                        delta = -(delta + 1 >> 1) if delta & 1 else delta >> 1
+                        if tight and (delta < lowest or delta > highest):
+                            raise _no_time(delta, base_timestamp)
                 offset: i64 = data[position]
                 position += 1
                 if offset > 127:
@@ -295,8 +299,8 @@ class RecordCursor:
                     if size & 1 or position > end:
                         raise ValueError(f"the record of offset {offset} has a value of length {_signed(size)}")
                     value = data[start:position]
-                headers: object = _NO_HEADERS
-                if position + 1 != end or data[position]:
+                headers: object = no_headers
+                if data[position] or position + 1 != end:
                     if data[position]:
                         start = position
                         position = _end_of_headers(data, position, end)
@@ -307,11 +311,11 @@ class RecordCursor:
                         raise ValueError(f"the record of offset {offset} has a length that its fields do not fill")
                 position = end
                 before = offset
-                timestamp: i64 = self._append_timestamp if log_append else base_timestamp + delta
+                timestamp: i64 = append_timestamp if log_append else base_timestamp + delta
                 if compiled:
                     out.append(ConsumerRecord(origin, offset, timestamp, key, value, headers))
                 else:  # in half the time of a call of the class
-                    record = new(ConsumerRecord)
+                    record = new(record_class)
                     record._origin = origin
                     record._headers = headers
                     record.offset = offset
