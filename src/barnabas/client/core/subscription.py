@@ -6,7 +6,7 @@ has to be asked.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.positions import NO_NODE, FetchPosition, FetchState, PartitionState, ResetStrategy
@@ -79,7 +79,7 @@ class SubscriptionState:
             raise UsageError(f"this consumer reads {self.kind.value}; unsubscribe before you give it {kind.value}")
         self.kind = kind
 
-    def subscribe(self, topics: Iterable[str]) -> bool:
+    def subscribe(self, topics: Iterable[Any]) -> bool:
         """Whether that is news, so that the group has to rebalance."""
         if isinstance(topics, str):
             raise UsageError(f"subscribe takes a list of topics: [{topics!r}]")
