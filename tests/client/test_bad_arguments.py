@@ -141,7 +141,7 @@ CONSUMER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
     "unsubscribe": {},
     "wakeup": {},
 }
-PARTITION = ["0", 1.5, b"0", -1]
+PARTITION = ["0", 1.5, b"0", -1, 2**31, 2**80]
 HEADERS = [5, "a", [5], [("a",)], [(5, b"b")], {"a": 5}, {5: b"a"}]
 PREPARED = [5, "1:2", ("1", "2"), (1,)]
 PRODUCER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
@@ -167,7 +167,7 @@ PRODUCER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
         "value": (b"v", [5, "text", 1.5, ["a"], {"a": 1}]),
         "key": (b"k", [5, "text", 1.5, ["a"]]),
         "partition": (0, PARTITION),
-        "timestamp": (5, ["1", 1.5, -1, b"1"]),
+        "timestamp": (5, ["1", 1.5, -1, b"1", 2**63]),
         "headers": ({"a": b"b"}, HEADERS),
         "on_delivery": (print, CALLBACK),
     },

@@ -94,6 +94,33 @@ def test_timers_go_off_without_the_application(driver: SyncDriver) -> None:
     assert done.wait(60)
 
 
+def test_a_turn_that_is_left_to_a_wait_is_made_by_whoever_leads(driver: SyncDriver) -> None:
+    """Another thread, which has led before and turned then, may lead first."""
+    driver.wait_for(groups(driver), 60)
+    held, asked, over = threading.Event(), threading.Event(), threading.Event()
+    made: list[Promise[Any]] = []
+
+    def hold() -> None:
+        held.set()
+        asked.wait(60)
+
+    driver.run(lambda: driver.engine.at(time.monotonic() + 0.2, lambda: driver.engine.completions.append(hold)))
+    other = threading.Thread(target=lambda: driver.wait(over.is_set, 60))
+    other.start()
+    try:
+        assert held.wait(60)
+        driver.ask(lambda: made.append(ask(driver.engine, ListGroupsRequest(), ANY, timeout_s=60)))
+        asked.set()
+        deadline = time.monotonic() + 60
+        while driver._leader != other.ident and not made[0].done:
+            assert time.monotonic() < deadline
+        assert driver.wait_for(made[0], 30).error_code == 0
+    finally:
+        over.set()
+        driver.interrupt()
+        other.join(60)
+
+
 class DelayedPoller:
     """The driver's poller, for a machine that lets the background thread wait before it polls."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.client.consumer_base import Callback, ConsumerBase
-from barnabas.client.core.arguments import number, seconds
+from barnabas.client.core.arguments import INT64_MAX, number, seconds
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
@@ -60,7 +60,7 @@ class Pace:
         return True
 
 
-_count = number(1)
+_count = number(1, INT64_MAX)
 
 
 class ReadingBase(ConsumerBase):

@@ -40,8 +40,8 @@ __all__ = ["Producer"]
 
 T = TypeVar("T")
 
-REENTRY_S: Final = 10.0
-"""No thread that goes on keeps the lock so long."""
+REENTRY_LOOKS: Final = 60_000
+"""A millisecond apart: no thread that goes on keeps the lock so long."""
 
 
 class Producer(ProducerBase):
@@ -69,23 +69,23 @@ class Producer(ProducerBase):
 
     def _run(self, action: Callable[[], T]) -> T:
         self._check_process()
-        if self._driver.lock.locked() and in_main_thread():
+        if self._driver.lock.locked() and in_main_thread() and not self._intake.closed:  # who closes waits in any case
             self._check_reentry()
         return self._driver.run(action)
 
     def _check_reentry(self) -> None:
         """Nobody keeps the lock for long, unless it is this very thread, in a call that a signal handler interrupted:
-        that would wait for itself. Raises UsageError."""
-        until = time.monotonic() + REENTRY_S
-        pause = 0.0
-        while self._driver.lock.locked():
-            if time.monotonic() >= until:
-                raise UsageError(
-                    "a signal handler has interrupted a call of this producer and calls it again, which would wait for"
-                    " itself: set a flag in the handler, or raise, and call the producer where that is noticed"
-                )
-            time.sleep(pause)
-            pause = 0.001
+        that would wait for itself. Looks are counted, and not the time, in which the process may have stood still.
+        Raises UsageError."""
+        for looks in range(REENTRY_LOOKS):
+            if not self._driver.lock.locked():
+                return
+            time.sleep(0.001 if looks else 0)
+        raise UsageError(
+            "a signal handler has interrupted a call of this producer and calls it again, which would wait for itself:"
+            " set a flag in the handler, or raise, and call the producer where that is noticed; or a plugin of the"
+            " producer, such as its token provider, has kept it for a minute"
+        )
 
     # --- records ----------------------------------------------------------------------------------------------------
 

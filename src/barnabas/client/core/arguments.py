@@ -9,6 +9,7 @@ import operator
 import reprlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from numbers import Real
 from typing import Any, Final, TypeVar
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
@@ -94,10 +95,11 @@ def number(least: int, most: int = INT32_MAX, rule: str = "") -> Reader[int]:
 time_ms: Final = number(0, INT64_MAX, "give milliseconds since 1970 as a whole number, such as int(time.time() * 1000)")
 
 
-def seconds(what: str, given: object) -> float:
-    if isinstance(given, bool) or not isinstance(given, int | float) or math.isnan(given) or given < 0:
+def seconds(what: str, given: Any) -> float:
+    """Any real number, numpy's among them."""
+    if isinstance(given, bool) or not isinstance(given, Real) or math.isnan(given) or given < 0:
         raise refused(what, given, "give seconds from 0 on, such as 2.5")
-    return given
+    return float(given)
 
 
 def seconds_or_none(what: str, given: object) -> float | None:

@@ -360,13 +360,15 @@ class AioDriver:
             return
         self._why_closed = why
         self.closed = True
-        self.engine.close()
-        self._obey()
-        for handle in (self._timer, self._soon):
-            if handle is not None:
-                handle.cancel()
-        for task in self._connecting.values():
-            task.cancel()
-        self._connecting.clear()
-        self._wake_waiters()
-        self._call_back()
+        try:
+            self.engine.close()
+            self._obey()
+        finally:  # an engine that has failed may fail again: they hear of it all the same
+            for handle in (self._timer, self._soon):
+                if handle is not None:
+                    handle.cancel()
+            for task in self._connecting.values():
+                task.cancel()
+            self._connecting.clear()
+            self._wake_waiters()
+            self._call_back()

@@ -148,8 +148,8 @@ class SyncDriver:
                     follower = None
                     with self.lock:
                         leads = not self.closed and self._may_lead()
-                        # who has led has turned the engine after that
-                        if leads and not has_led and (self._unturned or not has_turned):
+                        # who has led has turned the engine after that, but another may have left a turn since
+                        if leads and (self._unturned or not (has_led or has_turned)):
                             self._active_at = time.monotonic()
                             self._work_turn()
                         if done():

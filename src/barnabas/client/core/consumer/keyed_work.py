@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, NamedTuple
 
-from barnabas.client.core.arguments import number
+from barnabas.client.core.arguments import INT64_MAX, number
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -25,7 +25,7 @@ class Task(NamedTuple):
     record: Any
 
 
-_limit = number(1)
+_limit = number(1, INT64_MAX)
 
 
 class KeyedWork:

@@ -12,6 +12,7 @@ from librt.strings import BytesWriter, write_i32_le
 from librt.threading import Lock
 from librt.time import time as wall_clock
 
+from barnabas.client.core.arguments import INT32_MAX, INT64_MAX
 from barnabas.client.core.producer.batch import Batch, RecordHandle
 from barnabas.records.bulk_kernel import RECORD_OVERHEAD, Rows, header_bytes, murmur2
 from barnabas.records.compiled import i32, i64
@@ -173,15 +174,21 @@ class Intake:
         if timestamp is not None:
             if not isinstance(timestamp, int):
                 timestamp = self.owner.as_timestamp(timestamp)
-            stamp = timestamp
-            if stamp < 0:
+            try:
+                stamp = timestamp
+            except (ValueError, OverflowError):  # compiled: it has more than 64 bits
+                stamp = -1
+            if stamp < 0 or stamp > INT64_MAX:
                 self.owner.as_timestamp(timestamp)
         index: i64 = -1
         if partition is not None:
             if not isinstance(partition, int):
                 partition = self.owner.as_partition(partition)
-            index = partition
-            if index < 0:
+            try:
+                index = partition
+            except (ValueError, OverflowError):
+                index = -1
+            if index < 0 or index > INT32_MAX:
                 self.owner.as_partition(partition)
         if on_delivery is not None:
             self.owner.check_callback(on_delivery)
