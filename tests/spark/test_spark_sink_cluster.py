@@ -1,6 +1,7 @@
 """The sink's protocol at a real broker, without Spark: drivers that stop after each step, and others that go on."""
 
 import itertools
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from barnabas.spark.two_phase import (
     StillOpen,
     Superseded,
     commit,
+    end_all,
     group_of,
     task_id,
 )
@@ -35,7 +37,7 @@ UNTIL_REPEATED = 5
 @pytest.fixture(scope="module", params=["true", "false"])
 def shared(request: pytest.FixtureRequest) -> Iterator[Broker]:
     settings = {"transaction.two.phase.commit.enable": request.param, "transaction.max.timeout.ms": "600000"}
-    settings["offsets.retention.minutes"] = "30"
+    settings |= {"offsets.retention.minutes": "30", "auto.create.topics.enable": "false"}
     with Broker(settings=settings) as broker:
         yield broker
 
@@ -65,11 +67,12 @@ class Writer:
         for cluster in self.clusters:
             cluster.close()
 
-    def task(self, run: str, partition: int, *values: str) -> Transaction:
+    def task(self, run: str, partition: int, *values: str, topics: tuple[str, ...] = ("t",)) -> Transaction:
         name = task_id(self.name, run, f"worker.{partition}")
         self.producer.init_transactions(transactional_id=name)
         self.producer.begin_transaction()
-        self.producer.send_many("t", [value.encode() for value in values])
+        for topic in topics:
+            self.producer.send_many(topic, [value.encode() for value in values])
         released = self.producer.release_transaction()
         assert released is not None
         return Transaction(name, *released)
@@ -88,6 +91,14 @@ class Writer:
         with barnabas.Admin(self.client) as admin:
             offsets = admin.list_group_offsets(group_of(self.name))
         return [where for where, committed in offsets.items() if committed.offset == batch]
+
+    def delete(self, topic: str) -> None:
+        """And wait for the brokers to know."""
+        with barnabas.Admin(self.client) as admin:
+            admin.delete_topics([topic])
+            give_up_at = time.monotonic() + 60
+            while any(view.name == topic for view in admin.list_topics()):
+                assert time.monotonic() < give_up_at, f"topic {topic} is there yet"
 
     def read(self) -> list[str]:
         with barnabas.Consumer(self.client, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
@@ -292,6 +303,56 @@ def test_what_a_query_has_left_open_is_ended(writer: Writer) -> None:
     assert ended == (tuple(sorted(each.transactional_id for each in decided)), (undecided.transactional_id,))
     assert writer.read() == wanted(1)
     assert end_query(writer.client, writer.name) == ((), ())
+
+
+def test_what_is_open_is_ended_though_its_topic_is_gone(writer: Writer) -> None:
+    left = writer.batch("run-1...", 0, 2)
+    writer.delete("t")
+    ended = end_query(writer.client, writer.name)
+    assert ended == ((), tuple(each.transactional_id for each in left))
+    assert writer.left_open() == []
+
+
+def test_who_is_aborted_is_named_at_a_topic_that_is_left(writer: Writer) -> None:
+    writer.broker.create_topic("other")
+    aborted = writer.task("run-1...", 0, "never", topics=("t", "other"))
+    writer.delete("t")
+    ending = writer.driver("t")  # as for option topic
+    assert ending.run(end_all()) == ((), (aborted.transactional_id,))
+    assert writer.notes(batch=0) == [("other", 0)]
+    with pytest.raises(Superseded, match=r"run run-1\.\.\. of this writer was taken over by run ended"):
+        writer.driver("other").run(commit(0, "run-1...", []))
+
+
+def test_what_is_decided_is_committed_though_its_notes_topic_is_gone(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers forget a topic's offsets with it, but not at the same moment."""
+    writer.broker.create_topic("other")
+    decided = writer.task("run-1...", 0, "0", topics=("other", "t"))
+    stop_after(writer.driver("other"), commit(0, "run-1...", [decided]), len(STEPS) - 1)
+    undecided = writer.task("run-2...", 0, "never")
+    ending = writer.driver("other")
+    found = ending.admin.list_group_offsets(group_of(writer.name))
+    writer.delete("other")
+    monkeypatch.setattr(ending.admin, "list_group_offsets", lambda *_, **__: found)
+    assert ending.run(end_all()) == ((decided.transactional_id,), (undecided.transactional_id,))
+    assert writer.read() == ["0"]
+    assert writer.left_open() == []
+
+
+def test_who_ends_a_query_without_a_topic_is_fenced_like_any_other(writer: Writer) -> None:
+    left = writer.batch("run-1...", 0, 2)
+    writer.delete("t")
+    ending, steps = writer.driver(), end_all()
+    answer: Any = None
+    for _ in ("take over", "read", "list"):
+        answer = ending.take(steps.send(answer))
+    deciding = steps.send(answer)
+    writer.driver().take_over()
+    with pytest.raises(Superseded, match="taken over by another driver"):
+        ending.take(deciding)
+    assert writer.left_open() == left
 
 
 def test_what_the_brokers_keep(writer: Writer, caplog: pytest.LogCaptureFixture) -> None:

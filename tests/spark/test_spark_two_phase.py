@@ -40,6 +40,7 @@ from barnabas.spark.two_phase import (
     end_all,
     task_id,
 )
+from barnabas.spark.worker_names import WorkerNames, WriteName
 from barnabas.types import TopicPartition
 
 from .sink_model import (
@@ -347,7 +348,14 @@ def test_a_repeated_batch_is_planned_as_before() -> None:
 
 def test_a_batch_whose_decision_may_be_gone_is_not_written_again() -> None:
     mine = Transaction("q/r/0.0", 1, 1)
-    for latest, overdue, goes_on in ((None, True, False), (None, False, True), (Decision(2, "o", ()), True, True)):
+    nothing = Decision(NOTHING, NOBODY, (), (NOBODY,))
+    for latest, overdue, goes_on in (
+        (None, True, False),
+        (None, False, True),
+        (Decision(2, "o", ()), True, True),
+        (nothing, True, False),
+        (nothing, False, True),
+    ):
         steps = begun(commit(3, "r", [mine], overdue=overdue))
         assert (steps.send(latest) == ListOpen(frozenset([mine.transactional_id]))) is goes_on
         if not goes_on:
@@ -420,23 +428,70 @@ def test_a_writer_that_does_not_come_again_is_ended() -> None:
 @given(
     st.integers(0, 2**62),
     st.lists(
-        st.tuples(st.integers(0, 10_000), st.integers(0, 9), st.integers(0, 2**63 - 1), st.integers(0, 32766)),
+        st.tuples(
+            st.sampled_from(["a", "b", "abcdefgh", "-_0.x", "0", "00"]) | st.integers(0, 10_000).map(str),
+            st.sampled_from(["0", "00", "1", "10", "z"]),
+            st.integers(0, 2**63 - 1),
+            st.integers(0, 32767),
+        ),
         max_size=900,
     ),
     st.lists(st.text("0123456789abcdef", min_size=8, max_size=8), max_size=16).map(tuple),
     st.sampled_from(["", "0123456789abcdef"]),
 )
 def test_a_decision_comes_back_from_its_notes(
-    batch: int, tasks: list[tuple[int, int, int, int]], drivers: tuple[str, ...], plan: str
+    batch: int, tasks: list[tuple[str, str, int, int]], drivers: tuple[str, ...], plan: str
 ) -> None:
+    """The transactions worker by worker."""
     run = "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001"
-    transactions = tuple(Transaction(task_id("q q", run, f"{p}.{a}"), pid, epoch) for p, a, pid, epoch in tasks)
+    transactions = tuple(Transaction(task_id("q q", run, f"{w}.{n}"), pid, epoch) for w, n, pid, epoch in tasks)
     decision = Decision(batch, run, transactions, drivers, len(tasks), plan)
     notes = notes_of(decision, f"q q/{run}/", "t", 100)
     assert all(len(note.metadata.encode()) <= NOTE_BYTES_MAX for note in notes.values())
     older = {TopicPartition("t", 99): OffsetAndMetadata(batch - 1, "x"), TopicPartition("u", 0): OffsetAndMetadata(0)}
     older = {where: note for where, note in older.items() if note.offset < batch and where not in notes}
-    assert read_decision({**older, **notes}, "q q/") == decision
+    by_worker = sorted(zip(tasks, transactions, strict=True), key=lambda each: each[0][0])
+    ordered = tuple(transaction for _, transaction in by_worker)
+    assert read_decision({**older, **notes}, "q q/") == decision._replace(transactions=ordered)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 16, 199, 200])
+@pytest.mark.parametrize("drivers", [1, 16])
+def test_a_partition_has_room_for_200_tasks(workers: int, drivers: int) -> None:
+    """Of a writer and brokers that have been there for years; names and numbers are as tasks get them."""
+    write, run = WriteName("q", "0e2b6f9c-7a7e-4a47-9c5e-d3f1b8a5c001", 10**7), [WorkerNames() for _ in range(workers)]
+    names = [task_id("q", write.run, run[task % workers].next(write)) for task in range(200)]
+    transactions = tuple(Transaction(name, 36**5 - 1 - task, 32767) for task, name in enumerate(names))
+    named = tuple(f"{driver:08x}" for driver in range(drivers))
+    decision = Decision(write.batch, write.run, transactions, named, 10**9, "0123456789abcdef")
+    notes = notes_of(decision, f"q/{write.run}/", "t", 1)
+    assert max(len(note.metadata) for note in notes.values()) < NOTE_BYTES_MAX - 200
+    found = read_decision(notes, "q/")
+    assert found is not None
+    assert set(found.transactions) == set(transactions)
+
+
+def test_a_note_of_the_first_form_is_read() -> None:
+    """And not by what wrote it, when it is noted again: that takes the second form for damage."""
+    old = "barnabas-sink-1 {}/2 run-0001-more run-0000,run-0001 12:0123 {}"
+    words = ("199.0:4000:30000 7.1:9223372036854775807:0", "abcdefgh.12:1:32767")
+    notes = {TopicPartition("t", part): OffsetAndMetadata(4, old.format(part, word)) for part, word in enumerate(words)}
+    transactions = (
+        Transaction("q/run-0001-more/199.0", 4000, 30000),
+        Transaction("q/run-0001-more/7.1", 2**63 - 1, 0),
+        Transaction("q/run-0001-more/abcdefgh.12", 1, 32767),
+    )
+    found = read_decision(notes, "q/")
+    assert found == Decision(4, "run-0001-more", transactions, ("run-0000", "run-0001"), 12, "0123")
+    (again,) = notes_of(found, "q/run-0001-more/", "t", 1).values()
+    assert again.metadata.startswith("barnabas-sink-2 0/1 run-0001-more run-0000,run-0001 12:0123 199:")
+
+
+@pytest.mark.parametrize("word", [".1:0001", ":0001", "a.1", "a.1:000", "a.1:00", "a.1:00?1", "a.1:000?"])
+def test_a_damaged_word_is_told(word: str) -> None:
+    note = OffsetAndMetadata(4, f"barnabas-sink-2 0/1 run r 1 {word}")
+    with pytest.raises(DamagedDecision, match="is no transaction"):
+        read_decision({TopicPartition("t", 0): note}, "q/")
 
 
 def test_a_decision_about_nothing_goes_behind_any_other() -> None:
@@ -452,8 +507,8 @@ def test_a_decision_about_nothing_goes_behind_any_other() -> None:
 
 def test_too_many_tasks_for_a_topic() -> None:
     decision = Decision(1, "r", tuple(Transaction(f"q/r/{n}.0", 10**12 + n, 1) for n in range(1000)))
-    with pytest.raises(UsageError, match=r"1000 tasks needs 6 partitions .* topic t has 5: write with fewer tasks"):
-        notes_of(decision, "q/r/", "t", 5)
+    with pytest.raises(UsageError, match=r"1000 tasks needs 4 partitions .* topic t has 3: write with fewer tasks"):
+        notes_of(decision, "q/r/", "t", 3)
 
 
 @settings(max_examples=100, deadline=None)

@@ -45,9 +45,13 @@ def test_a_fork_has_other_ids() -> None:
     if not child:
         try:
             os.write(writing, next_in_this_process(FIRST).encode())
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
     os.close(writing)
     with os.fdopen(reading) as pipe:
-        assert pipe.read().partition(".")[0] != mine.partition(".")[0]
+        others = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    name, dot, number = others.partition(".")
+    assert (len(name), dot, number) == (8, ".", "0")
+    assert name != mine.partition(".")[0]

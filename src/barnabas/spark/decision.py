@@ -2,9 +2,14 @@
 
 The offset is the number of the batch; the note beside it names the transactions that are committed with it. Brokers
 take 4,096 bytes for a note: a longer list goes on at the next partition of the same topic, all in one transaction.
+
+A note has a head and a word for each transaction: what its id has after the run, `:`, three digits of its epoch and
+those of its producer, both in base 36. Ids end in the name of a worker and a number (`worker_names`): the name is left
+out where it is that of the word before, and the number where it is 0. So 200 tasks fit into one note, whoever has done
+them and for how long. Notes of the first form (`_FORM_1`), which have all of it in each word, are still read.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
@@ -25,7 +30,11 @@ __all__ = [
 
 NOTE_BYTES_MAX: Final = 4096
 """offset.metadata.max.bytes, as brokers have it by default."""
-_FORM: Final = "barnabas-sink-1"
+_FORM: Final = "barnabas-sink-2"
+_FORM_1: Final = "barnabas-sink-1"
+_DIGITS: Final = "0123456789abcdefghijklmnopqrstuvwxyz"
+_EPOCH_DIGITS: Final = 3
+"""Enough for 32767."""
 NOBODY: Final = "ended"
 """A driver that has no run."""
 NOTHING: Final = -1
@@ -65,20 +74,25 @@ def notes_of(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The offsets to commit. `prefix` is what all ids of the run begin with. Raises UsageError for more tasks than the
     topic has room for."""
-    words = [_word(each, prefix) for each in decision.transactions]
     head_bytes = len(_head(decision, 9999, 9999))
     lines: list[list[str]] = [[]]
-    used = head_bytes
-    for word in words:
+    used, before = head_bytes, ""
+    for (worker, number), each in sorted(
+        ((_named(each, prefix), each) for each in decision.transactions), key=lambda named: named[0][0]
+    ):
+        word = _word("" if worker == before else worker, number, each)
         if used + len(word) + 1 > NOTE_BYTES_MAX:
+            word = _word(worker, number, each)
             lines.append([])
             used = head_bytes
         lines[-1].append(word)
         used += len(word) + 1
+        before = worker
     if len(lines) > partition_count:
         raise UsageError(
-            f"a batch of {len(words)} tasks needs {len(lines)} partitions to note its decision at, topic {topic} has"
-            f" {partition_count}: write with fewer tasks (coalesce), or give the topic more partitions"
+            f"a batch of {len(decision.transactions)} tasks needs {len(lines)} partitions to note its decision at,"
+            f" topic {topic} has {partition_count}: write with fewer tasks (coalesce), or give the topic more"
+            " partitions"
         )
     return {
         TopicPartition(topic, index): OffsetAndMetadata(
@@ -105,7 +119,7 @@ def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: s
     ):
         raise _damaged(f"of batch {batch} there are parts {', '.join(f'{n.part + 1} of {n.parts}' for n in notes)}")
     run, drivers = notes[0].run, notes[0].drivers
-    found = tuple(_transaction(word, f"{prefix}{run}/") for note in notes for word in note.words)
+    found = tuple(each for note in notes for each in _transactions(note, f"{prefix}{run}/"))
     return Decision(batch, run, found, drivers, notes[0].rows, notes[0].plan)
 
 
@@ -124,6 +138,7 @@ class _Note(NamedTuple):
     rows: int
     plan: str
     words: Sequence[str]
+    form: str
 
 
 def _head(decision: Decision, index: int, count: int) -> str:
@@ -131,30 +146,59 @@ def _head(decision: Decision, index: int, count: int) -> str:
     return f"{_FORM} {index}/{count} {decision.run} {','.join(decision.drivers)} {rows}"
 
 
-def _word(transaction: Transaction, prefix: str) -> str:
+def _named(transaction: Transaction, prefix: str) -> tuple[str, str]:
+    """What its id has after the prefix: a worker, and a number."""
+    worker, _, number = transaction.transactional_id.removeprefix(prefix).rpartition(".")
     assert transaction.transactional_id.startswith(prefix), (transaction, prefix)
-    return f"{transaction.transactional_id.removeprefix(prefix)}:{transaction.producer_id}:{transaction.producer_epoch}"
+    assert worker, transaction
+    return worker, number
+
+
+def _word(worker: str, number: str, transaction: Transaction) -> str:
+    """Without the worker, where that is told already."""
+    tail = worker if worker and number == "0" and "." not in worker else f"{worker}.{number}"
+    epoch, producer_id = _base_36(transaction.producer_epoch), _base_36(transaction.producer_id)
+    return f"{tail}:{epoch:0>{_EPOCH_DIGITS}}{producer_id}"
+
+
+def _base_36(number: int) -> str:
+    digits = ""
+    while number or not digits:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return digits
 
 
 def _parsed(note: str) -> _Note:
     try:
         form, place, run, drivers, rows, *words = note.split(" ")
         index, _, count = place.partition("/")
-        if form == _FORM:
+        if form in (_FORM, _FORM_1):
             number, _, plan = rows.partition(":")
             names = tuple(drivers.split(",")) if drivers else ()
-            return _Note(int(index), int(count), run, names, int(number), plan, words)
+            return _Note(int(index), int(count), run, names, int(number), plan, words, form)
     except ValueError:
         pass
     raise _damaged(f"{note[:60]!r} is no decision")
 
 
-def _transaction(word: str, prefix: str) -> Transaction:
-    try:
-        tail, producer_id, epoch = word.rsplit(":", 2)
-        return Transaction(prefix + tail, int(producer_id), int(epoch))
-    except ValueError:
-        raise _damaged(f"{word[:60]!r} is no transaction") from None
+def _transactions(note: _Note, prefix: str) -> Iterator[Transaction]:
+    worker = ""
+    for word in note.words:
+        try:
+            if note.form == _FORM_1:
+                tail, producer_id, epoch = word.rsplit(":", 2)
+                yield Transaction(prefix + tail, int(producer_id), int(epoch))
+                continue
+            tail, digits = word.rsplit(":", 1)
+            name, dot, number = tail.rpartition(".")
+            worker = (name if dot else tail) or worker
+            if not worker:
+                raise ValueError
+            producer_id, epoch = digits[_EPOCH_DIGITS:], digits[:_EPOCH_DIGITS]
+            yield Transaction(f"{prefix}{worker}.{number if dot else 0}", int(producer_id, 36), int(epoch, 36))
+        except ValueError:
+            raise _damaged(f"{word[:60]!r} is no transaction") from None
 
 
 def _damaged(why: str) -> DamagedDecision:

@@ -25,7 +25,7 @@ from barnabas.errors import (
     TransactionalIdNotFound,
     UnsupportedVersion,
 )
-from barnabas.spark.decision import NOTHING, Decision, Transaction, notes_of, place_of, read_decision
+from barnabas.spark.decision import NOBODY, Decision, Transaction, notes_of, place_of, read_decision
 from barnabas.spark.two_phase import (
     Decide,
     End,
@@ -162,6 +162,7 @@ class SinkCluster:
         if "transaction.timeout.ms" in client:
             self._settings["transaction.timeout.ms"] = str(min(int(client["transaction.timeout.ms"]), _OWN_TIMEOUT_MS))
         self._producer: Producer | None = None
+        self._driver_is: PreparedTransaction | None = None
         self._pool = ThreadPoolExecutor(_AT_ONCE_MAX, thread_name_prefix="barnabas-sink")
 
     def close(self) -> None:
@@ -217,7 +218,8 @@ class SinkCluster:
         except (ProducerFenced, InvalidProducerEpoch) as error:
             raise self._superseded() from error
         found = self._producer.metrics()
-        return PreparedTransaction(found["producer_id"], found["producer_epoch"])
+        self._driver_is = PreparedTransaction(found["producer_id"], found["producer_epoch"])
+        return self._driver_is
 
     def finds_place(self, topics: Sequence[str]) -> bool:
         """Whether there is a topic to note a decision at: that of the writer, one that has got rows, or that of the
@@ -262,6 +264,7 @@ class SinkCluster:
         assert self._producer is not None, "a driver takes over first"
         topic = self._place_of(decision)
         if topic is None:
+            self.take_over(self._driver_is)  # as writing it would, it fails if another driver has come since
             return
         count = len(self._producer.partitions_for(topic))
         notes = notes_of(decision, f"{self.writer}/{decision.run}/", topic, count)
@@ -272,13 +275,18 @@ class SinkCluster:
             raise self._superseded() from error
 
     def _place_of(self, decision: Decision) -> str | None:
-        if self._latest is not None and self._latest.batch == decision.batch:
-            return self._noted_at  # noted at two topics it could not be read, and option topic may be another now
-        if self.note_at is not None:
-            return self.note_at
-        assert decision.batch == NOTHING, "a batch with rows has a topic"
-        there = (where.topic for found in _open_ones(self.admin, self.writer) for where in found.partitions)
-        return next(there, None)  # None: nothing is left to be aborted
+        """None: there is no topic for it any more, and nobody who would write there."""
+        again = self._latest is not None and self._latest.batch == decision.batch
+        # noted at two topics it could not be read, and option topic may be another now
+        place = self._noted_at if again else self.note_at
+        if NOBODY not in decision.drivers[-1:]:
+            assert place is not None, "a batch with rows has a topic"
+            return place
+        there = {view.name for view in self.admin.list_topics()}
+        places = [place]
+        if not again:
+            places += [where.topic for found in _open_ones(self.admin, self.writer) for where in found.partitions]
+        return next((topic for topic in places if topic in there), None)
 
     def _superseded(self) -> Superseded:
         return Superseded(

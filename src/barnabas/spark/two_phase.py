@@ -104,7 +104,8 @@ class StillOpen(NamedTuple):
 
 
 class Decide(NamedTuple):
-    """Write it, unless another driver has taken over: that is an error. Answer: None."""
+    """Write it, unless another driver has taken over: that is an error. Answer: None. One of `NOBODY` is not written
+    where its topics are gone; that nobody has taken over is found out all the same."""
 
     decision: Decision
 
@@ -199,7 +200,7 @@ def commit(
         yield TakeOver()
         latest = yield ReadDecision()
     yield from _refused(refusal(batch, run, latest, rows=rows, plan=plan), written)
-    if latest is None and overdue:
+    if overdue and (latest is None or latest.batch == NOTHING):
         yield End((), written)
         raise Forgotten(
             f"batch {batch} was planned by an earlier run, longer ago than the brokers keep a group's offsets"

@@ -1,4 +1,4 @@
-"""Transactional ids that no two live tasks share, in a bounded number.
+"""Transactional ids that no two live tasks share, and not one for each task.
 
 Neither partition nor attempt is one: a stage that Spark begins anew, because what was shuffled is gone, counts attempts
 from 0 again while tasks of its first attempt live on, and so does the next batch while a task of the last one is still
@@ -7,6 +7,11 @@ own number of a task is one, but brokers would then keep all ids of a week.
 
 A worker process does one task at a time, so ids are the process's: its name, and a number that goes up with each task
 and begins anew with the next batch. That begins when all of the batch before has ended.
+
+Brokers keep an id for a week (transactional.id.expiration.ms). A run with the same workers all the time has as many ids
+as one batch had tasks for each of them at most. But a worker that is new has new ids: Spark ends idle ones after a
+minute, so a query whose batches are further apart takes one for each worker and batch, and one without
+spark.python.worker.reuse one for each task.
 """
 
 import os
