@@ -321,6 +321,27 @@ def test_names_mean_the_same_wherever_a_type_is_put() -> None:
     assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None) == value
 
 
+def test_a_type_without_a_namespace_named_within_one() -> None:
+    size = {"type": "fixed", "name": "Size", "size": 1}
+    base = {
+        "type": "record",
+        "name": "Base",
+        "fields": [{"name": "x", "type": "Size"}, {"name": "y", "type": ["null", "Size"]}],
+    }
+    known = {**named_types(json.dumps(base)), **named_types(json.dumps(size))}
+    main = {"type": "record", "name": "O", "namespace": "n", "fields": [{"name": "b", "type": "Base"}]}
+    schema = json.loads(whole(json.dumps(main), known))
+    value = {"b": {"x": b"1", "y": b"2"}}
+    data = written(schema, value)
+    assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None) == value
+    main["fields"] = [{"name": "b", "type": "Base"}, {"name": "c", "type": {"type": "array", "items": "Base"}}]
+    with pytest.raises(BrokenReference, match="Base has no namespace and is named a second time, within one"):
+        whole(json.dumps(main), known)
+    same = {**named_types(json.dumps({**size, "name": "n.Base"})), **known}  # the nearest one is meant
+    fields = json.loads(whole(json.dumps(main), same))["fields"]
+    assert (fields[0]["type"]["name"], fields[1]["type"]["items"]) == ("n.Base", "n.Base")
+
+
 def test_properties_of_ones_own_have_any_name() -> None:
     inner = {"type": "enum", "name": "E", "symbols": ["a"], "items": {"note": 1}, "values": ["b"]}
     text = json.dumps({"type": "record", "name": "R", "values": {}, "fields": [{"name": "e", "type": inner}]})

@@ -91,9 +91,21 @@ def _collect(schema: Any, found: dict[str, Any]) -> None:
         _collect(part, found)
 
 
+def _meant(name: str, known: Mapping[str, Any], done: set[str]) -> str:
+    """A name without a namespace may be that of a type that has none. fastavro finds such a type within a namespace
+    only where it is written out."""
+    bare = name.rpartition(".")[2]
+    if name in known or name in done or bare not in known:
+        return name
+    if bare in done:
+        raise ValueError(f"{bare} has no namespace and is named a second time, within one: give it a namespace")
+    return bare
+
+
 def _filled(schema: Any, known: Mapping[str, Any], done: set[str]) -> Any:
     if isinstance(schema, str):
-        return _filled(known[schema], known, done) if schema in known and schema not in done else schema
+        name = _meant(schema, known, done)
+        return _filled(known[name], known, done) if name in known and name not in done else name
     if isinstance(schema, list):
         return [_filled(each, known, done) for each in schema]
     if _is_named(schema):
