@@ -173,6 +173,7 @@ class Started:
         )
         for name in ("need_spark", "need_pipelines"):
             monkeypatch.setattr(declarative_running, name, lambda: None)
+        monkeypatch.setattr(declarative_running, "check_broker", lambda options: None)
         monkeypatch.setattr(declarative_running, "java_process", lambda: None)
         monkeypatch.setattr(declarative_running, "spark_process", self._spark_process)
         monkeypatch.setattr(declarative_running, "run_logged", self._run_logged)

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkRuntimeError  # noqa: E402
 
 from barnabas.cli.main import run  # noqa: E402
 from barnabas.cli.output import CommandFailed  # noqa: E402
+from barnabas.pipeline import declarative_running  # noqa: E402
 from barnabas.pipeline.project import create  # noqa: E402
 from barnabas.pipeline.spark_process import pause, spark_process  # noqa: E402
 from barnabas.spark import sessions  # noqa: E402
@@ -58,6 +59,24 @@ def test_a_port_for_metrics_that_is_taken(tmp_path: Path, capsys: pytest.Capture
         port = taken.getsockname()[1]
         assert run(["pipeline", "run", str(tmp_path / "mine"), "--metrics-port", str(port)]) == 2
     assert f"--metrics-port {port}: Address already in use; choose another one" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("template", ["copy", "declarative"])
+def test_no_broker_is_told_before_spark_starts(
+    template: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if template == "declarative":
+        pytest.importorskip("yaml")
+    directory = tmp_path / "mine"
+    create(directory, template, "127.0.0.1:1")
+    settings = directory / "pipeline.toml"
+    settings.write_text(settings.read_text().replace("[kafka]", '[kafka]\n"kafka.bootstrap.timeout.ms" = 0'))
+    monkeypatch.setattr(sessions, "session", lambda *_, **__: pytest.fail("a session was started"))
+    monkeypatch.setattr(declarative_running, "need_pipelines", lambda: None)
+    assert run(["pipeline", "run", str(directory)]) == 1
+    said = capsys.readouterr().err
+    assert "no broker reachable: 127.0.0.1:1: tcp: connection refused" in said
+    assert "bootstrap.servers of [kafka] in pipeline.toml" in said
 
 
 def test_metrics_of_a_declarative_pipeline(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

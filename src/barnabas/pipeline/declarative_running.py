@@ -40,7 +40,7 @@ from barnabas.pipeline.spark_process import (
     session_ended,
     spark_process,
 )
-from barnabas.pipeline.tending import admin_of, ends_of
+from barnabas.pipeline.tending import admin_of, check_broker, ends_of
 from barnabas.spark.option_table import parse_duration_ms
 from barnabas.types import TopicPartition
 
@@ -69,6 +69,8 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
     settings = settings_of(spec)
     root = spec.checkpoints
     check(directory, root, flow_checkpoints(root), anew=anew)
+    if settings["kafka"]:
+        check_broker(settings["kafka"])
     log = directory / "spark.log"
     started = {**catalog_settings(directory), **settings["spark"], **_SERVER}
     try:

@@ -15,7 +15,7 @@ from barnabas.pipeline.diagnosis import find_problems
 from barnabas.pipeline.project import Project, alone, load
 from barnabas.pipeline.queries import check_queries, is_of_spark, told
 from barnabas.pipeline.spark_process import need_spark, spark_process
-from barnabas.pipeline.tending import admin_of
+from barnabas.pipeline.tending import admin_of, check_broker
 from barnabas.pipeline.watching import Row, Watcher, query_row
 from barnabas.spark.option_table import parse_duration_ms
 from barnabas.spark.query_progress import QueryProgress
@@ -56,9 +56,10 @@ def run_project(
             failures_told(log),
             alone(directory),
             _listener(metrics_port) as listener,
-            spark_process(project.settings["name"], log, project.settings["spark"], master) as spark,
         ):
-            return _run(spark, project, trigger, listener, once=once, quiet=quiet)
+            check_broker(project.settings["kafka"])
+            with spark_process(project.settings["name"], log, project.settings["spark"], master) as spark:
+                return _run(spark, project, trigger, listener, once=once, quiet=quiet)
     except KeyError as error:
         raise UsageError(f"pipeline.py asks for a setting that pipeline.toml does not have: {error}") from error
     finally:

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from barnabas import Admin
+from barnabas.cli.output import CommandFailed
 from barnabas.client.core.settings import AdminSettings
-from barnabas.client.errors import ItemsFailed
+from barnabas.client.errors import ClientError, ItemsFailed
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.pipeline.checkpoint import Checkpoint
 from barnabas.pipeline.declarative import is_of_flow
@@ -17,10 +18,11 @@ from barnabas.spark.decision import NOTHING, read_decision
 from barnabas.spark.two_phase import group_of
 from barnabas.types import TopicPartition
 
-__all__ = ["admin_of", "backup_of", "ends_of", "lag_rows", "repair", "status_row", "view"]
+__all__ = ["admin_of", "backup_of", "check_broker", "ends_of", "lag_rows", "repair", "status_row", "view"]
 
 _RECENT: Final = 10
 """Batches that a throughput is the mean of."""
+_CHECK_MS: Final = "30000"
 
 
 def view(admin: Admin, checkpoint: Checkpoint) -> BrokerView:
@@ -142,6 +144,17 @@ def admin_of(options: Mapping[str, str]) -> Admin:
     given = {name.removeprefix("kafka."): value for name, value in options.items()}
     settings = {name: value for name, value in given.items() if name in known}
     return Admin({"client.id": "barnabas-pipeline", "bootstrap.timeout.ms": 0, **settings})
+
+
+def check_broker(options: Mapping[str, str]) -> None:
+    """Raises CommandFailed unless a broker answers before long: a query would find that out a minute after Spark has
+    started."""
+    limits = {"bootstrap.timeout.ms": _CHECK_MS, "default.api.timeout.ms": _CHECK_MS}
+    try:
+        with admin_of({**limits, **options}) as admin:
+            admin.describe_cluster()
+    except ClientError as error:
+        raise CommandFailed(f"{error}; the address is bootstrap.servers of [kafka] in pipeline.toml") from error
 
 
 def ends_of(admin: Admin, checkpoint: Checkpoint) -> dict[TopicPartition, int]:
