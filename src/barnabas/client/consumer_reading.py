@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from barnabas.client.consumer_base import Callback, ConsumerBase
-from barnabas.client.core.arguments import INT64_MAX, number, seconds
+from barnabas.client.core.arguments import INT64_MAX, number, seconds_or_none
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
@@ -68,8 +68,7 @@ class ReadingBase(ConsumerBase):
 
     def _poll_limit(self, timeout: float | None, max_records: int | None) -> int:
         """How many a poll returns, after a look at both of its arguments."""
-        if timeout is not None:
-            seconds("timeout", timeout)
+        seconds_or_none("timeout", timeout)
         return self.settings.max_poll_records if max_records is None else _count("max_records", max_records)
 
     def _collect(self, records: list[ConsumerRecord], found: Held | CompletedFetch | None, limit: int) -> None:

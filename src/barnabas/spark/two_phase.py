@@ -220,9 +220,8 @@ def commit(
     else:
         yield from _refused(_expired(batch, written, (yield StillOpen(written))), written)
         decided = [each for each in left if latest is not None and each in latest.transactions]
-        if (
-            decided
-        ):  # nobody has repeated that batch: the query has no rows for it any more, or was told to leave it out
+        if decided:
+            # nobody has repeated that batch: the query has no rows for it any more, or was told to leave it out
             yield End(decided, ())
             left = [each for each in left if each not in decided]
     yield Decide(decision)
