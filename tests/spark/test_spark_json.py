@@ -188,6 +188,15 @@ def test_documents() -> None:
     assert failures == {0: "not JSON: too deep"}
 
 
+def test_any_depth_of_nesting_that_is_read_can_be_given_as_a_string() -> None:
+    decoder = JsonDecoder(pa.struct([("c", pa.string())]))
+    for levels in (600, 900):
+        nested = '{"a":[' * (levels // 2) + '1,-2.50,"\u00e9",null,true,{}' + "]}" * (levels // 2)
+        found, failures = both(decoder, [b'{"c":"before"}', f'{{"c":{nested}}}'.encode(), b'{"c":"after"}'])
+        assert failures == {}
+        assert found.to_pylist() == [{"c": "before"}, {"c": nested}, {"c": "after"}]
+
+
 def test_types_that_json_has_nothing_for() -> None:
     with pytest.raises(UsageError, match=r"value\.c\[\]: JSON has nothing for the type"):
         JsonDecoder(pa.struct([("c", pa.list_(pa.duration("us")))]))

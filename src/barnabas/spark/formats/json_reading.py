@@ -168,13 +168,34 @@ def _whole(text: str) -> str:
 
 
 def _json_of(found: Any) -> str:
-    if isinstance(found, Number):
-        return str(found)
-    if isinstance(found, dict):
-        return "{" + ",".join(f"{_json_of(key)}:{_json_of(each)}" for key, each in found.items()) + "}"
-    if isinstance(found, list):
-        return "[" + ",".join(map(_json_of, found)) + "]"
-    return json.dumps(found, ensure_ascii=False)
+    """Returns a parsed value as JSON again. Keeps a stack of its own, so that no depth of nesting exhausts Python's."""
+    parts: list[str] = []
+    left: list[Any] = [found]
+    while left:
+        each = left.pop()
+        if isinstance(each, _Text):
+            parts.append(each)
+        elif isinstance(each, Number):
+            parts.append(str(each))
+        elif isinstance(each, dict):
+            left.append(_Text("}"))
+            for index, (name, value) in reversed(list(enumerate(each.items()))):
+                left += [value, _Text(f"{',' if index else ''}{json.dumps(name, ensure_ascii=False)}:")]
+            parts.append("{")
+        elif isinstance(each, list):
+            left.append(_Text("]"))
+            for index, value in reversed(list(enumerate(each))):
+                left += [value, _Text("," if index else "")]
+            parts.append("[")
+        else:
+            parts.append(json.dumps(each, ensure_ascii=False))
+    return "".join(parts)
+
+
+class _Text(str):
+    """JSON that is written already: punctuation, and the names of an object's members."""
+
+    __slots__ = ()
 
 
 def _binary(found: Any) -> bytes:
