@@ -210,12 +210,21 @@ class FakeRegistry:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.password: str | None = None
+        self.elsewhere = ""
+        """The address that all requests are redirected to, if there is one."""
+        self.authorizations: list[str | None] = []
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 fake.asked.append(self.path)
-                status, body = fake.answer(self.path, self.headers.get("Authorization"))
+                fake.authorizations.append(self.headers.get("Authorization"))
+                if fake.elsewhere and not self.path.startswith("/moved"):
+                    self.send_response(302)
+                    self.send_header("Location", fake.elsewhere + self.path)
+                    self.end_headers()
+                    return
+                status, body = fake.answer(self.path.removeprefix("/moved"), self.headers.get("Authorization"))
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(json.dumps(body).encode())
@@ -367,3 +376,19 @@ def test_a_registry_that_is_no_help(registry: FakeRegistry) -> None:
     for wrong in ({}, {"url": "localhost:8081"}, {"url": "http://x", "basic.auth.user.info": "ada"}):
         with pytest.raises(UsageError, match=r"schema\.registry\."):
             Registry(wrong, 5)
+
+
+def test_a_redirect_to_another_address_does_not_get_the_password(registry: FakeRegistry) -> None:
+    settings = {"url": registry.url, "basic.auth.user.info": "ada:secret"}
+    password = "Basic " + base64.b64encode(b"ada:secret").decode()
+    other = FakeRegistry()
+    try:
+        registry.elsewhere = other.url
+        assert json.loads(Registry(settings, 5).schema_of(1)) == OLD
+        assert (registry.authorizations, other.authorizations) == ([password], [None])
+    finally:
+        other.server.shutdown()
+        other.server.server_close()
+    registry.elsewhere = f"{registry.url}/moved"  # the same address: the password is for it
+    assert json.loads(Registry(settings, 5).schema_of(2)) == NEW
+    assert registry.authorizations == [password] * 3

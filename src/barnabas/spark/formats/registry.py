@@ -30,6 +30,25 @@ class UnknownSchema(BarnabasError):
     """The registry does not have it, or it is no Avro."""
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and keeps the password to the address that it was given for."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Returns the request to the new address, without credentials unless scheme, host and port are the same."""
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and _origin(newurl) != _origin(req.full_url):
+            request.remove_header("Authorization")
+        return request
+
+
+_opener: Final = urllib.request.build_opener(_Redirects)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
 class Registry:
     """One or several addresses of the same registry."""
 
@@ -112,7 +131,7 @@ class Registry:
         for url in self._urls * _ROUNDS:
             request = urllib.request.Request(url + path, headers=self._headers)
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
+                with _opener.open(request, timeout=self._timeout_s) as answer:
                     return json.loads(answer.read(_ANSWER_MAX))
             except urllib.error.HTTPError as error:
                 with error:
