@@ -125,8 +125,8 @@ def test_the_start_of_a_log_moves_up(broker: Broker, wire: Wire, version: int) -
 
 
 def test_records_that_may_not_be_deleted(broker: Broker, wire: Wire) -> None:
-    broker.create_topic("compacted", config={"cleanup.policy": "compact"})
-    broker.create_topic("both", config={"cleanup.policy": "compact,delete"})
+    broker.create_topic("compacted", configs={"cleanup.policy": "compact"})
+    broker.create_topic("both", configs={"cleanup.policy": "compact,delete"})
     assert delete_records(wire, 0, topic="compacted") == ("PolicyViolation", -1)
     assert delete_records(wire, 0, topic="both") == ("", 0)
     assert delete_records(wire, 0, topic="gone") == ("UnknownTopicOrPartition", -1)

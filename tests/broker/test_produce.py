@@ -116,7 +116,7 @@ def test_an_error_under_acks_0_closes_the_connection(broker: Broker, wire: Wire)
 
 
 def test_too_few_replicas_for_acks_all(broker: Broker, wire: Wire) -> None:
-    broker.create_topic("careful", config={"min.insync.replicas": "2"})
+    broker.create_topic("careful", configs={"min.insync.replicas": "2"})
     refused = only(wire.ask(produce(broker, {0: batch(b"x")}, 9, topic="careful", acks=-1), 9))
     assert name_of(refused.error_code) == "NotEnoughReplicas"
     taken = only(wire.ask(produce(broker, {0: batch(b"x")}, 9, topic="careful", acks=1), 9))
@@ -124,7 +124,7 @@ def test_too_few_replicas_for_acks_all(broker: Broker, wire: Wire) -> None:
 
 
 def test_record_errors_name_the_records(broker: Broker, wire: Wire) -> None:
-    broker.create_topic("compacted", config={"cleanup.policy": "compact"})
+    broker.create_topic("compacted", configs={"cleanup.policy": "compact"})
     request = produce(broker, {0: batch(b"a", b"b", key=None)}, 9, topic="compacted")
     result = only(wire.ask(request, 9))
     assert name_of(result.error_code) == "InvalidRecord"
@@ -136,7 +136,7 @@ def test_record_errors_name_the_records(broker: Broker, wire: Wire) -> None:
 
 @pytest.mark.parametrize("version", [3, 8, 9, 12])
 def test_a_batch_that_is_too_large(broker: Broker, wire: Wire, version: int) -> None:
-    broker.create_topic("small", config={"max.message.bytes": "100"})
+    broker.create_topic("small", configs={"max.message.bytes": "100"})
     result = only(wire.ask(produce(broker, {0: batch(b"x" * 200)}, version, topic="small"), version))
     assert name_of(result.error_code) == "MessageTooLarge"
 
@@ -148,7 +148,7 @@ def test_zstd_needs_version_7(broker: Broker, wire: Wire) -> None:
 
 
 def test_log_append_time_is_told(broker: Broker, wire: Wire) -> None:
-    broker.create_topic("stamped", config={"message.timestamp.type": "LogAppendTime"})
+    broker.create_topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
     before = int(time.time() * 1000)
     result = only(wire.ask(produce(broker, {0: batch(b"x")}, 9, topic="stamped"), 9))
     assert before <= result.log_append_time_ms <= before + 60_000

@@ -117,7 +117,7 @@ def test_a_partition_that_goes_away_ends_the_wait(broker: Broker, wire: Wire) ->
 
 
 def test_min_bytes_does_not_wait_at_the_end_of_an_older_segment(broker: Broker, wire: Wire) -> None:
-    broker.create_topic("t", config={"segment.bytes": "1000"})
+    broker.create_topic("t", configs={"segment.bytes": "1000"})
     for _ in range(8):
         produce(wire, "t", 300)
     answer = wire.ask(fetch(("t", 0, 0), min_bytes=100_000), 11)

@@ -112,7 +112,7 @@ def test_logs_are_flushed_when_flush_ms_is_over(monkeypatch: pytest.MonkeyPatch)
         broker.create_topic("t")
         wire.ask(produce(broker, {0: batch(b"x")}), 12)
         log = broker._running().replica_manager.leader_of("t", 0).log
-        broker.wait_for(lambda: synced and log.recovery_point == 1, timeout_s=60, what="the flush")
+        broker.wait_for(lambda: synced and log.recovery_point == 1, timeout=60, what="the flush")
 
 
 def test_the_first_retention_run_comes_after_the_initial_delay() -> None:

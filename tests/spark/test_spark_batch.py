@@ -45,7 +45,7 @@ def refused(frame: Any) -> str:
 
 @pytest.mark.smoke
 def test_rows_are_those_of_sparks_connector(read: Any, broker: Broker, topic: str) -> None:
-    broker.create_topic(topic, config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    broker.create_topic(topic, configs={"message.timestamp.after.max.ms": str(2**63 - 1)})
     with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         producer.send(topic, b"one", key=b"k", timestamp=START_MS + 123, headers=[("h", b"x"), ("n", None)])
         producer.send(topic, None, timestamp=START_MS + 124)

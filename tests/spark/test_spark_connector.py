@@ -149,13 +149,13 @@ def test_lost_offsets(
 def test_compacted_topics(same: Callable[..., Any], broker: Broker, topic: str) -> None:
     """Offsets that are gone from the middle are no loss."""
     config = {"cleanup.policy": "compact", "segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.01"}
-    broker.create_topic(topic, config=config)
+    broker.create_topic(topic, configs=config)
     rounds, keys = 20, 100
     with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
         for _ in range(rounds):
             producer.send_many(topic, [b"x" * 1000] * keys, keys=[b"%d" % key for key in range(keys)])
             producer.flush()
-    broker.wait_for(lambda: len(broker.records(topic)) < rounds * keys, what="the cleaner's work", timeout_s=60)
+    broker.wait_for(lambda: len(broker.records(topic)) < rounds * keys, what="the cleaner's work", timeout=60)
     left = same()
     assert [(0, record.offset) for record in broker.records(topic)] == left
     assert left[0] > (0, 0)
@@ -249,7 +249,7 @@ class Copy:
                 raise query.exception()
             return sum(self.sink.broker.end_offsets(self.sink.topic)) >= count
 
-        self.sink.broker.wait_for(there, what=f"{count} copied records", timeout_s=LIMIT_S)
+        self.sink.broker.wait_for(there, what=f"{count} copied records", timeout=LIMIT_S)
 
 
 @pytest.fixture
@@ -332,7 +332,7 @@ def test_real_time_mode_goes_on_after_its_batches(spark: Any, copy: Copy, writer
             copy.sink.broker.wait_for(
                 lambda query=query, batches=batches: (query.lastProgress or {"batchId": -1})["batchId"] > batches,
                 what="the next batch",
-                timeout_s=LIMIT_S,
+                timeout=LIMIT_S,
             )
         finally:
             query.stop()

@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("data")
     with Broker(data_dir=str(path / "live")) as broker:
-        broker.create_topic("orders", 2, config={"segment.bytes": "20000"})
+        broker.create_topic("orders", 2, configs={"segment.bytes": "20000"})
         broker.create_topic("paid")
         settings = {"bootstrap_servers": broker.bootstrap_servers, "batch_size": 1000}
         with barnabas.Producer(settings) as producer:

@@ -36,8 +36,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transactions, one of them open."""
     path = tmp_path_factory.mktemp("data")
     with Broker(data_dir=str(path / "live")) as broker:
-        broker.create_topic("orders", 2, config=SMALL)
-        broker.create_topic("mixed", config=SMALL)
+        broker.create_topic("orders", 2, configs=SMALL)
+        broker.create_topic("mixed", configs=SMALL)
         with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, batch_size=1000) as producer:
             for number in range(2000):
                 producer.send("orders", b"value-%d" % number + PAD, key=b"%d" % number, partition=number % 2)

@@ -1,5 +1,6 @@
 """The test kit's broker: its life, its helpers, from any thread."""
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -13,12 +14,14 @@ import barnabas
 from barnabas.errors import (
     InvalidConfig,
     InvalidTopic,
+    MessageTooLarge,
+    NotLeaderOrFollower,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
     UsageError,
 )
 from barnabas.records.builder import build_control_batch
-from barnabas.testing import Broker
+from barnabas.testing import Broker, BrokerDied
 from broker.requests import batch, fetch, produce
 from broker.wire import Wire, on_loop
 from stopwatch import Stopwatch
@@ -96,7 +99,7 @@ def test_a_restart_keeps_port_and_data(broker: Broker) -> None:
 
 def test_data_of_a_given_directory_stays(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path) as broker:
-        broker.create_topic("t", partitions=2, config={"retention.ms": "1000000"})
+        broker.create_topic("t", partitions=2, configs={"retention.ms": "1000000"})
         send(broker, "t", b"a", partition=1)
     with Broker(data_dir=tmp_path) as broker:
         assert broker.topics() == ["t"]
@@ -108,11 +111,11 @@ def test_data_of_a_given_directory_stays(tmp_path: Path) -> None:
 def test_records_with_old_timestamps_stay() -> None:
     with Broker(settings={"log.initial.task.delay.ms": 0, "log.retention.check.interval.ms": 10}) as broker:
         broker.create_topic("stays")
-        broker.create_topic("goes", config={"retention.ms": "1000"})
+        broker.create_topic("goes", configs={"retention.ms": "1000"})
         with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send("stays", b"of 1970", timestamp=1000)
             producer.send("goes", b"of 1970", timestamp=1000)
-        broker.wait_for(lambda: not broker.records("goes"), timeout_s=60, what="retention, where a topic asks for it")
+        broker.wait_for(lambda: not broker.records("goes"), timeout=60, what="retention, where a topic asks for it")
         assert [record.value for record in broker.records("stays")] == [b"of 1970"]
 
 
@@ -133,6 +136,66 @@ def test_bootstrap_servers_is_an_address_to_connect_to(host: str, told: str) -> 
         assert broker.bootstrap_servers.startswith(told)
         send(broker, "t", b"x")
         assert broker.end_offsets("t") == [1]
+
+
+def test_the_address_stays_while_the_broker_is_stopped(broker: Broker) -> None:
+    address = broker.bootstrap_servers
+    broker.stop()
+    assert broker.bootstrap_servers == address
+    with pytest.raises(UsageError, match="no port before its first start"):
+        _ = Broker().bootstrap_servers
+
+
+def test_an_outage_refuses_connections_and_keeps_the_records(broker: Broker) -> None:
+    broker.create_topic("t")
+    host, port = broker.bootstrap_servers.split(":")
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "reconnect_backoff_ms": 10, "retry_backoff_ms": 10}
+    with barnabas.Producer(**settings) as producer:
+        producer.send("t", b"before").result(timeout=60)
+        with broker.down():
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((host, int(port)))
+            meanwhile = producer.send("t", b"meanwhile")
+        assert meanwhile.result(timeout=60).offset == 1
+    assert [record.value for record in broker.records("t")] == [b"before", b"meanwhile"]
+
+
+def test_calls_of_a_broker_that_does_not_run_say_so(broker: Broker) -> None:
+    with pytest.raises(UsageError, match="runs already"):
+        broker.start()
+    broker.stop()
+    for call in (broker.topics, broker.reset, lambda: broker.create_topic("t"), lambda: broker.committed("g")):
+        with pytest.raises(UsageError, match="the broker does not run"):
+            call()
+
+
+def test_a_broker_that_died_fails_calls_at_once(stopwatch: Stopwatch) -> None:
+    with Broker() as broker:
+        loop, thread = broker._loop, broker._thread
+        assert loop is not None
+        assert thread is not None
+        loop.call_soon_threadsafe(loop.stop)  # what an error that nobody caught would do
+        thread.join()
+        began = stopwatch()
+        with pytest.raises(BrokerDied, match="thread has ended"):
+            broker.end_offsets("t")
+        with pytest.raises(BrokerDied):
+            broker.stop()
+        assert stopwatch() - began < 10
+
+
+def test_a_broker_that_hangs_fails_calls_within_the_patience() -> None:
+    go_on = threading.Event()
+    with Broker(patience=0.1) as broker:
+        assert broker._loop is not None
+        broker._loop.call_soon_threadsafe(go_on.wait)
+        try:
+            with pytest.raises(BrokerDied, match=r"has not answered within 0\.1 s(.|\n)*threading\.py"):
+                broker.create_topic("t")
+        finally:
+            go_on.set()
+        broker.patience = 30
+        broker.create_topic("t")  # the first call was given up, not done late
 
 
 def test_two_brokers_know_nothing_of_each_other() -> None:
@@ -199,12 +262,54 @@ def test_topics_that_cannot_be_made(broker: Broker) -> None:
     with pytest.raises(InvalidTopic):
         broker.create_topic("no good")
     with pytest.raises(InvalidConfig):
-        broker.create_topic("u", config={"retention.ms": "soon"})
+        broker.create_topic("u", configs={"retention.ms": "soon"})
     with pytest.raises(UnknownTopicOrPartition):
         broker.delete_topic("gone")
     for helper in (broker.end_offsets, broker.records):
         with pytest.raises(UnknownTopicOrPartition):
             helper("gone")
+
+
+def test_topics_by_the_administrators_names(broker: Broker) -> None:
+    broker.create_topics(["a", barnabas.NewTopic("b", partitions=2, configs={"retention.ms": "1000000"})])
+    assert [(view.name, len(view.partitions)) for view in broker.admin.list_topics()] == [("a", 1), ("b", 2)]
+    assert broker.admin.describe_configs([("topic", "b")])[("topic", "b")]["retention.ms"].value == "1000000"
+    broker.delete_topics(["a", "b"])
+    assert broker.topics() == []
+    with pytest.warns(DeprecationWarning, match=r"create_topic\(config=\) is configs= now"):
+        broker.create_topic("c", config={"retention.ms": "1"})
+
+
+def test_records_without_a_client(broker: Broker) -> None:
+    broker.create_topic("t", partitions=3)
+    placed = broker.produce("t", "text", key="k", headers={"h": "1", "none": None}, timestamp=1_700_000_000_000)
+    (record,) = broker.records("t")
+    assert (record.topic, record.partition, record.offset) == placed[:3] == ("t", placed.partition, 0)
+    assert (record.key, record.value, record.timestamp) == (b"k", b"text", 1_700_000_000_000)
+    assert record.headers == (("h", b"1"), ("none", None))
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        assert producer.send("t", b"x", key=b"k").result(60).partition == placed.partition
+    broker.produce("t", None, key=b"gone", partition=2)
+    assert broker.records("t", 2)[-1].value is None
+    broker.faults.error("PRODUCE", NotLeaderOrFollower, times=None)
+    assert broker.produce("t", b"past the faults").partition == 0
+    with pytest.raises(UnknownTopicOrPartition, match="topic gone does not exist; there are t"):
+        broker.produce("gone", b"x")
+    with pytest.raises(UnknownTopicOrPartition):
+        broker.produce("t", b"x", partition=3)
+    with pytest.raises(MessageTooLarge):
+        broker.produce("t", bytes(2_000_000))
+    with pytest.raises(UsageError, match="value is bytes, text or None, not int"):
+        broker.produce("t", 7)  # type: ignore[arg-type]
+
+
+def test_what_is_produced_wakes_a_waiting_fetch(broker: Broker) -> None:
+    broker.create_topic("t")
+    with Wire(broker) as wire:
+        wire.send(fetch(broker, {0: 0}, max_wait_ms=60_000), 12)
+        broker.wait_for(lambda: on_loop(broker, lambda: broker._running().purgatory.size), what="the parked fetch")
+        broker.produce("t", b"x")
+        assert wire.receive().responses[0].partitions[0].high_watermark == 1
 
 
 def test_records_are_decoded(broker: Broker) -> None:
@@ -266,8 +371,10 @@ def test_groups_committed_offsets_and_lag(broker: Broker) -> None:
     assert broker.committed("g") == {("t", 0): 1}
     assert broker.lag("g") == {("t", 0): 2}
     assert broker.committed("nobody") == {}
-    with pytest.raises(TimeoutError, match="group g with 3 stable members"):
-        broker.wait_for_group("g", members=3, timeout_s=0.05)
+    with pytest.raises(TimeoutError, match=r"group g with 3 stable members .* it is Empty with 0 members"):
+        broker.wait_for_group("g", members=3, timeout=0.05)
+    with pytest.raises(TimeoutError, match=r"^seven did not come true within 0\.01 s: 0$"):
+        broker.wait_for(lambda: 0, timeout=0.01, what="seven")
 
 
 # --- reset ----------------------------------------------------------------------------------------------------------

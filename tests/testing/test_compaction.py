@@ -72,7 +72,7 @@ def read_all(broker: Broker, topic: str) -> list[tuple[int, bytes, bytes]]:
 
 @pytest.mark.parametrize("compression", ["none", "lz4"])
 def test_clients_see_the_last_record_of_each_key(broker: Broker, compression: str) -> None:
-    broker.create_topic("cities", config=COMPACTED)
+    broker.create_topic("cities", configs=COMPACTED)
     produce(broker, "cities", 3000, 20, **{"compression.type": compression, "enable.idempotence": True})
     wait_until_clean(broker, "cities")
     found = read_all(broker, "cities")
@@ -88,7 +88,7 @@ def test_clients_see_the_last_record_of_each_key(broker: Broker, compression: st
 
 def test_nothing_is_left_of_it(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path, settings=SETTINGS) as broker:
-        broker.create_topic("cities", config=COMPACTED)
+        broker.create_topic("cities", configs=COMPACTED)
         produce(broker, "cities", 2000, 20)
         wait_until_clean(broker, "cities")
         pid = pid_of(broker)
@@ -99,9 +99,9 @@ def test_nothing_is_left_of_it(tmp_path: Path) -> None:
 
 
 def test_no_process_where_nothing_is_compacted(broker: Broker) -> None:
-    broker.create_topic("plain", config={"segment.bytes": "20000"})
+    broker.create_topic("plain", configs={"segment.bytes": "20000"})
     produce(broker, "plain", 2000, 20)
-    broker.create_topic("cities", config=COMPACTED)
+    broker.create_topic("cities", configs=COMPACTED)
     produce(broker, "cities", 10, 2)
     on_loop(broker, broker._running().log_cleaning._run)
     assert pid_of(broker) is None, "one active segment is nothing to clean"
@@ -109,7 +109,7 @@ def test_no_process_where_nothing_is_compacted(broker: Broker) -> None:
 
 def test_it_can_be_switched_off() -> None:
     with Broker(settings={**SETTINGS, "log.cleaner.enable": False}) as broker:
-        broker.create_topic("cities", config=COMPACTED)
+        broker.create_topic("cities", configs=COMPACTED)
         produce(broker, "cities", 2000, 20)
         assert on_loop(broker, lambda: broker._running().log_cleaning._timer) is None
         assert len(broker.records("cities")) == 2000
@@ -117,10 +117,10 @@ def test_it_can_be_switched_off() -> None:
 
 def test_a_topic_that_is_deleted_while_it_is_cleaned(broker: Broker) -> None:
     for _ in range(3):
-        broker.create_topic("cities", config=COMPACTED)
+        broker.create_topic("cities", configs=COMPACTED)
         produce(broker, "cities", 3000, 20)
         broker.delete_topic("cities")
-    broker.create_topic("cities", config=COMPACTED)
+    broker.create_topic("cities", configs=COMPACTED)
     produce(broker, "cities", 3000, 20)
     wait_until_clean(broker, "cities")
     assert len({key for _, key, _ in read_all(broker, "cities")}) == 20
@@ -146,7 +146,7 @@ def test_committed_offsets_are_compacted(broker: Broker) -> None:
 
 
 def test_what_our_clients_are_told(broker: Broker) -> None:
-    broker.create_topic("cities", config=COMPACTED)
+    broker.create_topic("cities", configs=COMPACTED)
     broker.create_topic("plain")
     produce(broker, "cities", 2000, 20)
     wait_until_clean(broker, "cities")

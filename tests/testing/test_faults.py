@@ -87,6 +87,35 @@ def read_one(client: Any) -> bytes:
     raise AssertionError("nothing came")
 
 
+# --- rules that are refused ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda faults: faults.error("PRODUCED", NotLeaderOrFollower), "'PRODUCED' is not an API .* PRODUCE, FETCH"),
+        (lambda faults: faults.error("PRODUCE", ValueError), "ValueError.* is not an error that a broker answers with"),
+        (lambda faults: faults.error("PRODUCE", NotLeaderOrFollower()), "is not an error .* give a class"),
+        (lambda faults: faults.error("PRODUCE", NotLeaderOrFollower, times=0), "times=0: a fault meets 1 request"),
+        (lambda faults: faults.delay("PRODUCE", -1), "a delay is a number of seconds, 0 or more, not -1"),
+        (lambda faults: faults.delay("PRODUCE", float("nan")), "a delay is a number of seconds"),
+        (lambda faults: faults.disconnect("PRODUCE", client_id=7), "client_id=7: a client id is text"),
+    ],
+)
+def test_wrong_faults_are_refused(broker: Broker, wrong: Any, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        wrong(broker.faults)
+
+
+def test_faults_of_a_broker_that_is_stopped_hold_from_its_start() -> None:
+    with Broker() as broker:
+        broker.create_topic("t")
+        with broker.down():
+            fault = broker.faults.error("PRODUCE", NotLeaderOrFollower)
+        assert deliver(producer(broker)) is None
+        assert fault.hits == 1
+
+
 # --- what a client does about them ----------------------------------------------------------------------------------
 
 

@@ -55,6 +55,29 @@ def test_the_fixtures_are_listed_and_cost_nothing_unless_used(pytester: pytest.P
     assert re.search(r"^barnabas_broker \[session scope\]", listed, re.MULTILINE)
 
 
+def test_the_brokers_settings_come_from_a_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def barnabas_settings():
+            return {"num.partitions": 4, "auto.create.topics.enable": True}
+        """
+    )
+    pytester.makepyfile(
+        """
+        import barnabas
+
+        def test_it(kafka):
+            with barnabas.Producer(bootstrap_servers=kafka.bootstrap_servers) as producer:
+                producer.send("t", b"x")
+            assert len(kafka.end_offsets("t")) == 4
+        """
+    )
+    pytester.runpytest_subprocess("-q").assert_outcomes(passed=1)
+
+
 def snippets(section: str) -> list[str]:
     text = (ROOT / "README.md").read_text().partition(f"## {section}")[2].partition("\n## ")[0]
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)

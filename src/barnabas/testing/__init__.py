@@ -8,10 +8,10 @@ Names are imported when they are asked for: pytest loads the plugin in every tes
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.testing.broker import Broker
+    from barnabas.testing.broker import Broker, BrokerDied
     from barnabas.testing.faults import Fault, Faults
 
-__all__ = ["Broker", "Fault", "Faults"]
+__all__ = ["Broker", "BrokerDied", "Fault", "Faults"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,5 +19,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = import_module(f"barnabas.testing.{'broker' if name == 'Broker' else 'faults'}")
+    module = import_module(f"barnabas.testing.{'broker' if name.startswith('Broker') else 'faults'}")
     return getattr(module, name)

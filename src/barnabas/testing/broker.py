@@ -3,32 +3,51 @@
 import asyncio
 import contextlib
 import shutil
+import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.broker import server
+from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.core.producer.batch import RecordMetadata
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.controller import TopicWish
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
-from barnabas.errors import CoordinatorLoadInProgress, KafkaError, UnknownTopicOrPartition, error_for
-from barnabas.log.log import Log
+from barnabas.errors import (
+    BarnabasError,
+    CoordinatorLoadInProgress,
+    KafkaError,
+    UnknownTopicOrPartition,
+    UsageError,
+    error_for,
+)
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from barnabas.records.batch import iter_batches
-from barnabas.records.reader import read_records
-from barnabas.records.record import Record
+from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.replication.partition import Partition
+from barnabas.testing.contents import Text, append, partition_for_key, records_of
 from barnabas.testing.faults import Faults
+from barnabas.testing.renamed import renamed
 
-__all__ = ["Broker"]
+if TYPE_CHECKING:
+    from barnabas.client.admin import Admin
+
+__all__ = ["Broker", "BrokerDied"]
 
 T = TypeVar("T")
 
-_READ_BYTES = 1 << 20
+_LOOK_S: Final = 0.005
+_ALIVE_S: Final = 0.2
+"""How often a call that waits for the broker's thread looks whether that thread is still alive."""
 
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
@@ -42,12 +61,17 @@ go when the broker has run for half a minute, and every five minutes from then o
 win."""
 
 
+class BrokerDied(BarnabasError):
+    """The thread of a test's broker has ended, or answers nothing."""
+
+
 class Broker:
     """A broker for tests: `with Broker() as broker: client(broker.bootstrap_servers)`.
 
-    Without `data_dir` the log lives in a temporary directory that goes with the broker; with one it stays, and a second
-    broker on it finds what the first one left. `settings` are Kafka's (`{"num.partitions": 4}`). All methods may be
-    called from any thread.
+    `data_dir`: the directory of the log. Without one the log lives in a temporary directory that is removed when the
+    broker is closed. A given directory stays, and a later broker on it finds the records of the earlier one.
+    `settings`: the broker's settings under Kafka's names (`{"num.partitions": 4}`). `patience`: the seconds that a
+    method waits for the broker's thread before it raises BrokerDied. All methods may be called from any thread.
     """
 
     def __init__(
@@ -57,22 +81,27 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         settings: Mapping[str, object] | None = None,
+        patience: float = 30.0,
     ) -> None:
         self._own_dir = data_dir is None
         self.data_dir = Path(tempfile.mkdtemp(prefix="barnabas-")) if data_dir is None else Path(data_dir)
+        self.patience = patience
         self._host = host
         self._port = port
+        self._address = ""
         self._settings = dict(settings or {})
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._broker: server.Broker | None = None
-        self.faults = Faults(self._running)
+        self.faults = Faults(lambda: self._broker)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> "Broker":
-        """Ready when it returns. Raises UsageError as `barnabas serve` would."""
-        assert self._broker is None, "the broker runs"
+        """Starts the broker, which takes requests when this returns. Raises UsageError as `barnabas serve` does, and
+        where the broker runs already."""
+        if self._broker is not None:
+            raise UsageError(f"the broker at {self._address} runs already; call stop() or restart()")
         settings = {**TEST_SETTINGS, **self._settings, "log.dirs": str(self.data_dir)}
         settings["listeners"] = f"PLAINTEXT://{self._host}:{self._port}"
         config = BrokerConfig.of(settings)
@@ -88,6 +117,7 @@ class Broker:
             raise
         self._broker = broker
         self._port = broker.endpoints[0].port
+        self._address = broker.endpoints[0].local_address
         self.faults.install()
         return self
 
@@ -105,12 +135,25 @@ class Broker:
                 self._end_thread()
 
     def restart(self) -> None:
-        """Stop and start on the same port and data: what clients see of a broker's restart."""
+        """Stops the broker and starts it on the same port and data: what clients see of a broker's restart."""
         self.stop()
         self.start()
 
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        """An outage: inside the `with` block connections are refused, behind it the broker serves the same data at the
+        same address. A block that starts the broker itself ends the outage early."""
+        self.stop()
+        try:
+            yield
+        finally:
+            if not self.is_running:
+                self.start()
+
     def close(self) -> None:
-        """Stop, and remove the data if the directory was ours."""
+        """Stops the broker, and removes the data if the directory is a temporary one."""
+        if "admin" in self.__dict__:
+            self.admin.close()
         self.stop()
         if self._own_dir:
             shutil.rmtree(self.data_dir, ignore_errors=True)
@@ -134,68 +177,155 @@ class Broker:
     def _end_thread(self) -> None:
         assert self._loop is not None
         assert self._thread is not None
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        with contextlib.suppress(RuntimeError):  # the thread has ended by itself and closed its loop
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(self.patience)
         self._loop = self._thread = None
 
     def _running(self) -> server.Broker:
-        assert self._broker is not None, "the broker does not run: use it as a context manager or call start()"
+        if self._broker is None:
+            raise UsageError("the broker does not run: use it as a context manager or call start()")
         return self._broker
 
     def _on_loop(self, function: Callable[[], T]) -> T:
-        """Run on the broker's thread, return or raise what it did."""
-        assert self._loop is not None
+        """Runs a function on the broker's thread; returns or raises what the function did. Raises BrokerDied."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            raise UsageError("the broker does not run: use it as a context manager or call start()")
         future: Future[T] = Future()
 
         def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return  # nobody waits for it any more
             try:
                 future.set_result(function())
             except BaseException as error:
                 future.set_exception(error)
 
-        self._loop.call_soon_threadsafe(call)
-        return future.result()
+        with contextlib.suppress(RuntimeError):  # a closed loop: the thread is dead, which is told below
+            loop.call_soon_threadsafe(call)
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                return future.result(_ALIVE_S)
+            except FutureTimeout:
+                if future.done():
+                    raise  # the function's own
+                if not thread.is_alive():
+                    raise BrokerDied("the broker's thread has ended; its last words are in the log") from None
+                if time.monotonic() > deadline and future.cancel():
+                    raise BrokerDied(
+                        f"the broker's thread has not answered within {self.patience:g} s; it is here:\n"
+                        + _stack_of(thread)
+                    ) from None
 
     # --- what tests want --------------------------------------------------------------------------------------------
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port`, for any client on this machine."""
-        return self._running().endpoints[0].local_address
+        """`host:port` for any client on this machine: also while the broker is stopped, since its next start takes the
+        same port. Raises UsageError before the first start."""
+        if not self._address:
+            raise UsageError("the broker has no port before its first start: use `with Broker() as broker`, or start()")
+        return self._address
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Raises TopicAlreadyExists, InvalidTopic, InvalidConfig."""
+    @cached_property
+    def admin(self) -> "Admin":
+        """An administrator of this broker, which is closed with it: all that `barnabas.Admin` can do. Its requests meet
+        the faults that the test has asked for; the other methods of this class do not."""
+        from barnabas.client.admin import Admin  # only tests that use it pay for its import
+
+        return Admin(bootstrap_servers=self.bootstrap_servers)
+
+    @renamed(config="configs")
+    def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
+        """Creates a topic. Raises TopicAlreadyExists, InvalidTopic, InvalidConfig, InvalidPartitions."""
+        self.create_topics(NewTopic(name, partitions, configs=configs or {}))
+
+    def create_topics(self, topics: NewTopic | str | Iterable[NewTopic | str]) -> None:
+        """Creates topics, in their order. Raises the error of the first one that cannot be created."""
+        given = [topics] if isinstance(topics, str | NewTopic) else topics
+        for topic in given:
+            self._create_topic(NewTopic(topic) if isinstance(topic, str) else topic)
+
+    def _create_topic(self, topic: NewTopic) -> None:
         broker = self._running()
-        wish = TopicWish(name, partitions=partitions, configs=dict(config or {}))
+        name, partitions, replication_factor, configs, assignments = topic
+        wish = TopicWish(name, partitions, replication_factor, sorted(assignments.items()), configs)
         result = self._on_loop(lambda: broker.controller.create_topics([wish]))[name]
         if isinstance(result, KafkaError):
             raise result
 
     def delete_topic(self, name: str) -> None:
-        """Raises UnknownTopicOrPartition."""
+        """Deletes a topic. Raises UnknownTopicOrPartition."""
+        self.delete_topics(name)
+
+    def delete_topics(self, names: str | Iterable[str]) -> None:
+        """Deletes topics. Raises the error of the first one that cannot be deleted."""
         broker = self._running()
-        error = self._on_loop(lambda: broker.controller.delete_topics([name]))[name]
-        if error is not None:
-            raise error
+        wanted = [names] if isinstance(names, str) else list(names)
+        for error in self._on_loop(lambda: broker.controller.delete_topics(wanted)).values():
+            if error is not None:
+                raise error
 
     def topics(self) -> list[str]:
-        """Names of the topics that are not Kafka's own."""
+        """Returns the names of the topics that are not Kafka's own, sorted."""
         return sorted(name for name, topic in self._running().image.topics.items() if not topic.is_internal)
 
-    def end_offsets(self, topic: str) -> list[int]:
-        """The high watermark of each partition."""
+    def produce(
+        self,
+        topic: str,
+        value: Text | None,
+        *,
+        key: Text | None = None,
+        partition: int | None = None,
+        headers: Mapping[str, Text | None] | Iterable[tuple[str, Text | None]] = (),
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        """Appends one record, past the network and the faults, and returns where it stands.
+
+        `value`, `key`, values of `headers`: bytes, or text that is encoded as UTF-8. `partition`: by default the one
+        that every Kafka client chooses for the key (murmur2), 0 without a key. `timestamp`: milliseconds, by default
+        now. The topic must exist. Raises UnknownTopicOrPartition, and what the broker refuses a record for
+        (MessageTooLarge, InvalidRecord ...).
+        """
         broker = self._running()
 
-        def read() -> list[int]:
-            found = broker.image.topics.get(topic)
-            if found is None:
-                raise UnknownTopicOrPartition(f"topic {topic} does not exist")
-            return [broker.replica_manager.leader_of(topic, p).log.high_watermark for p in range(len(found.partitions))]
+        def write() -> RecordMetadata:
+            index = partition
+            if index is None:
+                index = partition_for_key(key, len(_partitions_of(broker, topic)))
+            return append(
+                broker.replica_manager.leader_of(topic, index),
+                key,
+                value,
+                headers,
+                broker.clock.wall_ms() if timestamp is None else timestamp,
+                broker.clock.wall_ms(),
+            )
+
+        return self._on_loop(write)
+
+    def records(self, topic: str, partition: int | None = None) -> list[ConsumerRecord]:
+        """Returns the records of the topic below the high watermark, as a Consumer would: those of one partition, or
+        those of each partition after the other. Control records are left out, records of aborted transactions are not.
+        Raises UnknownTopicOrPartition."""
+        broker = self._running()
+
+        def read() -> list[ConsumerRecord]:
+            partitions = _partitions_of(broker, topic)
+            wanted = partitions if partition is None else [broker.replica_manager.leader_of(topic, partition)]
+            return [record for each in wanted for record in records_of(each)]
 
         return self._on_loop(read)
 
+    def end_offsets(self, topic: str) -> list[int]:
+        """Returns the high watermark of each partition. Raises UnknownTopicOrPartition."""
+        broker = self._running()
+        return self._on_loop(lambda: [each.log.high_watermark for each in _partitions_of(broker, topic)])
+
     def reset(self) -> None:
-        """As new: no topics, no groups, no faults; clients may stay connected."""
+        """Deletes all topics and groups and clears the faults; clients may stay connected."""
         broker = self._running()
         self.faults.clear()
 
@@ -206,90 +336,99 @@ class Broker:
 
         self._on_loop(clear)
 
-    def wait_for(self, condition: Callable[[], Any], timeout_s: float = 30.0, what: str = "the condition") -> None:
-        """Until the condition is true. Raises TimeoutError that says `what`."""
-        event = threading.Event()
-        loop = self._loop
-        assert loop is not None
-        deadline = loop.time() + timeout_s
-        while not condition():
-            if loop.time() > deadline:
-                raise TimeoutError(f"{what} did not come true within {timeout_s} s")
-            event.wait(0.005)
+    # --- waiting ----------------------------------------------------------------------------------------------------
 
-    def wait_for_group(self, group_id: str, members: int = 1, timeout_s: float = 30.0) -> None:
-        """Until the group is stable with that many members. Raises TimeoutError."""
+    @renamed(timeout_s="timeout")
+    def wait_for(self, condition: Callable[[], Any], timeout: float = 30.0, what: str = "the condition") -> None:
+        """Waits until the condition returns something true. Raises TimeoutError, which names `what` and the value that
+        the condition returned last."""
+        self._wait_for(condition, timeout, lambda seen: f"{what} did not come true within {timeout:g} s: {seen!r}")
+
+    def _wait_for(self, condition: Callable[[], T], timeout: float, told: Callable[[T], str]) -> T:
+        pause = threading.Event()
+        deadline = time.monotonic() + timeout
+        while not (seen := condition()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(told(seen))
+            pause.wait(_LOOK_S)
+        return seen
+
+    @renamed(timeout_s="timeout")
+    def wait_for_group(self, group_id: str, members: int = 1, timeout: float = 30.0) -> None:
+        """Waits until the group is stable with that many members. Raises TimeoutError, which says what the group was
+        like at the end."""
         broker = self._running()
+        described: list[DescribedGroup] = []
 
         def stable() -> bool:
-            described: list[DescribedGroup] = []
+            described.clear()
             self._on_loop(lambda: broker.groups.describe_groups([group_id], api_version=5, reply=described.extend))
             return all(group.group_state == "Stable" and len(group.members) == members for group in described)
 
-        self.wait_for(stable, timeout_s, f"group {group_id} with {members} stable members")
+        def told(_: bool) -> str:
+            seen = ", ".join(_told_of_group(group) for group in described)
+            return (
+                f"group {group_id} with {members} stable members did not come true within {timeout:g} s;"
+                f" it is {seen or 'still being read'}"
+            )
+
+        self._wait_for(stable, timeout, told)
+
+    # --- groups -----------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> dict[tuple[str, int], int]:
-        """The group's committed offsets by (topic, partition); none for a group that is not there. Raises what a client
-        would get as an error."""
+        """Returns the group's committed offsets by (topic, partition); nothing for a group that does not exist. Raises
+        the error that a client would get."""
         if OFFSETS_TOPIC not in self._running().image.topics:
             return {}  # made when the first group asks for its coordinator
-        answers: list[OffsetFetchResponseGroup] = []
+        deadline = time.monotonic() + self.patience
 
-        def answered() -> bool:
-            answers[:] = self._fetch_offsets(group_id)
-            return answers[0].error_code != CoordinatorLoadInProgress.code
+        def answered() -> OffsetFetchResponseGroup | None:
+            answer = self._fetch_offsets(group_id, deadline)
+            return None if answer.error_code == CoordinatorLoadInProgress.code else answer
 
-        self.wait_for(answered, what=f"the committed offsets of group {group_id}")
-        if answers[0].error_code:
-            raise error_for(answers[0].error_code)
+        answer = self._wait_for(
+            answered, self.patience, lambda _: f"the offsets of group {group_id} were still being read"
+        )
+        assert answer is not None
+        if answer.error_code:
+            raise error_for(answer.error_code)
         return {
             (topic.name, partition.partition_index): partition.committed_offset
-            for topic in answers[0].topics
+            for topic in answer.topics
             for partition in topic.partitions
         }
 
-    def _fetch_offsets(self, group_id: str) -> list[OffsetFetchResponseGroup]:
+    def _fetch_offsets(self, group_id: str, deadline: float) -> OffsetFetchResponseGroup:
         broker = self._running()
         found: list[OffsetFetchResponseGroup] = []
         wanted = [OffsetFetchRequestGroup(group_id=group_id, topics=None)]
         self._on_loop(lambda: broker.groups.fetch_offsets(wanted, require_stable=False, reply=found.extend))
-        self.wait_for(lambda: found, what=f"an answer about group {group_id}")
-        return found
+        left = max(deadline - time.monotonic(), 0.0)
+        return self._wait_for(lambda: found, left, lambda _: f"no answer about group {group_id}")[0]
 
     def lag(self, group_id: str) -> dict[tuple[str, int], int]:
-        """Records between the committed offset and the end, for each partition with a committed offset."""
+        """Returns the number of records between the committed offset and the end, for each partition that has a
+        committed offset."""
         lags: dict[tuple[str, int], int] = {}
         for (topic, partition), offset in self.committed(group_id).items():
             with contextlib.suppress(UnknownTopicOrPartition):
                 lags[topic, partition] = self.end_offsets(topic)[partition] - offset
         return lags
 
-    def records(self, topic: str, partition: int | None = None) -> list[Record]:
-        """What stands in the topic, decoded: of one partition, or of all, one after the other. Control records and what
-        is above the high watermark are left out. Raises UnknownTopicOrPartition."""
-        broker = self._running()
 
-        def read() -> list[Record]:
-            image = broker.image.topics.get(topic)
-            if image is None:
-                raise UnknownTopicOrPartition(f"topic {topic} does not exist")
-            found: list[Record] = []
-            for index in range(len(image.partitions)) if partition is None else (partition,):
-                found += _records_of(broker.replica_manager.leader_of(topic, index).log)
-            return found
-
-        return self._on_loop(read)
+def _partitions_of(broker: server.Broker, topic: str) -> list[Partition]:
+    found = broker.image.topics.get(topic)
+    if found is None:
+        there = ", ".join(sorted(name for name, each in broker.image.topics.items() if not each.is_internal))
+        raise UnknownTopicOrPartition(f"topic {topic} does not exist; there are {there or 'no topics'}")
+    return [broker.replica_manager.leader_of(topic, index) for index in range(len(found.partitions))]
 
 
-def _records_of(log: Log) -> list[Record]:
-    found: list[Record] = []
-    offset = log.log_start_offset
-    while offset < log.high_watermark:
-        file_slice = log.read(offset, _READ_BYTES, upper_bound=log.high_watermark, min_one_message=True).file_slice
-        if file_slice is None:
-            break
-        for header, batch in iter_batches(file_slice.read()):
-            if not header.is_control:
-                found += [record for record in read_records(batch) if record.offset >= offset]
-            offset = header.next_offset
-    return found
+def _told_of_group(group: DescribedGroup) -> str:
+    return f"{group.group_state} with {len(group.members)} members"
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)"

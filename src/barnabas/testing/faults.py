@@ -4,6 +4,7 @@ A rule sees each request before the broker does. `error` answers in the broker's
 `disconnect` cuts the connection before the request is handled, or (`after=True`) once it is handled.
 """
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from barnabas.broker.dispatch import Dispatcher, frame_of
 from barnabas.broker.server import Broker
 from barnabas.errors import KafkaError, UsageError
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
-from barnabas.protocol.apis import ApiKey, message_classes
+from barnabas.protocol.apis import SERVED, ApiKey, message_classes
 from barnabas.protocol.codec import decode
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from barnabas.protocol.schema import Field, Message, Request, Response
@@ -27,7 +28,10 @@ _INDEXES = ("partition_index", "partition", "index")
 
 @dataclass
 class Fault:
-    """One rule. `hits` counts the requests that it met; `remaining` None means for ever."""
+    """One rule. `hits` counts the requests that it met; `remaining` None means for ever.
+
+    Raises UsageError for a rule that could meet no request, or have no effect.
+    """
 
     api_key: ApiKey
     error: type[KafkaError] | None = None
@@ -37,6 +41,23 @@ class Fault:
     remaining: int | None = 1
     client_id: str | None = None
     hits: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        _, response_class = message_classes(self.api_key)
+        if self.error is not None:
+            if not (isinstance(self.error, type) and issubclass(self.error, KafkaError) and self.error.code):
+                raise UsageError(
+                    f"{self.error!r} is not an error that a broker answers with; give a class of"
+                    " barnabas.errors, such as NotLeaderOrFollower"
+                )
+            if not _tells_errors(response_class):
+                raise UsageError(f"an answer to {self.api_key.name} has no place for an error; use delay or disconnect")
+        if not (isinstance(self.delay_s, int | float) and 0 <= self.delay_s < math.inf):
+            raise UsageError(f"a delay is a number of seconds, 0 or more, not {self.delay_s!r}")
+        if self.remaining is not None and not (isinstance(self.remaining, int) and self.remaining > 0):
+            raise UsageError(f"times={self.remaining!r}: a fault meets 1 request or more, or None for all of them")
+        if not isinstance(self.client_id, str | None):
+            raise UsageError(f"client_id={self.client_id!r}: a client id is text, or None for all clients")
 
     def meets(self, context: RequestContext) -> bool:
         return (
@@ -54,8 +75,8 @@ class Fault:
 class Faults:
     """The rules of one broker, in the order in which they were given. Safe to change from any thread."""
 
-    def __init__(self, broker: Callable[[], Broker]) -> None:
-        """`broker()` is the running broker."""
+    def __init__(self, broker: Callable[[], Broker | None]) -> None:
+        """`broker()` is the running broker; None: it is stopped, and obeys the rules from its start on."""
         self._broker = broker
         self._rules: list[Fault] = []
         self._lock = threading.Lock()
@@ -85,7 +106,9 @@ class Faults:
     def install(self) -> None:
         """Let a dispatcher that is new (the broker was restarted) obey the rules that there are."""
         with self._lock:
-            self._broker().dispatcher.intercept = self._intercept if self._rules else None
+            broker = self._broker()
+            if broker is not None:
+                broker.dispatcher.intercept = self._intercept if self._rules else None
 
     def _add(self, fault: Fault) -> Fault:
         with self._lock:
@@ -100,18 +123,22 @@ class Faults:
             if rule.meets(context):
                 rule.count()
                 if rule.error is not None:
-                    return _refuse(rule.error, self._broker(), context, frame, position)
+                    broker = self._broker()
+                    assert broker is not None, "a broker that handles a request runs"
+                    return _refuse(rule.error, broker, context, frame, position)
                 return _apply(rule, dispatcher, context, frame, position)
         return dispatcher.handle(context, frame, position)
 
 
 def _api_key(api: str | int) -> ApiKey:
     try:
-        return ApiKey[api.upper()] if isinstance(api, str) else ApiKey(api)
+        key = ApiKey[api.upper()] if isinstance(api, str) else ApiKey(api)
     except (KeyError, ValueError):
-        raise UsageError(
-            f"{api!r} is not an API of this broker; there are {', '.join(key.name for key in ApiKey)}"
-        ) from None
+        key = None
+    if key not in SERVED:
+        there = ", ".join(ApiKey(served).name for served in SERVED)
+        raise UsageError(f"{api!r} is not an API of this broker; there are {there}")
+    return key
 
 
 def _apply(

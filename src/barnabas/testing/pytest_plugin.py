@@ -1,9 +1,10 @@
 """Fixtures for pytest, there as soon as barnabas is installed. Nothing is imported before a test asks for one.
 
-`barnabas_broker` is one broker for the whole session; `kafka` is the same broker, empty, for one test.
+`barnabas_broker` is one broker for the whole session; `kafka` is the same broker, empty, for one test. A conftest.py
+that defines `barnabas_settings` anew gives the broker its settings.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def barnabas_broker() -> "Iterator[Broker]":
+def barnabas_settings() -> Mapping[str, object]:
+    """The settings of the session's broker under Kafka's names; define it anew for others: {"num.partitions": 4}."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def barnabas_broker(barnabas_settings: Mapping[str, object]) -> "Iterator[Broker]":
     """A broker that lives as long as the test session."""
     from barnabas.testing import Broker
 
-    with Broker() as broker:
+    with Broker(settings=barnabas_settings) as broker:
         yield broker
 
 
