@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from barnabas.spark.query_listener import BarnabasQueryListener
-    from barnabas.spark.sessions import session, session_settings
+    from barnabas.spark.sessions import register, session, session_settings
     from barnabas.spark.sink_cluster import end_query
     from barnabas.spark.source import BarnabasDataSource
 
-__all__ = ["BarnabasDataSource", "BarnabasQueryListener", "end_query", "session", "session_settings"]
+__all__ = ["BarnabasDataSource", "BarnabasQueryListener", "end_query", "register", "session", "session_settings"]
 
 _HOME = {
     "BarnabasDataSource": "source",
     "BarnabasQueryListener": "query_listener",
     "end_query": "sink_cluster",
+    "register": "sessions",
     "session": "sessions",
     "session_settings": "sessions",
 }

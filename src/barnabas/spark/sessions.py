@@ -15,7 +15,7 @@ from barnabas.spark.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["session", "session_settings", "tell_of_missing_settings"]
+__all__ = ["register", "session", "session_settings", "tell_of_missing_settings"]
 
 _log = logging.getLogger("barnabas.spark")
 
@@ -59,6 +59,27 @@ def session(
     for name, value in {**ours, **(settings or {})}.items():
         builder = builder.config(name, str(value))
     return builder.getOrCreate()
+
+
+def register(spark: "SparkSession") -> "SparkSession":
+    """Makes `format("barnabas")` known to a session that was not made by `session`, and returns that session.
+
+    Spark itself looks for data sources with the Python that the environment variable PYSPARK_PYTHON named when the
+    session was started, by default the first `python3` on the PATH. A registered data source needs no look. Where the
+    variable is not set and the session is local, its Python tasks run with this interpreter from now on.
+    """
+    from barnabas.spark.source import BarnabasDataSource
+
+    context = None if _is_remote(spark) else spark.sparkContext
+    if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    spark.dataSource.register(BarnabasDataSource)
+    return spark
+
+
+def _is_remote(spark: "SparkSession") -> bool:
+    """Returns whether the session is Spark Connect's, which has no SparkContext."""
+    return not hasattr(spark, "_jsparkSession")
 
 
 def tell_of_missing_settings() -> None:
