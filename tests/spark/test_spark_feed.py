@@ -123,6 +123,20 @@ def test_batches_follow_each_other() -> None:
     assert query.feed.latest() == cluster.at
 
 
+def test_how_far_a_batch_ends_behind_the_topic() -> None:
+    cluster = FakeCluster({T0: 100, T1: 10})
+    cluster.sizes = {T0: 80.4, T1: 1000.0}
+    query = Query(cluster, maxOffsetsPerTrigger="11")
+    assert query.feed.behind() == {}
+    assert query.batch() == [(0, 0, 10), (1, 0, 1)]
+    assert query.feed.behind() == {
+        "minOffsetsBehindLatest": "9",
+        "maxOffsetsBehindLatest": "90",
+        "avgOffsetsBehindLatest": "49.5",
+        "estimatedTotalBytesBehindLatest": "16236",
+    }
+
+
 def test_the_first_batch_keeps_its_start() -> None:
     cluster = FakeCluster({T0: 5})
     query = Query(cluster)

@@ -82,6 +82,10 @@ def test_what_is_there_then_what_came(stream: Stream, broker: Broker, writer: Wr
     assert stream.rows() == some(0, range(50)) + some(1, range(10))
     source = batches[-1]["sources"][0]
     assert source["endOffset"][topic] == source["latestOffset"][topic] == {"0": 50, "1": 10}
+    assert source["latestOffset"]["@behind"]["maxOffsetsBehindLatest"] == "0"
+    behind = batches[0]["sources"][0]["latestOffset"]["@behind"]
+    assert behind["minOffsetsBehindLatest"] != "0"
+    assert 41 * 10 < int(behind["estimatedTotalBytesBehindLatest"]) < 41 * 1000
     assert stream.run() == []
     writer.write(topic, 1, range(5))
     assert len(stream.run()) == 1

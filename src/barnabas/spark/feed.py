@@ -101,6 +101,31 @@ class Feed:
         """The ends as of the last look."""
         return None if self._known is None else self._known.ends
 
+    def behind(self) -> dict[str, str]:
+        """Returns how far the latest micro-batch ends behind the ends of its partitions, under the names of the metrics
+        of Spark's Kafka connector, as texts; nothing before the first micro-batch.
+
+        The bytes are those on disk: the offsets of each partition times the mean size of its records.
+        """
+        if self._known is None or self._given is None:
+            return {}
+        read, ends = self._given.offsets, self._known.ends
+        lags = {partition: max(end - read.get(partition, end), 0) for partition, end in ends.items()}
+        if not lags:
+            return {}
+        found = {
+            "minOffsetsBehindLatest": str(min(lags.values())),
+            "maxOffsetsBehindLatest": str(max(lags.values())),
+            "avgOffsetsBehindLatest": str(sum(lags.values()) / len(lags)),
+        }
+        try:
+            sizes = self._cluster.record_bytes(list(lags)) if any(lags.values()) else {}
+        except BarnabasError as error:  # a report is no reason to end a query
+            _log.warning("how many bytes the query is behind cannot be told: %s", error)
+            return found
+        size = sum(lag * sizes.get(partition, 0) for partition, lag in lags.items())
+        return {**found, "estimatedTotalBytesBehindLatest": str(round(size))}
+
     def to_read(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
         """What a micro-batch reads. A replay may find that a topic is another one by now: its offsets mean nothing
         there. Raises DataLoss."""

@@ -4,6 +4,7 @@
 topic can have: `@start` (where partitions begin that are new in this batch; all of them in the first one), `@plan`
 (what the tasks are made of, so that a replay makes the same ones), `@ids` (topic ids: a topic that was deleted and
 made again is another one) and `@epochs` (leader epochs: a log that was cut below what was read has ended them earlier).
+The latest offsets, which Spark shows in its progress reports and keeps nowhere, have `@behind` besides.
 """
 
 import json
@@ -14,6 +15,7 @@ from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
 __all__ = [
+    "BEHIND",
     "EARLIEST",
     "LATEST",
     "Plan",
@@ -35,6 +37,7 @@ _START: Final = "@start"
 _PLAN: Final = "@plan"
 _IDS: Final = "@ids"
 _EPOCHS: Final = "@epochs"
+BEHIND: Final = "@behind"
 
 
 class Plan(NamedTuple):
@@ -161,7 +164,7 @@ def _is_int(value: object, least: int, most: int) -> bool:
 def parse_stream_offset(document: Mapping[str, Any]) -> StreamOffset:
     """What `StreamOffset.to_json` gave, or the connector of the JVM. Raises UsageError for anything else."""
     extras = {name: value for name, value in document.items() if name.startswith("@")}
-    unknown = extras.keys() - {_START, _PLAN, _IDS, _EPOCHS}
+    unknown = extras.keys() - {_START, _PLAN, _IDS, _EPOCHS, BEHIND}
     if unknown:
         raise _unreadable(f"{sorted(unknown)} is not known; a newer version of Barnabas may have written it")
     topics = {name: value for name, value in document.items() if name not in extras}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.errors import UsageError
-from barnabas.spark.offsets import parse_stream_offset
+from barnabas.spark.offsets import BEHIND, parse_stream_offset
 from barnabas.types import TopicPartition
 
 __all__ = ["QueryProgress", "prometheus_text"]
@@ -30,6 +30,8 @@ class QueryProgress(NamedTuple):
     """Up to where each partition is read."""
     watermark: str | None = None
     """Up to where a query with event time has seen everything, as Spark writes it."""
+    bytes_behind: int = 0
+    """About how many bytes on disk the lag is."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any], before: "QueryProgress | None" = None) -> "QueryProgress":
@@ -46,6 +48,7 @@ class QueryProgress(NamedTuple):
             _lag(report.get("sources") or ()),
             _read(report.get("sources") or ()),
             (report.get("eventTime") or {}).get("watermark"),
+            sum(_bytes_behind(source.get("latestOffset")) for source in report.get("sources") or ()),
         )
 
     @property
@@ -55,6 +58,8 @@ class QueryProgress(NamedTuple):
     def __str__(self) -> str:
         text = f"query {self.name}, batch {self.batch_id}: {self.rows:,} rows in {self.batch_ms:,} ms"
         text += f" ({self.rows_per_second:,.0f} a second), lag {self.total_lag:,}"
+        if self.bytes_behind:
+            text += f" (about {self.bytes_behind:,} bytes)"
         worst = max(self.lag, key=lambda where: self.lag[where], default=None)
         return text + (f", most of it in {worst}" if worst is not None and self.lag[worst] else "")
 
@@ -76,10 +81,26 @@ def _read(sources: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
 def _offsets(document: Any) -> Mapping[TopicPartition, int]:
     """Of a source of ours, or of Spark's Kafka connector; nothing for all others."""
     try:
-        found = json.loads(document) if isinstance(document, str) else document
-        return parse_stream_offset(found).offsets if isinstance(found, dict) else {}
-    except (ValueError, RecursionError, UsageError):
+        return parse_stream_offset(_object(document)).offsets
+    except UsageError:
         return {}
+
+
+def _bytes_behind(document: Any) -> int:
+    """Returns what our source has estimated; 0 for all other sources."""
+    try:
+        return int(_object(document)[BEHIND]["estimatedTotalBytesBehindLatest"])
+    except (LookupError, TypeError, ValueError):
+        return 0
+
+
+def _object(document: Any) -> Mapping[str, Any]:
+    """Returns an offset of a report, which is a JSON object or the text of one; empty for anything else."""
+    try:
+        found = json.loads(document) if isinstance(document, str) else document
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 _METRICS: Final[tuple[tuple[str, str, str, Callable[[QueryProgress], float]], ...]] = (
@@ -87,6 +108,7 @@ _METRICS: Final[tuple[tuple[str, str, str, Callable[[QueryProgress], float]], ..
     ("rows_per_second", "gauge", "Rows that the last batch processed in a second.", lambda q: q.rows_per_second),
     ("batch_seconds", "gauge", "How long the last batch took.", lambda q: q.batch_ms / 1000),
     ("batch_id", "gauge", "The last batch.", lambda q: q.batch_id),
+    ("bytes_behind", "gauge", "About how many bytes on disk are there and not read.", lambda q: q.bytes_behind),
 )
 
 

@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from barnabas.spark.feed import Feed
 from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.lookup import Lookup
-from barnabas.spark.offsets import nested, parse_stream_offset
+from barnabas.spark.offsets import BEHIND, nested, parse_stream_offset
 from barnabas.spark.options import SourceOptions
 from barnabas.spark.planning import combined, split
 from barnabas.spark.reading import RangePartition, TaskRules, read_ranges
@@ -72,8 +72,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if after is before else after.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Returns the ends of the partitions, which Spark shows as `latestOffset` in its progress reports. A source in
+        Python has no other place there, so the metrics of Spark's Kafka connector stand in it, too."""
         latest = self._fed().latest()
-        return None if latest is None else nested(latest)
+        if latest is None:
+            return None
+        behind = self._fed().behind()
+        return {**nested(latest), **({BEHIND: behind} if behind else {})}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._fed().freeze()
