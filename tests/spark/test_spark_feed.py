@@ -15,6 +15,7 @@ from barnabas.spark.lookup import LogEnd, Topics
 from barnabas.spark.loss import DataLoss
 from barnabas.spark.offsets import StreamOffset, parse_stream_offset
 from barnabas.spark.options import Position, SourceOptions
+from barnabas.spark.planning import split
 from barnabas.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -121,6 +122,18 @@ def test_batches_follow_each_other() -> None:
     cluster.first[T2] = 0
     assert query.batch() == [(0, 5, 6), (1, 0, 2), (2, 0, 1)]
     assert query.feed.latest() == cluster.at
+
+
+def test_the_sizes_that_tasks_are_cut_by_stay_with_the_batch() -> None:
+    cluster = FakeCluster({T0: 100, T1: 100})
+    cluster.sizes = {T0: 2999.7, T1: 0.2}
+    query = Query(cluster, minPartitions="4")
+    query.batch()
+    assert query.at is not None
+    assert query.at.record_bytes == {T0: 3000, T1: 1}
+    cluster.sizes = {T0: 1.0, T1: 1.0}
+    pieces = split(ranges_of(stored(query.feed.initial()), query.at), query.at.plan, query.at.record_bytes)
+    assert [(piece.partition.partition, piece.size) for piece in pieces] == [(0, 33), (0, 33), (0, 34), (1, 100)]
 
 
 def test_how_far_a_batch_ends_behind_the_topic() -> None:

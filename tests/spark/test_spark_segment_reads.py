@@ -66,6 +66,12 @@ def test_all_that_is_there(read: Any, data: Path) -> None:
     assert read("orders-1").load().count() == 500
 
 
+def test_files_in_several_tasks(read: Any) -> None:
+    whole, cut = read().load(), read(minPartitions=20).load()
+    assert cut.rdd.getNumPartitions() >= 20 > whole.rdd.getNumPartitions()
+    assert sorted(cut.collect()) == sorted(whole.collect())
+
+
 def test_transactions(read: Any) -> None:
     assert [row.offset for row in read("paid-0").load().orderBy("offset").collect()] == [0, 2, 4]
     committed = read("paid-0", isolationLevel="read_committed").load()

@@ -20,7 +20,9 @@ from barnabas.types import TopicPartition
 pytest.importorskip("pyarrow")
 
 from barnabas.spark.loss import DataLoss, OnLoss
+from barnabas.spark.planning import OffsetRange
 from barnabas.spark.segments.committed import committed_part
+from barnabas.spark.segments.cutting import cut
 from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile, find_segments
 from barnabas.spark.segments.reading import Piece, read_piece
 
@@ -142,6 +144,45 @@ def test_any_range_of_offsets(data: Path, one: int, other: int) -> None:
         if start < file.next_base_offset and end > file.base_offset
     ]
     assert offsets(pieces) == list(range(start, end))
+
+
+def test_files_are_cut_by_bytes(tmp_path: Path) -> None:
+    """Ten large records weigh as much as a thousand small ones."""
+    with Broker(data_dir=str(tmp_path / "live")) as broker:
+        broker.create_topic("skewed", 2, configs={"index.interval.bytes": "500"})
+        for number in range(1000):
+            broker.produce("skewed", b"." * 10, partition=0)
+            if number < 10:
+                broker.produce("skewed", b"." * 8_000, partition=0)
+        broker.produce("skewed", b"small", partition=1)
+        shutil.copytree(tmp_path / "live", tmp_path / "copy")
+    files = files_of(tmp_path / "copy", "skewed-*")
+    whole = [(file, OffsetRange(file.partition, file.base_offset, file.next_base_offset)) for file in files]
+    assert cut(whole, 2) == whole
+    pieces = cut(whole, 5)
+    assert [piece[1].partition.partition for piece in pieces] == [0, 0, 0, 0, 1]
+    first = [part for file, part in pieces if file.partition.partition == 0]
+    assert offsets([piece(files[0], start=part.start, end=part.end) for part in first]) == list(range(1010))
+    sizes = [sum(8_000 if o % 2 and o < 20 else 80 for o in range(p.start, min(p.end, 1010))) for p in first]
+    assert max(sizes) < 2 * min(sizes), sizes
+    assert len(cut(whole, 10_000)) > 50, "as many as the index knows places"
+    index = Path(files[0].path).with_suffix(".index")
+    index.write_bytes(b"\xff" * 16)
+    assert cut(whole, 5) == whole, "without its index a file is one piece"
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 400), st.integers(0, 400), st.integers(0, 900))
+def test_pieces_of_files_are_the_whole(data: Path, least: int, start: int, size: int) -> None:
+    files = files_of(data, "orders-0")
+    wanted = [
+        (file, OffsetRange(file.partition, max(start, file.base_offset), min(start + size, file.next_base_offset)))
+        for file in files
+        if max(start, file.base_offset) < min(start + size, file.next_base_offset)
+    ]
+    pieces = [piece(file, start=part.start, end=part.end) for file, part in cut(wanted, least)]
+    assert all(each.start < each.end for each in pieces)
+    assert offsets(pieces) == offsets([piece(file, start=part.start, end=part.end) for file, part in wanted])
 
 
 def test_aborted_and_open_transactions(data: Path) -> None:

@@ -261,7 +261,9 @@ class Feed:
         limits = self._options.limits
         unknown = {w: offset for w, offset in begin.items() if start.is_initial or start.offsets.get(w) != offset}
         plan = Plan(limits.min_partitions, limits.max_records)
-        return StreamOffset(ends, unknown, plan, seen.topics.ids, epochs=seen.epochs)
+        sizes = self._cluster.record_bytes(list(ends)) if limits.min_partitions else {}
+        record_bytes = {partition: max(round(sizes[partition]), 1) for partition in ends if partition in sizes}
+        return StreamOffset(ends, unknown, plan, seen.topics.ids, epochs=seen.epochs, record_bytes=record_bytes)
 
     # --- lag --------------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,8 @@
 `{"topic": {"0": 23}}` is that of Spark's Kafka connector. What a checkpoint has besides stands under names that no
 topic can have: `@start` (where partitions begin that are new in this batch; all of them in the first one), `@plan`
 (what the tasks are made of, so that a replay makes the same ones), `@ids` (topic ids: a topic that was deleted and
-made again is another one) and `@epochs` (leader epochs: a log that was cut below what was read has ended them earlier).
+made again is another one), `@epochs` (leader epochs: a log that was cut below what was read has ended them earlier) and
+`@bytes` (the mean size of each partition's records, where tasks are cut by that).
 The latest offsets, which Spark shows in its progress reports and keeps nowhere, have `@behind` besides.
 """
 
@@ -37,6 +38,7 @@ _START: Final = "@start"
 _PLAN: Final = "@plan"
 _IDS: Final = "@ids"
 _EPOCHS: Final = "@epochs"
+_BYTES: Final = "@bytes"
 BEHIND: Final = "@behind"
 
 
@@ -58,6 +60,8 @@ class StreamOffset(NamedTuple):
     """Of a query that has not read anything: its start may be another one the next time."""
     epochs: Mapping[TopicPartition, int] = {}
     """Of leaders: no record before the offset is of a later one."""
+    record_bytes: Mapping[TopicPartition, int] = {}
+    """The mean size of records, where tasks are cut by bytes."""
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = nested(self.offsets)
@@ -69,6 +73,8 @@ class StreamOffset(NamedTuple):
             document[_IDS] = dict(sorted(self.ids.items()))
         if self.epochs:
             document[_EPOCHS] = nested(self.epochs)
+        if self.record_bytes:
+            document[_BYTES] = nested(self.record_bytes)
         return document
 
 
@@ -164,15 +170,15 @@ def _is_int(value: object, least: int, most: int) -> bool:
 def parse_stream_offset(document: Mapping[str, Any]) -> StreamOffset:
     """What `StreamOffset.to_json` gave, or the connector of the JVM. Raises UsageError for anything else."""
     extras = {name: value for name, value in document.items() if name.startswith("@")}
-    unknown = extras.keys() - {_START, _PLAN, _IDS, _EPOCHS, BEHIND}
+    unknown = extras.keys() - {_START, _PLAN, _IDS, _EPOCHS, _BYTES, BEHIND}
     if unknown:
         raise _unreadable(f"{sorted(unknown)} is not known; a newer version of Barnabas may have written it")
     topics = {name: value for name, value in document.items() if name not in extras}
     what, example = "the offsets in the query's checkpoint", '{"orders": {"0": 23}}'
     start = extras.get(_START, {})
     is_initial = _START in extras and start is None
-    epochs = extras.get(_EPOCHS, {})
-    for name, part in ((_START, {} if is_initial else start), (_EPOCHS, epochs)):
+    epochs, record_bytes = extras.get(_EPOCHS, {}), extras.get(_BYTES, {})
+    for name, part in ((_START, {} if is_initial else start), (_EPOCHS, epochs), (_BYTES, record_bytes)):
         if not isinstance(part, dict):
             raise _unreadable(f"{name} is {part!r}")
     return StreamOffset(
@@ -182,6 +188,7 @@ def parse_stream_offset(document: Mapping[str, Any]) -> StreamOffset:
         _ids(extras.get(_IDS, {})),
         is_initial,
         _offsets(epochs, what, example, 0),
+        _offsets(record_bytes, what, example, 0),
     )
 
 

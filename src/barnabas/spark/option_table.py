@@ -51,7 +51,7 @@ SOURCE_OPTIONS: Final = (
     Option("maxBytesPerTrigger", "no limit", "The same in bytes as stored, by the mean size that each partition's records have on disk."),
     Option("minOffsetsPerTrigger", "1", "A micro-batch waits until there are so many offsets, `maxTriggerDelay` at most."),
     Option("maxTriggerDelay", "15m", "How long a micro-batch waits for `minOffsetsPerTrigger`: `30s`, `15 minutes`, `1h`; a number alone is milliseconds."),
-    Option("minPartitions", "as many as there are partitions", "At least so many tasks: large ranges of offsets are cut. Without it partitions that have few new records, 500 together, share a task."),
+    Option("minPartitions", "as many as there are partitions", "At least so many tasks: ranges of offsets with many bytes (offsets times the mean size of the partition's records) are cut; files of `segments` at places that their offset indexes know. Without it partitions that have few new records, 500 together, share a task."),
     Option("maxRecordsPerPartition", "no limit", "Most offsets of one task: larger ranges are cut."),
     Option("failOnDataLoss", "true", "`false` is the same as `onDataLoss=warn`."),
     Option("onDataLoss", "fail", "What to do about offsets that are gone (retention, a topic that was deleted or made again): `fail`, `warn` (go on, and log the exact ranges), `skip` (go on, and log them at level INFO), `dlq` (as `warn`, and write them to `dataLossTopic`)."),

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from barnabas.spark.offsets import Plan
 from barnabas.types import TopicPartition
 
-__all__ = ["TOGETHER_MAX", "OffsetRange", "bounded", "bounded_by_bytes", "combined", "split"]
+__all__ = ["TOGETHER_MAX", "OffsetRange", "bounded", "bounded_by_bytes", "combined", "shares", "split"]
 
 TOGETHER_MAX: Final = 500
 """Offsets of several ranges that one task reads: so few cost less than a task of their own."""
@@ -88,12 +88,12 @@ def split(
     sizes = [each.size * weights.get(each.partition, 1.0) for each in found]
     return [
         piece
-        for each, count in zip(found, _shares(sizes, [each.size for each in found], plan.min_partitions))
+        for each, count in zip(found, shares(sizes, [each.size for each in found], plan.min_partitions))
         for piece in _cut(each, count)
     ]
 
 
-def _shares(sizes: Sequence[float], most: Sequence[int], wanted: int) -> list[int]:
+def shares(sizes: Sequence[float], most: Sequence[int], wanted: int) -> list[int]:
     """How many pieces each gets: one at least, the large ones more, `wanted` together where there are so many
     records."""
     counts = [1] * len(sizes)

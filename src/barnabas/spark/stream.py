@@ -85,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangePartition]:
         until = parse_stream_offset(end)
-        pieces = split(self._fed().to_read(parse_stream_offset(start), until), until.plan)
+        pieces = split(self._fed().to_read(parse_stream_offset(start), until), until.plan, until.record_bytes)
         return [RangePartition(task) for task in combined(pieces, until.plan)]
 
     def stop(self) -> None:

@@ -20,7 +20,8 @@ from barnabas.spark.options import SourceOptions, Subscription
 from barnabas.spark.planning import OffsetRange
 from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
 from barnabas.spark.schema import Columns
-from barnabas.spark.segments.committed import committed_part
+from barnabas.spark.segments.committed import Committed, committed_part
+from barnabas.spark.segments.cutting import FileRange, cut
 from barnabas.spark.segments.finding import SegmentFile, find_segments
 from barnabas.spark.segments.reading import Piece, read_piece
 from barnabas.spark.workers import TaskState, settle
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentReader", "newest_values_of_segments", "segment_reader"]
 
-_OF_BROKERS: Final = ("starting", "ending", "min", "max", "polltimeoutms", "groupid", "fetchoffset", "kafkaconsumer")
+_OF_BROKERS: Final = (
+    *("starting", "ending", "minoffsets", "max", "polltimeoutms", "groupid", "fetchoffset", "kafkaconsumer"),
+)
 _SUBSCRIPTIONS: Final = ("subscribe", "subscribepattern", "assign")
 
 
@@ -58,6 +61,7 @@ class _SegmentOptions:
         if self.on_data_loss.what == DEAD_LETTERS:
             raise UsageError("options segments and onDataLoss=dlq contradict each other: there are no brokers")
         self.filter_pushdown = parsed.filter_pushdown
+        self.min_partitions = parsed.limits.min_partitions
 
 
 def _wanting(subscription: Subscription) -> Callable[[TopicPartition], bool]:
@@ -75,7 +79,8 @@ class _FilePartition(TaskState, InputPartition):
 
 
 class SegmentReader(DataSourceReader):
-    """A task for each file. Made where the query is planned, and pickled for the tasks."""
+    """A task for each file, or for pieces of about the same size where `minPartitions` asks for more. Made where the
+    query is planned, and pickled for the tasks."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, rules: FormatRules) -> None:
         self.options = _SegmentOptions(options)
@@ -85,19 +90,24 @@ class SegmentReader(DataSourceReader):
     def partitions(self) -> list[_FilePartition]:
         files = find_segments(self.options.paths, self.options.wants)
         since = first_ms(self._conditions)
+        wanted: list[FileRange] = [
+            (file, part)
+            for file in files
+            if since is None or not _is_older(file, since)
+            for part in narrowed(
+                [OffsetRange(file.partition, file.base_offset, file.next_base_offset)], self._conditions
+            )
+        ]
+        committed: dict[TopicPartition, Committed] = {}
+        if self.options.read_committed:
+            groups = groupby(files, key=attrgetter("partition"))
+            committed = {partition: committed_part(list(group)) for partition, group in groups}
         pieces: list[Piece] = []
-        for _, group in groupby(files, key=attrgetter("partition")):
-            of_partition = list(group)
-            committed = committed_part(of_partition) if self.options.read_committed else None
-            for file in of_partition:
-                if since is not None and _is_older(file, since):
-                    continue
-                whole = OffsetRange(file.partition, file.base_offset, file.next_base_offset)
-                for part in narrowed([whole], self._conditions):
-                    end = part.end if committed is None else min(part.end, committed.end)
-                    aborted = None if committed is None else committed.touching(part.start, end)
-                    if part.start < end:
-                        pieces.append(Piece(file, part.start, end, aborted))
+        for file, part in cut(wanted, self.options.min_partitions):
+            seen = committed.get(file.partition)
+            end = part.end if seen is None else min(part.end, seen.end)
+            if part.start < end:
+                pieces.append(Piece(file, part.start, end, None if seen is None else seen.touching(part.start, end)))
         return [_FilePartition(piece) for piece in pieces] or [_FilePartition(None)]
 
     def read(self, partition: _FilePartition) -> "Iterator[pyarrow.RecordBatch]":

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.errors import CorruptMessage
-from barnabas.log.disk import Disk, ResourcePool
-from barnabas.log.offset_index import OffsetIndex
-from barnabas.log.sparse_index import CorruptIndex
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC
 from barnabas.records.legacy import SIZE_MIN
 from barnabas.spark.loss import OnLoss, lost_for
+from barnabas.spark.segments.cutting import offset_index
 from barnabas.spark.segments.finding import SegmentFile
 
 if TYPE_CHECKING:
@@ -207,18 +205,10 @@ class _Reading:
 
 def _first_position(piece: Piece) -> int:
     """Where to begin for an offset within the file, as near as its index knows."""
-    file = piece.file
-    if piece.start <= file.base_offset:
+    if piece.start <= piece.file.base_offset:
         return 0
-    index = OffsetIndex(file.path.removesuffix(".log") + ".index", file.base_offset, Disk(), ResourcePool(1))
-    try:
-        index.load()
-        index.sanity_check(file.size)
+    with offset_index(piece.file) as index:
         return index.lookup(piece.start)[1]
-    except (CorruptIndex, OSError):
-        return 0  # a running Kafka's newest index has zeros at its end, for one
-    finally:
-        index.release()
 
 
 def _below(batch: "pyarrow.RecordBatch", end: int) -> "pyarrow.RecordBatch":
