@@ -113,6 +113,18 @@ def test_rows_name_their_topics(sink: Sink) -> None:
     assert len(sink.values()) == 66 + 100
 
 
+def test_readers_go_on_with_the_rows_of_a_full_refresh(sink: Sink) -> None:
+    from barnabas.spark import switch_generation
+
+    sink.save(sink.numbers(50), generation=1)
+    sink.save(sink.numbers(60), generation=2)
+    assert {record.headers for record in sink.committed()} == {(("generation", b"1"),), (("generation", b"2"),)}
+    offsets = switch_generation(sink.broker.bootstrap_servers, "refreshed", sink.topic)
+    new = [record for record in sink.committed() if record.offset >= offsets[record.topic, record.partition]]
+    assert sorted(int(record.value) for record in new) == list(range(60))
+    assert "option generation='-1' must be a whole number" in sink.refused(sink.numbers(1), generation=-1)
+
+
 @pytest.mark.parametrize("mode", ["two-phase", "none"])
 def test_a_larger_write(sink: Sink, mode: str) -> None:
     sink.save(sink.numbers(50_000, tasks=5), exactlyOnce=mode)

@@ -20,7 +20,7 @@ def parse(*, streaming: bool = False, **more: str) -> SinkOptions:
 def test_the_least() -> None:
     for streaming in (False, True):
         options = parse(streaming=streaming)
-        assert options == ({"bootstrap.servers": "localhost:9092"}, "orders", True, None, 0, None)
+        assert options == ({"bootstrap.servers": "localhost:9092"}, "orders", True, None, 0, None, None)
     assert SinkOptions.parse({"kafka.bootstrap.servers": "a:1"}, streaming=True).topic is None
     assert parse(streaming=True, checkpointLocation="/data/q").checkpoint == "/data/q"
 

@@ -7,12 +7,21 @@ pyspark: extra `spark`. Nothing else in Barnabas imports this package.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from barnabas.spark.generations import switch_generation
     from barnabas.spark.query_listener import BarnabasQueryListener
     from barnabas.spark.sessions import register, session, session_settings
     from barnabas.spark.sink_cluster import end_query
     from barnabas.spark.source import BarnabasDataSource
 
-__all__ = ["BarnabasDataSource", "BarnabasQueryListener", "end_query", "register", "session", "session_settings"]
+__all__ = [
+    "BarnabasDataSource",
+    "BarnabasQueryListener",
+    "end_query",
+    "register",
+    "session",
+    "session_settings",
+    "switch_generation",
+]
 
 _HOME = {
     "BarnabasDataSource": "source",
@@ -21,6 +30,7 @@ _HOME = {
     "register": "sessions",
     "session": "sessions",
     "session_settings": "sessions",
+    "switch_generation": "generations",
 }
 
 

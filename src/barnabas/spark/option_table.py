@@ -82,6 +82,7 @@ SINK_OPTIONS: Final = (
     Option("exactlyOnce", "two-phase", "`two-phase`: every row is seen once by read_committed readers, whatever fails and is repeated. `none`: rows may come twice when tasks or batches are repeated; without transactions."),
     Option("txnAppId", "", "Batch writes, above all in `foreachBatch`: who writes. A version that was written under this name is not written again."),
     Option("txnVersion", "", "What `txnAppId` writes, a number that grows: the id of the batch in `foreachBatch`."),
+    Option("generation", "", "A whole number that each record gets in a header `generation`: one more with each full refresh, so that readers can tell the new rows from the old ones."),
 )  # fmt: skip
 
 _NAMES: Final = {option.name.lower(): option.name for option in (*SOURCE_OPTIONS, *SINK_OPTIONS)}

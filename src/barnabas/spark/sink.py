@@ -38,7 +38,7 @@ _kept: dict[tuple[tuple[str, str], ...], Keeping] = {}
 
 def rules_of(options: SinkOptions, schema: StructType) -> SinkRules:
     """Raises UsageError. The brokers are asked once in a process."""
-    columns = SinkColumns(schema, options.topic)
+    columns = SinkColumns(schema, options.topic, options.generation)
     if not options.two_phase:
         return SinkRules(options.client, columns, two_phase=False)
     key = tuple(sorted(options.client.items()))

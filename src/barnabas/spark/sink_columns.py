@@ -16,6 +16,7 @@ from pyspark.sql.types import (
 )
 
 from barnabas.errors import UsageError
+from barnabas.spark.generations import GENERATION, with_header
 
 if TYPE_CHECKING:
     import pyarrow
@@ -41,8 +42,9 @@ _OF_SOURCES: Final = ("offset", "timestampType")
 class SinkColumns:
     """The columns that a query writes. Pickled for the tasks."""
 
-    def __init__(self, schema: StructType, topic: str | None) -> None:
-        """Raises UsageError for columns that are missing or of another type."""
+    def __init__(self, schema: StructType, topic: str | None, generation: int | None = None) -> None:
+        """`generation`: what each record gets in a header. Raises UsageError for columns that are missing or of another
+        type."""
         names = list(schema.names)
         for field in schema.fields:
             kinds = _KINDS.get(field.name)
@@ -65,11 +67,14 @@ class SinkColumns:
         if unknown:
             _log.warning("not written: %s (columns that records do not have)", ", ".join(unknown))
         self.topic = topic
+        self._generation = generation
         self._names = [name for name in names if name in _KINDS and name != "topic"]
 
     def by_topic(self, batch: "pyarrow.RecordBatch") -> "Iterator[tuple[str, pyarrow.RecordBatch]]":
         """The batch's rows under their topics, in their order. Raises UsageError for a row without a topic."""
         rows = batch.select(self._names)
+        if self._generation is not None:
+            rows = with_header(rows, GENERATION, b"%d" % self._generation)
         if self.topic is not None:
             yield self.topic, rows
             return

@@ -39,6 +39,8 @@ class SinkOptions(NamedTuple):
     version: int
     checkpoint: str | None
     """Where a stream's checkpoint is, if an option says so."""
+    generation: int | None
+    """What the records' header says of the refresh that they are of."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool) -> "SinkOptions":
@@ -48,7 +50,8 @@ class SinkOptions(NamedTuple):
         two_phase = parse_choice(given, "exactlyOnce", _MODES) == TWO_PHASE
         app_id, version = _writer(given, streaming=streaming, two_phase=two_phase)
         client = _client(given, two_phase=two_phase)
-        return cls(client, _topic(given), two_phase, app_id, version, given.get("checkpointlocation"))
+        generation = parse_count(given["generation"], "generation", least=0) if "generation" in given else None
+        return cls(client, _topic(given), two_phase, app_id, version, given.get("checkpointlocation"), generation)
 
 
 def _topic(given: Mapping[str, str]) -> str | None:
