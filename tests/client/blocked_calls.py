@@ -62,6 +62,7 @@ TRANSACT: Final[dict[str, Call]] = {
 READ: Final[dict[str, Call]] = {
     "poll": lambda it: it.poll(),
     "poll(60)": lambda it: it.poll(60),
+    "poll_batch": lambda it: it.poll_batch(),
     "iterate": lambda it: next(iter(it)),
     "batches": lambda it: next(it.batches()),
     "arrow": lambda it: next(it.arrow()),

@@ -118,6 +118,7 @@ CONSUMER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
     "pause": {"partitions": ([PLACE], [None, *PAIRS])},
     "paused": {},
     "poll": {"timeout": (5, SECONDS), "max_records": (5, [*NUMBER, 0])},
+    "poll_batch": {"timeout": (5, SECONDS)},
     "position": {"partition": (PLACE, [None, *PAIR]), "timeout": (5, SECONDS)},
     "process": {
         "handler": (print, [None, *CALLBACK]),

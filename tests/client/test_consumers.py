@@ -151,6 +151,26 @@ def test_batches_as_columns(front: Any, topic: str, settings: dict[str, Any]) ->
     assert count == RECORDS, "records came twice"
 
 
+def test_polling_for_batches(front: Any, topic: str, settings: dict[str, Any]) -> None:
+    consumer = front(**settings, enable_auto_commit=False)
+    place = TopicPartition(topic, 1)
+    consumer.assign([place])
+    batch = consumer.poll_batch(60)
+    assert (batch.topic, batch.partition, len(batch)) == (topic, 1, 100)
+    assert list(batch.offsets()) == list(range(100))
+    assert list(batch.timestamps()) == list(range(1000, 1100))
+    columns = batch.offsets(), batch.timestamps(), batch.keys(), batch.values(), batch.headers()
+    rows = [(record.offset, record.timestamp, record.key, record.value, record.headers) for record in batch]
+    assert list(zip(*columns, strict=True)) == rows
+    assert consumer.position(place) == 100
+    assert consumer.poll_batch(0.01) is None, "nothing more came"
+    consumer.commit()
+    assert consumer.committed([place])[place].offset == 100
+    consumer.close()
+    with pytest.raises(ClientClosed):
+        consumer.poll_batch(0)
+
+
 def test_batches_that_deserializers_have_seen(front: Any, topic: str, settings: dict[str, Any]) -> None:
     consumer = front(topic, **{**settings, "value_deserializer": bytes.hex})
     batch = next(iter(consumer.batches()))

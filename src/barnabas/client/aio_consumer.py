@@ -25,7 +25,7 @@ from barnabas.client.consumer_base import (
     plain_offsets,
 )
 from barnabas.client.consumer_reading import CHUNK, Pace, ReadingBase
-from barnabas.client.core.arguments import seconds
+from barnabas.client.core.arguments import seconds, seconds_or_none
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import Notice
@@ -110,6 +110,16 @@ class Consumer(ReadingBase):
             self._opened().nudge()  # what was taken makes room: ask for more while the application works
         self._core.handing.owed = {}
         return records
+
+    async def poll_batch(self, timeout: float | None = None) -> RecordBatch | None:
+        """See `barnabas.Consumer.poll_batch`."""
+        seconds_or_none("timeout", timeout)
+        with self._reads():
+            found = await self._next(timeout)
+            batch = None if found is None else self._read_batch(found)
+            self._opened().nudge()  # as poll does
+        self._core.handing.owed = {}
+        return batch
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one

@@ -19,7 +19,7 @@ from barnabas.client.consumer_base import (
     plain_offsets,
 )
 from barnabas.client.consumer_threads import Ended, ThreadedReading
-from barnabas.client.core.arguments import seconds
+from barnabas.client.core.arguments import seconds, seconds_or_none
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
@@ -72,6 +72,20 @@ class Consumer(ThreadedReading):
         """
         limit = self._poll_limit(timeout, max_records)
         return self._handed(lambda: self._poll(timeout, limit))
+
+    def poll_batch(self, timeout: float | None = None) -> RecordBatch | None:
+        """The next records as one of the `batches`. Waits `timeout` seconds for it, None: as long as it takes. None if
+        no record came, which may be before the time is over: aborted records and markers of transactions are none.
+
+        The batch counts as done when the next poll begins.
+        """
+        seconds_or_none("timeout", timeout)
+
+        def read() -> RecordBatch | None:
+            found = self._next(timeout)
+            return None if found is None else self._read_batch(found)
+
+        return self._handed(read)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one

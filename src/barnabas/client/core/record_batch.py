@@ -1,5 +1,6 @@
 """Records of one partition together: sequences for those who want objects, columns for those who do not."""
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -7,6 +8,7 @@ from barnabas.client.core.columns import Columns, columns_of
 from barnabas.client.core.sections import Section
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord, RecordCursor, RecordOrigin
+from barnabas.records.record import Headers
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,11 +38,17 @@ def cursor_of(origin: RecordOrigin, section: Section) -> RecordCursor:
     )
 
 
+def _numbers(buffer: bytes) -> tuple[int, ...]:
+    """Those of a column of little-endian 64-bit numbers."""
+    return struct.unpack(f"<{len(buffer) >> 3}q", buffer)
+
+
 class RecordBatch(Sequence[ConsumerRecord]):
     """Records of one partition in the order of their offsets.
 
     All of them were looked at when the batch was made: their number is known and none is broken. The objects are made
-    when the batch is first iterated or indexed, all at once, and kept; `keys`, `values` and `to_arrow` do without them.
+    when the batch is first iterated or indexed, all at once, and kept; `offsets`, `timestamps`, `keys`, `values` and
+    `to_arrow` do without them.
     A batch keeps the answer that it came in.
     """
 
@@ -83,6 +91,22 @@ class RecordBatch(Sequence[ConsumerRecord]):
 
     def __repr__(self) -> str:
         return f"<RecordBatch of {self._where}: {len(self)} records>"
+
+    def offsets(self) -> Sequence[int]:
+        """The offsets, each above the one before."""
+        if self._columns is None:
+            return [record.offset for record in self._all()]
+        return _numbers(self._columns.columns.offsets.getvalue())
+
+    def timestamps(self) -> Sequence[int]:
+        """Milliseconds since 1970; -1 for records without a timestamp."""
+        if self._columns is None:
+            return [record.timestamp for record in self._all()]
+        return _numbers(self._columns.columns.timestamps.getvalue())
+
+    def headers(self) -> list[Headers]:
+        """The headers of each record; makes the objects."""
+        return [record.headers for record in self._all()]
 
     def keys(self) -> list[Any]:
         """The keys, None for none; copied out anew by each call, unless the objects are there already."""
