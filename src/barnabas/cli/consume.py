@@ -4,14 +4,13 @@ import contextlib
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Final
 
 from barnabas import Admin, Consumer
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.formats import ENCODINGS, Renderer, compile_format, record_as_dict
+from barnabas.cli.formats import ENCODINGS, Renderer, compile_format, json_lines
 from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -24,6 +23,8 @@ from barnabas.cli.options import (
     parse_partitions,
 )
 from barnabas.cli.positions import Start, parse_starts, start_positions, stop_positions
+from barnabas.cli.progress import Progress
+from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.errors import CommitFailed
 from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
@@ -34,7 +35,6 @@ app = App("Read records and print them.")
 DEFAULT_FORMAT: Final = "%v\\n"
 COMMIT_INTERVAL_S: Final = 5.0
 POLL_S: Final = 0.5
-POLL_RECORDS: Final = 10_000
 CLOSE_TIMEOUT_S: Final = 2.0
 """What Ctrl-C waits for at most, twice: the last commit, and leaving the group."""
 
@@ -85,7 +85,7 @@ def consume(
     if start.kind == "stored" and group is None:
         raise UsageError("-o stored: needs --group, whose committed offsets are meant")
     printer = _Printer(
-        _json_line if json else compile_format(format, encode_key=key_as, encode_value=value_as, null=b"NULL" * null),
+        json_lines if json else compile_format(format, encode_key=key_as, encode_value=value_as, null=b"NULL" * null),
         _filters(grep, grep_key, grep_value, grep_header),
         count,
     )
@@ -98,16 +98,16 @@ def consume(
         "enable.auto.commit": False if group is not None else None,
         "auto.offset.reset": "none",  # where to go on then is said to the user
         "isolation.level": "read_committed" if read_committed else "read_uncommitted",
-        "max.poll.records": POLL_RECORDS,
         "fetch.max.wait.ms": int(POLL_S * 1000),
         "default.api.timeout.ms": int(timeout * 1000),
     }
     with Consumer(settings) as consumer:
         reader = _Reader(consumer, printer, start, exit_at_end or end_ms is not None, end_ms, quiet)
-        if group is None:
-            reader.read_alone(chosen)
-        else:
-            reader.read_in_group(topics)
+        with reader.progress:
+            if group is None:
+                reader.read_alone(chosen)
+            else:
+                reader.read_in_group(topics)
 
 
 def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
@@ -121,12 +121,6 @@ def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list
                 raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {last}, not {number}")
             chosen.append(TopicPartition(topic, number))
     return chosen
-
-
-def _json_line(topic: str, partition: int, record: ConsumerRecord) -> bytes:
-    import json
-
-    return json.dumps(record_as_dict(topic, partition, record), ensure_ascii=False).encode() + b"\n"
 
 
 def _filters(grep: str | None, key: str | None, value: str | None, header: str | None) -> list[Filter]:
@@ -160,29 +154,31 @@ class _Printer:
         self._render = render
         self._filters = filters
         self._left = count
+        self.count = 0
+        """Records printed."""
 
     @property
     def full(self) -> bool:
         return self._left == 0
 
-    def print(self, where: TopicPartition, records: Iterable[ConsumerRecord], stop: int | None) -> int:
-        """The next offset to read: behind the last record printed or passed over."""
-        topic, partition = where
-        out: list[bytes] = []
-        next_offset = -1
-        for record in records:
-            if stop is not None and record.offset >= stop:
-                next_offset = stop
-                break
-            next_offset = record.offset + 1
-            if any(not wanted(record) for wanted in self._filters):
-                continue
-            out.append(self._render(topic, partition, record))
-            if self._left is not None:
-                self._left -= 1
-                if self._left == 0:
-                    break
-        sys.stdout.buffer.write(b"".join(out))
+    def print(self, batch: RecordBatch, stop: int | None) -> int:
+        """Print the records before offset `stop`. Returns the next offset to read."""
+        where = TopicPartition(batch.topic, batch.partition)
+        offsets = batch.offsets()
+        next_offset = offsets[-1] + 1
+        if stop is not None and stop < next_offset:
+            batch = RecordBatch.of(where, batch[: bisect_left(offsets, stop)])
+            next_offset = stop
+        if self._filters:
+            batch = RecordBatch.of(where, [record for record in batch if all(take(record) for take in self._filters)])
+        if self._left is not None:
+            if self._left <= len(batch):
+                batch = RecordBatch.of(where, batch[: self._left])
+                next_offset = batch[-1].offset + 1
+            self._left -= len(batch)
+        self.count += len(batch)
+        sys.stdout.buffer.write(self._render(batch))
+        sys.stdout.buffer.flush()
         return next_offset
 
 
@@ -204,6 +200,11 @@ class _Reader:
         self._stops: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}
         """Next offsets of what was printed and not committed yet."""
+        self._starts: dict[TopicPartition, int] = {}
+        self._next: dict[TopicPartition, int] = {}
+        """Where reading began, and where it is."""
+        # on a terminal the records themselves show how far it is
+        self.progress = Progress(self._how_far, shown=not quiet and not sys.stdout.isatty())
 
     def read_alone(self, partitions: Sequence[TopicPartition]) -> None:
         positions = start_positions(self._consumer, partitions, self._start)
@@ -238,6 +239,8 @@ class _Reader:
         """These are read from now on, from there."""
         self._begun = True
         self._open |= positions.keys()
+        self._starts.update(positions)
+        self._next.update(positions)
         if self._ends and positions:
             self._stops.update(stop_positions(self._consumer, list(positions), self._end_ms))
             for where, offset in positions.items():
@@ -252,10 +255,9 @@ class _Reader:
         for where, offset in fresh.items():
             consumer.seek(where, offset)
         self._begin(positions | fresh)
-        if not self._quiet:
-            group = consumer.group_metadata()
-            names = ", ".join(map(str, sorted(consumer.assignment()))) or "nothing"
-            print(f"% group {group.group_id} generation {group.generation_id}: assigned {names}", file=sys.stderr)
+        group = consumer.group_metadata()
+        names = ", ".join(map(str, sorted(consumer.assignment()))) or "nothing"
+        self._notify(f"group {group.group_id} generation {group.generation_id}: assigned {names}")
 
     def _give_up(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._commit()
@@ -270,23 +272,19 @@ class _Reader:
 
     def _read(self) -> None:
         try:
-            records = self._consumer.poll(POLL_S)
+            batch = self._consumer.poll_batch(POLL_S)
         except OffsetOutOfRange:
             self._move_into_range()
             return
-        for place, part in groupby(records, attrgetter("topic", "partition")):
-            where = TopicPartition(*place)
-            if self._printer.full:
-                break
-            if where not in self._open:
-                continue  # it came to its stop within this very poll
-            self._done[where] = self._printer.print(where, part, self._stops.get(where))
-            self._look_for_end(where, self._done[where])
-        if records:
-            sys.stdout.buffer.flush()
+        if batch is not None:
+            where = TopicPartition(batch.topic, batch.partition)
+            next_offset = self._printer.print(batch, self._stops.get(where))
+            self._done[where] = self._next[where] = next_offset
+            self._look_for_end(where, next_offset)
         elif self._ends:
             for where in list(self._open):
                 self._look_for_end(where, 0)
+        self.progress.show(self._printer.count)
 
     def _look_for_end(self, where: TopicPartition, next_offset: int) -> None:
         """Read no further behind the stop. What stands in front of it may be no record: markers of transactions."""
@@ -309,8 +307,21 @@ class _Reader:
                 continue
             position = low[where] if offset < low[where] else high[where]
             self._consumer.seek(where, position)
-            if not self._quiet:
-                print(f"% {where}: offset {offset} is gone, going on at {position}", file=sys.stderr)
+            self._notify(f"{where}: offset {offset} is gone, going on at {position}")
+
+    def _notify(self, text: str) -> None:
+        if not self._quiet:
+            self.progress.clear()
+            print(f"% {text}", file=sys.stderr)
+
+    def _how_far(self) -> str:
+        """On the way to the stops in percent of the offsets; without stops how far behind the ends."""
+        if not self._ends:
+            lag = self._consumer.health().total_lag
+            return "" if lag is None else f"lag {lag:,}"
+        total = sum(max(self._stops[where] - start, 0) for where, start in self._starts.items())
+        left = sum(self._stops[where] - self._next[where] for where in self._open)
+        return f"{100 * (total - left) / total:.0f} %" if total > 0 else ""
 
     def _commit(self, timeout: float | None = None) -> None:
         """What was printed. Where the group has moved on, others read it again: nothing can be done about that."""

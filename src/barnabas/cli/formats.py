@@ -1,4 +1,4 @@
-"""kcat's format strings: `%k %v\\n` and friends, compiled once, applied to every record.
+"""kcat's format strings: `%k %v\\n` and friends, compiled once, applied to batches of records.
 
     %t topic      %k key            %v, %s value         %h headers, name=value,...
     %p partition  %K key length     %V, %S value length  %R value length, 4 bytes big endian
@@ -8,17 +8,33 @@ Lengths of what is null are -1. Escapes: \\n \\t \\r \\0 \\\\ \\xHH. Source: kca
 """
 
 import base64
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.errors import UsageError
 from barnabas.records.record import Headers
 
-__all__ = ["ENCODINGS", "Renderer", "compile_format", "record_as_dict", "text_or_base64", "unescape"]
+if TYPE_CHECKING:
+    from barnabas.client.core.record_batch import RecordBatch
 
-Renderer = Callable[[str, int, Any], bytes]
-"""Of topic, partition and record: a ConsumerRecord, or a Record out of a file."""
-Part = bytes | Renderer
+__all__ = ["ENCODINGS", "Renderer", "compile_format", "json_lines", "text_or_base64", "unescape"]
+
+Renderer = Callable[["RecordBatch"], bytes]
+"""All records of a batch as they are printed, one after the other."""
+
+
+class Column(NamedTuple):
+    """What one token is for each record of a batch: numbers for `%d`, bytes for `%b`."""
+
+    placeholder: bytes
+    of: Callable[["RecordBatch"], Iterable[object]]
+
+
+Constant = Callable[["RecordBatch"], bytes]
+"""What one token is for all records of a batch."""
+Part = bytes | Constant | Column
+"""Of a format; bytes and constants are written as Python's own %-format has them."""
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "e": b"\x1b", "a": b"\a"}
 
@@ -57,37 +73,57 @@ def unescape(text: str) -> bytes:
 
 
 def compile_format(text: str, *, encode_key: str = "raw", encode_value: str = "raw", null: bytes = b"") -> Renderer:
-    """The function that renders records. Raises UsageError for tokens and escapes that do not exist."""
-    key, value = ENCODINGS[encode_key], ENCODINGS[encode_value]
-    tokens: dict[str, Renderer] = {
-        "t": lambda topic, partition, record: topic.encode(),
-        "p": lambda topic, partition, record: b"%d" % partition,
-        "o": lambda topic, partition, record: b"%d" % record.offset,
-        "T": lambda topic, partition, record: b"%d" % record.timestamp,
-        "d": lambda topic, partition, record: _iso(record.timestamp),
-        "k": lambda topic, partition, record: null if record.key is None else key(record.key),
-        "v": lambda topic, partition, record: null if record.value is None else value(record.value),
-        "K": lambda topic, partition, record: b"%d" % _length(record.key),
-        "V": lambda topic, partition, record: b"%d" % _length(record.value),
-        "R": lambda topic, partition, record: _length(record.value).to_bytes(4, "big", signed=True),
-        "h": lambda topic, partition, record: _headers(record.headers),
+    """The function that renders records. Raises UsageError for tokens and escapes that do not exist.
+
+    A whole batch is one %-format with the columns' contents as its arguments, so that for the common tokens no Python
+    code runs for each record.
+    """
+    tokens: dict[str, Part] = {
+        "t": lambda batch: _escaped(batch.topic.encode()),
+        "p": lambda batch: b"%d" % batch.partition,
+        "o": Column(b"%d", lambda batch: batch.offsets()),
+        "T": Column(b"%d", lambda batch: batch.timestamps()),
+        "d": Column(b"%b", lambda batch: map(_iso, batch.timestamps())),
+        "k": Column(b"%b", lambda batch: _encoded(batch.keys(), encode_key, null)),
+        "v": Column(b"%b", lambda batch: _encoded(batch.values(), encode_value, null)),
+        "K": Column(b"%d", lambda batch: map(_length, batch.keys())),
+        "V": Column(b"%d", lambda batch: map(_length, batch.values())),
+        "R": Column(b"%b", lambda batch: (_length(value).to_bytes(4, "big", signed=True) for value in batch.values())),
+        "h": Column(b"%b", lambda batch: map(_headers, batch.headers())),
     }
     tokens["s"], tokens["S"] = tokens["v"], tokens["V"]
     parts = _parts(text, tokens)
-    return _joined(parts)
+
+    def render(batch: "RecordBatch") -> bytes:
+        one = b"".join([_template(part, batch) for part in parts])
+        columns = [part.of(batch) for part in parts if isinstance(part, Column)]
+        return one * len(batch) % tuple(chain.from_iterable(zip(*columns, strict=True)))
+
+    return render
 
 
-def _parts(text: str, tokens: dict[str, Renderer]) -> list[Part]:
+def _template(part: Part, batch: "RecordBatch") -> bytes:
+    if isinstance(part, bytes):
+        return part
+    return part.placeholder if isinstance(part, Column) else part(batch)
+
+
+def _escaped(literal: bytes) -> bytes:
+    return literal.replace(b"%", b"%%")
+
+
+def _parts(text: str, tokens: dict[str, Part]) -> list[Part]:
+    """Constant bytes and tokens, in their order."""
     parts: list[Part] = []
     position = 0
     while position < len(text):
         percent = text.find("%", position)
         if percent < 0:
             percent = len(text)
-        parts.append(unescape(text[position:percent]))
+        parts.append(_escaped(unescape(text[position:percent])))
         letter = text[percent + 1 : percent + 2]
         if letter == "%":
-            parts.append(b"%")
+            parts.append(b"%%")
         elif letter in tokens:
             parts.append(tokens[letter])
         elif percent < len(text):
@@ -97,13 +133,11 @@ def _parts(text: str, tokens: dict[str, Renderer]) -> list[Part]:
     return parts
 
 
-def _joined(parts: list[Part]) -> Renderer:
-    kept = [part for part in parts if part != b""]
-
-    def render(topic: str, partition: int, record: Any) -> bytes:
-        return b"".join([part if isinstance(part, bytes) else part(topic, partition, record) for part in kept])
-
-    return render
+def _encoded(fields: list[bytes | None], encoding: str, null: bytes) -> Iterable[bytes]:
+    if encoding == "raw":
+        return [null if field is None else field for field in fields]
+    encode = ENCODINGS[encoding]
+    return [null if field is None else encode(field) for field in fields]
 
 
 def _length(data: bytes | None) -> int:
@@ -120,26 +154,37 @@ def _iso(timestamp: int) -> bytes:
     return time_text(timestamp).encode()
 
 
-def record_as_dict(topic: str, partition: int, record: Any) -> dict[str, object]:
-    """A record for JSON; bytes that are not UTF-8 stand as base64 under `key_base64`, `value_base64`.
+def json_lines(batch: "RecordBatch") -> bytes:
+    """A JSON object for each record, one a line: topic, partition, offset, timestamp, key, value, headers.
 
-    Headers are [name, value] pairs, [name, {"base64": ...}] for such bytes: names may repeat.
+    Bytes that are not UTF-8 stand as base64 under `key_base64`, `value_base64`. Headers are [name, value] pairs,
+    [name, {"base64": ...}] for such bytes: names may repeat.
     """
-    found: dict[str, object] = {
-        "topic": topic,
-        "partition": partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-    }
-    found.update(_field("key", record.key))
-    found.update(_field("value", record.value))
-    found["headers"] = [[name, text_or_base64(value)] for name, value in record.headers]
-    return found
+    from json import JSONEncoder
+
+    text = JSONEncoder(ensure_ascii=False).encode
+    place = f'{{"topic": {text(batch.topic)}, "partition": {batch.partition}, "offset": '
+    rows = zip(batch.offsets(), batch.timestamps(), batch.keys(), batch.values(), batch.headers(), strict=True)
+    lines = [
+        f'{place}{offset}, "timestamp": {timestamp},'
+        f" {_json_field(text, 'key', key)}, {_json_field(text, 'value', value)},"
+        f' "headers": {_json_headers(text, headers) if headers else "[]"}}}\n'
+        for offset, timestamp, key, value, headers in rows
+    ]
+    return "".join(lines).encode()
 
 
-def _field(name: str, data: bytes | None) -> dict[str, object]:
-    text = text_or_base64(data)
-    return {f"{name}_base64": text["base64"]} if isinstance(text, dict) else {name: text}
+def _json_field(text: Callable[[object], str], name: str, data: bytes | None) -> str:
+    if data is None:
+        return f'"{name}": null'
+    try:
+        return f'"{name}": {text(data.decode())}'
+    except UnicodeDecodeError:
+        return f'"{name}_base64": "{base64.b64encode(data).decode()}"'
+
+
+def _json_headers(text: Callable[[object], str], headers: Headers) -> str:
+    return text([[name, text_or_base64(value)] for name, value in headers])
 
 
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
