@@ -123,7 +123,7 @@ def test_tombstones(barnabas: Run, name: str) -> None:
     assert barnabas("consume", name, "-e", "-Z", "-f", r"%k=%v\n").stdout == "k=NULL\n"
     refused = barnabas("produce", name, input="without key\n")
     assert refused.returncode == 1
-    assert "were not written" in one_line(refused.stderr.splitlines(keepends=True)[-1])
+    assert "1 record was not written" in one_line(refused.stderr.splitlines(keepends=True)[-1])
 
 
 # --- groups and configs ---------------------------------------------------------------------------------------------

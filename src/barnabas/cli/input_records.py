@@ -1,31 +1,107 @@
-"""Lines of standard input or a file to records: key and value with a separator, or JSON objects."""
+"""Standard input or a file to records: lines with a key, a separator and a value, or JSON objects."""
 
 import base64
-from collections.abc import Iterator
+import os
+import select
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from barnabas.errors import UsageError
+from barnabas.client.core.arguments import INT32_MAX, INT64_MAX
+from barnabas.errors import UnknownTopicOrPartition, UsageError
 from barnabas.records.record import Headers
 
-__all__ = ["InputRecord", "LineParser", "iter_delimited", "parse_header", "parse_json_record"]
+__all__ = [
+    "InputRecord",
+    "JsonParser",
+    "LineParser",
+    "LineReader",
+    "Rows",
+    "check_partition",
+    "parse_header",
+    "parse_json_record",
+]
 
-READ_BYTES: Final = 1 << 16
-LINE_BYTES_MAX: Final = 512 * 1024 * 1024
-"""A line longer than the largest batch that a broker could take."""
+READ_BYTES: Final = 256 * 1024
+"""Larger blocks of lines leave the processor's cache before they are sent."""
+LINE_BYTES_MAX: Final = 100 * 1024 * 1024
+"""The largest request that brokers take (socket.request.max.bytes)."""
 JSON_KEYS: Final = frozenset(
     ("topic", "partition", "offset", "timestamp", "key", "key_base64", "value", "value_base64", "headers")
 )
 
 
-class InputRecord(NamedTuple):
-    """What one line says; None where it says nothing."""
+class LineReader:
+    """Cuts what comes through a file descriptor into lines, as many at a time as one read gives."""
 
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
+    def __init__(self, source: BinaryIO, delimiter: bytes = b"\n") -> None:
+        self.line_count = 0
+        """Lines given so far: the number of the last one."""
+        self.bytes_read = 0
+        status = os.fstat(source.fileno())
+        self.size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
+        """Of a file; 0 for a pipe or a terminal."""
+        self._source = source
+        self._delimiter = delimiter
+
+    def __iter__(self) -> Iterator[list[bytes]]:
+        """Lines without their delimiters, never an empty list. A missing last delimiter is no matter. Raises UsageError
+        for a line without an end.
+
+        What of the unfinished line has been searched for a delimiter waits in `begun`; only its last bytes, which may
+        begin one, are looked at again. So the time that a line takes grows with its length alone.
+        """
+        descriptor, delimiter = self._source.fileno(), self._delimiter
+        overlap = len(delimiter) - 1
+        begun = bytearray()
+        last = b""
+        while chunk := os.read(descriptor, READ_BYTES):
+            self.bytes_read += len(chunk)
+            lines = (last + chunk).split(delimiter)
+            last = lines.pop()
+            if lines:
+                if begun:
+                    lines[0] = bytes(begun) + lines[0]
+                    begun.clear()
+                self.line_count += len(lines)
+                yield lines
+            searched = max(len(last) - overlap, 0)
+            begun += last[:searched]
+            last = last[searched:]
+            if len(begun) > LINE_BYTES_MAX:
+                raise UsageError(
+                    f"input line {self.line_count + 1} is longer than {LINE_BYTES_MAX} bytes, more than a broker takes"
+                    f" at a time: is {_printable(delimiter)} what ends a record (--delimiter)?"
+                )
+        if begun or last:
+            self.line_count += 1
+            yield [bytes(begun) + last]
+
+    def is_idle(self, patience_s: float) -> bool:
+        """Whether nothing, not even the end, comes for that long: somebody types, and waits for what he typed."""
+        return not select.select([self._source], [], [], patience_s)[0]
+
+
+def _printable(delimiter: bytes) -> str:
+    return repr(delimiter)[1:]
+
+
+class Rows(NamedTuple):
+    """Records for one `Producer.send_many`, in the order of their lines; all have the same partition, if any."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None = None
+    headers: Mapping[str, bytes | None] | list[Headers] | None = None
+    timestamps: list[int] | None = None
     partition: int | None = None
-    timestamp: int | None = None
-    topic: str | None = None
+
+    def size_bytes(self, numbers: Iterable[int]) -> int:
+        """Keys and values of the rows with these numbers."""
+        columns = (self.values, self.keys or ())
+        return sum(len(column[number] or b"") for number in numbers for column in columns if column)
 
 
 class LineParser(NamedTuple):
@@ -35,34 +111,104 @@ class LineParser(NamedTuple):
     key: bytes | None
     headers: Headers
     empty_is_null: bool
+    partition: int | None = None
 
-    def parse(self, line: bytes) -> InputRecord:
-        key, value = self.key, line
-        if self.separator is not None:
-            first, found, rest = line.partition(self.separator)
-            if found:
-                key, value = first, rest
+    def parse(self, lines: list[bytes], first_number: int) -> Iterator[Rows]:
+        """The lines as records; all of them, whatever they hold."""
+        keys: list[bytes | None] | None = None
+        values: list[bytes | None] = [*lines]
+        separator = self.separator
+        if separator is not None:
+            parts = [line.partition(separator) for line in lines]
+            keys = [key if found else self.key for key, found, _ in parts]
+            values = [value if found else line for line, found, value in parts]
+        elif self.key is not None:
+            keys = [self.key] * len(lines)
         if self.empty_is_null:
-            return InputRecord(key or None, value or None, self.headers)
-        return InputRecord(key, value, self.headers)
+            keys = None if keys is None else [key or None for key in keys]
+            values = [value or None for value in values]
+        yield Rows(values, keys, self._headers(len(lines)), partition=self.partition)
+
+    def _headers(self, count: int) -> Mapping[str, bytes | None] | list[Headers] | None:
+        """Of all records: a mapping, unless a name repeats."""
+        by_name = dict(self.headers)
+        if len(by_name) < len(self.headers):
+            return [self.headers] * count
+        return by_name or None
 
 
-def iter_delimited(source: BinaryIO, delimiter: bytes = b"\n") -> Iterator[tuple[bytes, bool]]:
-    """(line without its delimiter, whether more lines are already here). A missing last delimiter is no matter."""
-    rest = b""
-    descriptor = source.fileno()
-    import os
+class InputRecord(NamedTuple):
+    """What one JSON line says; None where it says nothing."""
 
-    while chunk := os.read(descriptor, READ_BYTES):
-        lines = (rest + chunk).split(delimiter)
-        rest = lines.pop()
-        if len(rest) > LINE_BYTES_MAX:
-            raise UsageError(f"input: a line is longer than {LINE_BYTES_MAX} bytes; is the delimiter right?")
-        last = len(lines) - 1
-        for index, line in enumerate(lines):
-            yield line, index < last
-    if rest:
-        yield rest, False
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    partition: int | None = None
+    timestamp: int | None = None
+    topic: str | None = None
+
+
+class JsonParser(NamedTuple):
+    """Each line is an object as `barnabas consume --json` prints it, for another topic or the same.
+
+    `topic` and `offset` say where the record was read. It is written to `topic`, and to the partition that the line
+    names if that is a partition of this topic: if the line names no other topic.
+    """
+
+    topic: str
+    partition: int | None = None
+    """Instead of those that lines name."""
+    partition_count: int | None = None
+    """None: not known yet."""
+
+    def parse(self, lines: list[bytes], first_number: int) -> Iterator[Rows]:
+        """The lines as records; empty ones are left out. Raises UsageError, UnknownTopicOrPartition with the line's
+        number, after the records before it were given."""
+        records: list[InputRecord] = []
+        failure = None
+        for number, line in enumerate(lines, first_number):
+            try:
+                if line:
+                    records.append(self._placed(parse_json_record(line, number), number))
+            except (UsageError, UnknownTopicOrPartition) as error:
+                failure = error
+                break
+        yield from _rows_by_partition(records)
+        if failure is not None:
+            raise failure
+
+    def _placed(self, record: InputRecord, number: int) -> InputRecord:
+        partition = record.partition
+        if self.partition is not None or record.topic not in (None, self.topic):
+            partition = self.partition
+        else:
+            check_partition(self.topic, partition, self.partition_count, f"input line {number}: ")
+        return record if partition == record.partition else record._replace(partition=partition)
+
+
+def check_partition(topic: str, partition: int | None, partition_count: int | None, where: str = "") -> None:
+    """Raises UnknownTopicOrPartition, whose text begins with `where`; nothing is known about a count of None."""
+    if partition is not None and partition_count is not None and not 0 <= partition < partition_count:
+        raise UnknownTopicOrPartition(
+            f"{where}topic {topic!r} has partitions 0 to {partition_count - 1}, not {partition}"
+        )
+
+
+def _rows_by_partition(records: list[InputRecord]) -> Iterator[Rows]:
+    """The order of records within a partition stays. Where some name theirs and others do not, it may be the same."""
+    if all(record.partition is not None for record in records):
+        records = sorted(records, key=attrgetter("partition"))
+    for partition, run in groupby(records, attrgetter("partition")):
+        rows = list(run)
+        stamped = any(row.timestamp is not None for row in rows)
+        now_ms = time.time_ns() // 1_000_000
+        yield Rows(
+            [row.value for row in rows],
+            [row.key for row in rows] if any(row.key is not None for row in rows) else None,
+            [row.headers for row in rows] if any(row.headers for row in rows) else None,
+            [now_ms if row.timestamp is None else row.timestamp for row in rows] if stamped else None,
+            partition,
+        )
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
@@ -79,7 +225,7 @@ def parse_json_record(line: bytes, number: int) -> InputRecord:
 
     try:
         body = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"input line {number} is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise UsageError(f'input line {number} is not a JSON object, such as {{"key": "k", "value": "v"}}')
@@ -87,15 +233,16 @@ def parse_json_record(line: bytes, number: int) -> InputRecord:
     if unknown:
         raise UsageError(f"input line {number}: unknown key {min(unknown)!r}; use {', '.join(sorted(JSON_KEYS))}")
     try:
+        timestamp = _integer(body, "timestamp", INT64_MAX, lowest=-1)
         return InputRecord(
             _bytes(body, "key"),
             _bytes(body, "value"),
             _headers(body.get("headers") or ()),
-            _integer(body, "partition"),
-            _integer(body, "timestamp"),
+            _integer(body, "partition", INT32_MAX),
+            None if timestamp == -1 else timestamp,  # as records without one are printed
             body.get("topic"),
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UsageError(f"input line {number}: {error}") from None
 
 
@@ -116,19 +263,25 @@ def _as_bytes(value: Any) -> bytes | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _integer(body: dict[str, Any], name: str) -> int | None:
+def _integer(body: dict[str, Any], name: str, highest: int, lowest: int = 0) -> int | None:
     value = body.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
         raise ValueError(f"{name} {value!r} is not a whole number")
+    if not lowest <= value <= highest:
+        raise ValueError(f"{name} {value} is not from {lowest} to {highest}")
     return value
 
 
 def _headers(value: Any) -> Headers:
     pairs = value.items() if isinstance(value, dict) else value
     headers: list[tuple[str, bytes | None]] = []
-    for name, content in pairs:
+    for given, content in pairs:
+        name = str(given)
+        name.encode()  # half a surrogate pair is no text
         if isinstance(content, dict) and content.keys() == {"base64"}:
-            headers.append((str(name), base64.b64decode(content["base64"], validate=True)))
+            headers.append((name, base64.b64decode(content["base64"], validate=True)))
         else:
-            headers.append((str(name), _as_bytes(content)))
+            headers.append((name, _as_bytes(content)))
     return tuple(headers)

@@ -1,15 +1,13 @@
 """`barnabas produce`: lines or JSON to records."""
 
-import select
 import sys
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections import deque
 from typing import Annotated, Any, BinaryIO, Final
 
 from barnabas import Admin, Producer
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.formats import unescape
-from barnabas.cli.input_records import InputRecord, LineParser, iter_delimited, parse_header, parse_json_record
+from barnabas.cli.input_records import JsonParser, LineParser, LineReader, Rows, check_partition, parse_header
 from barnabas.cli.options import (
     DEFAULT_BOOTSTRAP,
     DEFAULT_TIMEOUT_S,
@@ -21,10 +19,10 @@ from barnabas.cli.options import (
     connect_admin,
 )
 from barnabas.cli.output import CommandFailed, print_json
-from barnabas.client.core.producer.batch import RecordMetadata
-from barnabas.client.errors import ItemsFailed
-from barnabas.errors import UnknownTopicOrPartition, UsageError
-from barnabas.types import TopicPartition
+from barnabas.cli.progress import Progress
+from barnabas.client.core.producer.delivery import Delivery
+from barnabas.client.errors import ItemsFailed, RecordsFailed
+from barnabas.errors import BarnabasError, UnknownTopicOrPartition, UsageError
 
 app = App("Write records from standard input or a file.")
 
@@ -33,6 +31,8 @@ BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES: Final = 128 * 1024 * 1024
 """Records in memory, and with it the largest one."""
 LINGER_MS: Final = 5
+UNDER_WAY_MAX: Final = 4096
+"""Blocks of lines, however small, that were sent and are not acknowledged."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -55,7 +55,12 @@ def produce(
         str, Option("--acks", choices=ACKS, help="Who must have a record; all also means idempotent.")
     ] = "all",
     from_json: Annotated[
-        bool, Option("--from-json", help="Each line is an object as `consume --json` prints it.")
+        bool,
+        Option(
+            "--from-json",
+            help="Each line is an object as `consume --json` prints it. It goes to TOPIC, also if it names another one;"
+            " to the partition that it names only if it names no other topic.",
+        ),
     ] = False,
     delimiter: Annotated[str, Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")] = "\\n",
     empty_is_null: Annotated[
@@ -71,44 +76,71 @@ def produce(
 ) -> None:
     """Write records, one a line, and wait until they are acknowledged.
 
-    Lines that come slowly are sent at once; lines that come fast are sent in batches.
+    Lines that come slowly are sent at once; lines that come fast are sent in batches. A line that is no record ends the
+    command: its number is told, and how many records were written before it.
     """
-    parser = LineParser(
-        None if key_separator is None else unescape(key_separator),
-        None if key is None else key.encode(),
-        tuple(map(parse_header, header or ())),
-        empty_is_null,
-    )
-    report = _Report(topic)
     ends = unescape(delimiter)
     if not ends:
         raise UsageError("--delimiter: must not be empty, such as \\n or \\0")
+    parser: LineParser | JsonParser
+    if from_json:
+        if key_separator is not None or key is not None or header or empty_is_null:
+            raise UsageError("--from-json: lines say key, value and headers themselves; leave out -K, -k, -H and -Z")
+        parser = JsonParser(topic, partition)
+    else:
+        parser = LineParser(
+            None if key_separator is None else unescape(key_separator),
+            None if key is None else key.encode(),
+            tuple(map(parse_header, header or ())),
+            empty_is_null,
+            partition,
+        )
     settings = producer_settings(
         bootstrap, timeout, client, acks=acks, compression=compression, batch_bytes=batch_bytes
     )
-    with (
-        _open(file) as source,
-        connect_admin(bootstrap, timeout, client, beside_another=True) as admin,
-        Producer(settings) as producer,
-    ):
-        topics = _Topics(None if create else admin)
-        for record in _records(source, ends, parser, from_json, producer):
-            name = record.topic or topic
-            number = record.partition if partition is None else partition
-            topics.check(name, number)
-            size = len(record.key or b"") + len(record.value or b"")
-            producer.send(
-                name,
-                record.value,
-                key=record.key,
-                headers=record.headers,
-                timestamp=record.timestamp,
-                partition=number,
-                on_delivery=partial(report.take, size),
-            )
-            if report.failed is not None:
-                break  # what is not written cannot be made good by writing more
-    report.finish(json, quiet)
+    report = _Report(topic, json, quiet)
+    with _open(file) as source:
+        if not create:
+            with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
+                count = _partition_count(admin, topic)
+            check_partition(topic, partition, count)
+            if isinstance(parser, JsonParser):
+                parser = parser._replace(partition_count=count)
+        reader = LineReader(source, ends)
+        # who types sees what he has typed
+        with Progress(lambda: _share_read(reader), shown=not quiet and not source.isatty()) as progress:
+            _write(Producer(settings), reader, parser, report, progress)
+    report.finish()
+
+
+def _write(
+    producer: Producer, reader: LineReader, parser: LineParser | JsonParser, report: "_Report", progress: Progress
+) -> None:
+    """Send what the reader gives until its end, or until something fails; the report knows what came of it."""
+    try:
+        with producer:
+            try:
+                for lines in reader:
+                    for rows in parser.parse(lines, reader.line_count - len(lines) + 1):
+                        report.follow(producer, rows)
+                    if reader.is_idle(LINGER_MS / 1000):
+                        report.wait()
+                    if report.failed is not None:
+                        break  # what is not written cannot be made good by writing more
+                    progress.show(report.records)
+            except (UsageError, UnknownTopicOrPartition) as error:
+                report.refused = error
+            report.wait()
+    except BaseException as error:  # Ctrl-C too: what was not sent by then is lost
+        progress.clear()
+        report.stop(error)
+        raise
+
+
+def _share_read(reader: LineReader) -> str:
+    """Of a file; nothing of what has no size."""
+    size = reader.size_bytes
+    return f"{100 * reader.bytes_read / size:.0f} %" if size else ""
 
 
 def producer_settings(
@@ -137,31 +169,15 @@ def producer_settings(
     }
 
 
-class _Topics:
-    """Refuses topics and partitions that are not there, at once: a producer would wait for them to appear."""
-
-    def __init__(self, admin: Admin | None) -> None:
-        """None: anything goes, the broker makes topics."""
-        self._admin = admin
-        self._counts: dict[str, int] = {}
-
-    def check(self, topic: str, partition: int | None) -> None:
-        """Raises UsageError, UnknownTopicOrPartition."""
-        if self._admin is None:
-            return
-        count = self._counts.get(topic) or self._look_up(self._admin, topic)
-        if partition is not None and not 0 <= partition < count:
-            raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-
-    def _look_up(self, admin: Admin, topic: str) -> int:
-        try:
-            count = self._counts[topic] = len(admin.describe_topics(topic)[topic].partitions)
-        except ItemsFailed as error:
-            if not error.only(UnknownTopicOrPartition):
-                raise
-            way_out = f"create it first with `barnabas topics create {topic}`"
-            raise UsageError(f"topic {topic!r} does not exist; {way_out}") from None
-        return count
+def _partition_count(admin: Admin, topic: str) -> int:
+    """Asked at once, because a producer would wait for the topic to appear. Raises UsageError if it does not exist."""
+    try:
+        return len(admin.describe_topics(topic)[topic].partitions)
+    except ItemsFailed as error:
+        if not error.only(UnknownTopicOrPartition):
+            raise
+        way_out = f"create it first with `barnabas topics create {topic}`"
+        raise UsageError(f"topic {topic!r} does not exist; {way_out}") from None
 
 
 def _open(file: str | None) -> BinaryIO:
@@ -170,66 +186,113 @@ def _open(file: str | None) -> BinaryIO:
     return open(file, "rb", buffering=0)
 
 
-def _records(
-    source: BinaryIO, delimiter: bytes, parser: LineParser, from_json: bool, producer: Producer
-) -> Iterator[InputRecord]:
-    parse: Callable[[bytes, int], InputRecord] = parse_json_record if from_json else lambda line, _: parser.parse(line)
-    for number, (line, more) in enumerate(iter_delimited(source, delimiter), 1):
-        if line or not from_json:
-            yield parse(line, number)
-        if not more and not _readable(source):
-            producer.flush()
-
-
-def _readable(source: BinaryIO) -> bool:
-    """Whether the next line (or the end) is there already: otherwise somebody types, and waits for what he typed."""
-    return bool(select.select([source], [], [], 0)[0])
-
-
 class _Report:
     """What was acknowledged, by partition, as the broker's answers say."""
 
-    def __init__(self, topic: str) -> None:
-        self.topic = topic
+    def __init__(self, topic: str, as_json: bool, quiet: bool) -> None:
+        self.records = 0
+        """Acknowledged."""
         self.failed: BaseException | None = None
-        self.lost = 0
-        self.partitions: dict[TopicPartition, dict[str, int]] = {}
+        self.refused: BarnabasError | None = None
+        """Why a line is no record, which ended it all."""
+        self._topic = topic
+        self._as_json = as_json
+        self._quiet = quiet
+        self._lost = 0
+        self._size_bytes = 0
+        self._partitions: dict[int, dict[str, int]] = {}
+        self._under_way: deque[tuple[Delivery, Rows]] = deque()
 
-    def take(self, size: int, error: BaseException | None, metadata: RecordMetadata) -> None:
-        """What became of a record with so many bytes of key and value."""
-        if error is not None:
-            self.failed = self.failed or error
-            self.lost += 1
-            return
-        where, offset = TopicPartition(metadata.topic, metadata.partition), metadata.offset
-        entry = self.partitions.get(where)
-        if entry is None:
-            entry = {"records": 0, "bytes": 0, "first_offset": offset, "last_offset": offset}
-            self.partitions[where] = entry
-        entry["records"] += 1
-        entry["bytes"] += size
-        entry["last_offset"] = max(entry["last_offset"], offset)
+    def follow(self, producer: Producer, rows: Rows) -> None:
+        """Send them, and take note of what is done by now."""
+        try:
+            delivery = producer.send_many(
+                self._topic,
+                rows.values,
+                keys=rows.keys,
+                headers=rows.headers,
+                timestamps=rows.timestamps,
+                partition=rows.partition,
+            )
+        except RecordsFailed as error:  # the last of them were not taken in time
+            delivery = error.delivery
+        under_way = self._under_way
+        under_way.append((delivery, rows))
+        while under_way and (len(under_way) > UNDER_WAY_MAX or under_way[0][0].done()):
+            self._settle()
 
-    def finish(self, as_json: bool, quiet: bool) -> None:
-        records = sum(entry["records"] for entry in self.partitions.values())
-        if as_json:
-            print_json(self._as_dict(records))
-        elif not quiet:
+    def wait(self) -> None:
+        """Until nothing is under way."""
+        while self._under_way:
+            self._settle()
+
+    def stop(self, error: BaseException) -> None:
+        """Say what was acknowledged when the producer ended because of the error."""
+        self.wait()
+        self.failed = self.failed or error
+        self._say()
+
+    def _settle(self) -> None:
+        """Wait for the oldest delivery and take note of what came of it."""
+        delivery, rows = self._under_way[0]
+        failure = delivery.exception()
+        self._under_way.popleft()
+        for sent in delivery.result() if failure is None else failure.sent:
+            self.records += sent.record_count
+            entry = self._partitions.setdefault(sent.partition, {"records": 0, "first_offset": -1, "last_offset": -1})
+            entry["records"] += sent.record_count
+            if sent.offset >= 0:  # acks=0: nobody knows it
+                first = entry["first_offset"]
+                entry["first_offset"] = sent.offset if first < 0 else min(first, sent.offset)
+                entry["last_offset"] = max(entry["last_offset"], sent.offset + sent.record_count - 1)
+        failed = () if failure is None else failure.failed
+        for part in failed:
+            self._lost += len(part.rows)
+            self.failed = self.failed or part.error
+        if self._as_json:
+            self._size_bytes += rows.size_bytes(range(len(rows.values)))
+            self._size_bytes -= sum(rows.size_bytes(part.rows) for part in failed)
+
+    def finish(self) -> None:
+        """Say what was acknowledged. Raises what was not."""
+        if self.failed is None and self.refused is not None:
+            before = f"{_were(self.records)} written before it" if self.records else "nothing was written"
+            self.refused = type(self.refused)(f"{self.refused}; {before}")
+        self._say()
+        if self.failed is not None:
+            raise CommandFailed(f"{_were(self._lost)} not written: {self.failed}") from self.failed
+        if self.refused is not None:
+            raise self.refused
+
+    def _say(self) -> None:
+        if self._as_json:
+            print_json(self._as_dict())
+        elif not self._quiet:
             places = ", ".join(
-                f"{tp.partition}: {e['first_offset']}-{e['last_offset']}" for tp, e in sorted(self.partitions.items())
+                f"{partition}: {entry['first_offset']}-{entry['last_offset']}"
+                for partition, entry in sorted(self._partitions.items())
             )
             more = f" (partition: offsets {places})" if places else ""
-            print(f"{records} record{'s' if records != 1 else ''} to {self.topic}{more}", file=sys.stderr)
-        if self.failed is not None:
-            raise CommandFailed(f"{self.lost} records were not written: {self.failed}") from self.failed
+            print(f"{_records(self.records)} to {self._topic}{more}", file=sys.stderr)
 
-    def _as_dict(self, records: int) -> dict[str, Any]:
+    def _as_dict(self) -> dict[str, Any]:
+        error = self.failed or self.refused
         return {
-            "topic": self.topic,
-            "records": records,
-            "failed": self.lost,
-            "error": None if self.failed is None else str(self.failed),
+            "topic": self._topic,
+            "records": self.records,
+            "bytes": self._size_bytes,
+            "failed": self._lost,
+            "error": None if error is None else str(error) or type(error).__name__,
             "partitions": [
-                {"topic": tp.topic, "partition": tp.partition, **entry} for tp, entry in sorted(self.partitions.items())
+                {"topic": self._topic, "partition": partition, **entry}
+                for partition, entry in sorted(self._partitions.items())
             ],
         }
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'s' * (count != 1)}"
+
+
+def _were(count: int) -> str:
+    return f"{_records(count)} {'was' if count == 1 else 'were'}"
