@@ -69,7 +69,7 @@ def consume(
     read_committed: Annotated[
         bool, Option("--read-committed", help="Leave out open and aborted transactions.")
     ] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No notices about ends and rebalances.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No notices about ends and rebalances, no progress.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     client: Client = None,
@@ -78,6 +78,7 @@ def consume(
     """Read records and print them, from the beginning on; with --group from where the group is.
 
     TIME is milliseconds, 2013-01-01T05:15:00Z, now, or -1h. Ctrl-C stops; a group's position is committed then.
+    Where the records do not go to the terminal it shows how far it is.
     """
     start, end_ms = parse_starts(offset or (), time.time_ns() // 1_000_000)
     if group is not None and partitions is not None:

@@ -164,12 +164,11 @@ def json_lines(batch: "RecordBatch") -> bytes:
 
     text = JSONEncoder(ensure_ascii=False).encode
     place = f'{{"topic": {text(batch.topic)}, "partition": {batch.partition}, "offset": '
-    rows = zip(batch.offsets(), batch.timestamps(), batch.keys(), batch.values(), batch.headers(), strict=True)
     lines = [
-        f'{place}{offset}, "timestamp": {timestamp},'
-        f" {_json_field(text, 'key', key)}, {_json_field(text, 'value', value)},"
-        f' "headers": {_json_headers(text, headers) if headers else "[]"}}}\n'
-        for offset, timestamp, key, value, headers in rows
+        f'{place}{record.offset}, "timestamp": {record.timestamp},'
+        f" {_json_field(text, 'key', record.key)}, {_json_field(text, 'value', record.value)},"
+        f' "headers": {_json_headers(text, record.headers) if record.headers else "[]"}}}\n'
+        for record in batch
     ]
     return "".join(lines).encode()
 

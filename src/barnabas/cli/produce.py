@@ -68,7 +68,7 @@ def produce(
     ] = False,
     create: Annotated[bool, Option("--create", help="Let the broker create the topic if it does not exist.")] = False,
     batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No summary.")] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="No summary and no progress.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     timeout: Timeout = DEFAULT_TIMEOUT_S,
     client: Client = None,
@@ -77,11 +77,13 @@ def produce(
     """Write records, one a line, and wait until they are acknowledged.
 
     Lines that come slowly are sent at once; lines that come fast are sent in batches. A line that is no record ends the
-    command: its number is told, and how many records were written before it.
+    command: its number is told, and how many records were written before it. On a terminal it shows how far it is.
     """
     ends = unescape(delimiter)
     if not ends:
         raise UsageError("--delimiter: must not be empty, such as \\n or \\0")
+    if key_separator == "":
+        raise UsageError("--key-separator: must not be empty, such as : or \\t")
     parser: LineParser | JsonParser
     if from_json:
         if key_separator is not None or key is not None or header or empty_is_null:
@@ -216,10 +218,10 @@ class _Report:
             )
         except RecordsFailed as error:  # the last of them were not taken in time
             delivery = error.delivery
-        under_way = self._under_way
-        under_way.append((delivery, rows))
-        while under_way and (len(under_way) > UNDER_WAY_MAX or under_way[0][0].done()):
+        self._under_way.append((delivery, rows))
+        if len(self._under_way) > UNDER_WAY_MAX:
             self._settle()
+        self._settle_done()
 
     def wait(self) -> None:
         """Until nothing is under way."""
@@ -228,9 +230,13 @@ class _Report:
 
     def stop(self, error: BaseException) -> None:
         """Say what was acknowledged when the producer ended because of the error."""
-        self.wait()
+        self._settle_done()
         self.failed = self.failed or error
         self._say()
+
+    def _settle_done(self) -> None:
+        while self._under_way and self._under_way[0][0].done():
+            self._settle()
 
     def _settle(self) -> None:
         """Wait for the oldest delivery and take note of what came of it."""
