@@ -178,9 +178,15 @@ class _Printer:
                 next_offset = batch[-1].offset + 1
             self._left -= len(batch)
         self.count += len(batch)
-        sys.stdout.buffer.write(self._render(batch))
-        sys.stdout.buffer.flush()
+        self._write(self._render(batch))
         return next_offset
+
+    def _write(self, output: bytes) -> None:
+        """All of it: where standard output has no buffer (PYTHONUNBUFFERED), a signal cuts a call short."""
+        left = memoryview(output)
+        while left:
+            left = left[sys.stdout.buffer.write(left) :]
+        sys.stdout.buffer.flush()
 
 
 class _Reader:

@@ -133,9 +133,9 @@ def _parts(text: str, tokens: dict[str, Part]) -> list[Part]:
     return parts
 
 
-def _encoded(fields: list[bytes | None], encoding: str, null: bytes) -> Iterable[bytes]:
+def _encoded(fields: list[bytes | None], encoding: str, null: bytes) -> Iterable[bytes | None]:
     if encoding == "raw":
-        return [null if field is None else field for field in fields]
+        return fields if all(fields) else [null if field is None else field for field in fields]
     encode = ENCODINGS[encoding]
     return [null if field is None else encode(field) for field in fields]
 

@@ -51,8 +51,8 @@ class LineReader:
         """Lines without their delimiters, never an empty list. A missing last delimiter is no matter. Raises UsageError
         for a line without an end.
 
-        What of the unfinished line has been searched for a delimiter waits in `begun`; only its last bytes, which may
-        begin one, are looked at again. So the time that a line takes grows with its length alone.
+        `begun` is the part of the unfinished line that has been searched for a delimiter. Only the bytes behind it, in
+        which one may begin, are searched again, so that the time for a line is in proportion to its length.
         """
         descriptor, delimiter = self._source.fileno(), self._delimiter
         overlap = len(delimiter) - 1
@@ -195,7 +195,8 @@ def check_partition(topic: str, partition: int | None, partition_count: int | No
 
 
 def _rows_by_partition(records: list[InputRecord]) -> Iterator[Rows]:
-    """The order of records within a partition stays. Where some name theirs and others do not, it may be the same."""
+    """Groups records by partition and keeps the order within each. Where some name no partition it may be any of the
+    others', so that only neighbours are grouped."""
     if all(record.partition is not None for record in records):
         records = sorted(records, key=attrgetter("partition"))
     for partition, run in groupby(records, attrgetter("partition")):
