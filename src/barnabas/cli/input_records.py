@@ -7,7 +7,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from barnabas.client.core.arguments import INT32_MAX, INT64_MAX
@@ -164,12 +164,13 @@ class JsonParser(NamedTuple):
     def parse(self, lines: list[bytes], first_number: int) -> Iterator[Rows]:
         """The lines as records; empty ones are left out. Raises UsageError, UnknownTopicOrPartition with the line's
         number, after the records before it were given."""
-        records: list[InputRecord] = []
+        records: list[tuple[int | None, InputRecord]] = []
         failure = None
         for number, line in enumerate(lines, first_number):
             try:
                 if line:
-                    records.append(self._placed(parse_json_record(line, number), number))
+                    record = parse_json_record(line, number)
+                    records.append((self._partition_of(record, number), record))
             except (UsageError, UnknownTopicOrPartition) as error:
                 failure = error
                 break
@@ -177,13 +178,11 @@ class JsonParser(NamedTuple):
         if failure is not None:
             raise failure
 
-    def _placed(self, record: InputRecord, number: int) -> InputRecord:
-        partition = record.partition
+    def _partition_of(self, record: InputRecord, number: int) -> int | None:
         if self.partition is not None or record.topic not in (None, self.topic):
-            partition = self.partition
-        else:
-            check_partition(self.topic, partition, self.partition_count, f"input line {number}: ")
-        return record if partition == record.partition else record._replace(partition=partition)
+            return self.partition
+        check_partition(self.topic, record.partition, self.partition_count, f"input line {number}: ")
+        return record.partition
 
 
 def check_partition(topic: str, partition: int | None, partition_count: int | None, where: str = "") -> None:
@@ -194,13 +193,13 @@ def check_partition(topic: str, partition: int | None, partition_count: int | No
         )
 
 
-def _rows_by_partition(records: list[InputRecord]) -> Iterator[Rows]:
+def _rows_by_partition(records: list[tuple[int | None, InputRecord]]) -> Iterator[Rows]:
     """Groups records by partition and keeps the order within each. Where some name no partition it may be any of the
     others', so that only neighbours are grouped."""
-    if all(record.partition is not None for record in records):
-        records = sorted(records, key=attrgetter("partition"))
-    for partition, run in groupby(records, attrgetter("partition")):
-        rows = list(run)
+    if all(partition is not None for partition, _ in records):
+        records = sorted(records, key=itemgetter(0))
+    for partition, run in groupby(records, itemgetter(0)):
+        rows = [record for _, record in run]
         stamped = any(row.timestamp is not None for row in rows)
         now_ms = time.time_ns() // 1_000_000
         yield Rows(
