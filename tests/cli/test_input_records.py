@@ -29,8 +29,9 @@ def lines_of(path: Path, delimiter: bytes = b"\n") -> list[bytes]:
 
 
 def rows_of(parser: LineParser | JsonParser, *lines: bytes) -> Rows:
+    """Without the numbers of the lines."""
     (rows,) = parser.parse(list(lines), 1)
-    return rows
+    return rows._replace(lines=())
 
 
 # --- cutting lines --------------------------------------------------------------------------------------------------
@@ -141,6 +142,18 @@ def test_a_fixed_key_gives_way_to_the_lines_own() -> None:
     parser = LineParser(b":", b"fixed", (("h", b"1"),), empty_is_null=False, partition=2)
     assert rows_of(parser, b"v", b"k:v") == Rows([b"v", b"v"], [b"fixed", b"k"], {"h": b"1"}, partition=2)
     assert rows_of(LineParser(None, b"fixed", (), empty_is_null=False), b"k:v") == Rows([b"k:v"], [b"fixed"])
+
+
+def test_rows_know_their_lines() -> None:
+    (rows,) = LineParser(None, None, (), empty_is_null=False).parse([b"a", b"b"], 7)
+    assert list(rows.lines) == [7, 8]
+    lines = [
+        b'{"value": "1", "partition": 1}',
+        b"",
+        b'{"value": "2", "partition": 0}',
+        b'{"value": "3", "partition": 1}',
+    ]
+    assert [(r.partition, r.lines) for r in JsonParser("t").parse(lines, 7)] == [(0, [9]), (1, [7, 10])]
 
 
 def test_headers() -> None:

@@ -98,7 +98,17 @@ def test_records_that_the_broker_refuses_are_counted(barnabas: Run, name: str) -
     assert failed.returncode == 1
     report = json.loads(failed.stdout)
     assert (report["records"], report["bytes"], report["failed"]) == (0, 0, 1000)
-    assert json.loads(failed.stderr)["message"].startswith("1000 records were not written: ")
+    assert json.loads(failed.stderr)["message"].startswith("1000 records were not written; input line 1: ")
+
+
+def test_a_line_that_is_too_large_for_the_topic_is_named(barnabas: Run, name: str) -> None:
+    barnabas("topics", "create", name, "-p", "1", "-c", "max.message.bytes=10000")
+    failed = barnabas("produce", name, input="small\n" * 2000 + "x" * 20_000 + "\n" + "small\n" * 10)
+    assert failed.returncode == 1
+    summary, error = failed.stderr.splitlines()
+    assert summary.startswith(f"2010 records to {name} ")
+    assert error.startswith("barnabas: 1 record was not written; input line 2001: ")
+    assert "max.message.bytes is 10000" in error
 
 
 def test_ctrl_c_says_what_was_written(barnabas: Run, bootstrap: str, name: str) -> None:

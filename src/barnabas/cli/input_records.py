@@ -5,7 +5,7 @@ import os
 import select
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -97,6 +97,8 @@ class Rows(NamedTuple):
     headers: Mapping[str, bytes | None] | list[Headers] | None = None
     timestamps: list[int] | None = None
     partition: int | None = None
+    lines: Sequence[int] = ()
+    """The number of each one's line."""
 
     def size_bytes(self, numbers: Iterable[int]) -> int:
         """Keys and values of the rows with these numbers."""
@@ -127,7 +129,8 @@ class LineParser(NamedTuple):
         if self.empty_is_null:
             keys = None if keys is None else [key or None for key in keys]
             values = [value or None for value in values]
-        yield Rows(values, keys, self._headers(len(lines)), partition=self.partition)
+        numbers = range(first_number, first_number + len(lines))
+        yield Rows(values, keys, self._headers(len(lines)), partition=self.partition, lines=numbers)
 
     def _headers(self, count: int) -> Mapping[str, bytes | None] | list[Headers] | None:
         """Of all records: a mapping, unless a name repeats."""
@@ -164,13 +167,13 @@ class JsonParser(NamedTuple):
     def parse(self, lines: list[bytes], first_number: int) -> Iterator[Rows]:
         """The lines as records; empty ones are left out. Raises UsageError, UnknownTopicOrPartition with the line's
         number, after the records before it were given."""
-        records: list[tuple[int | None, InputRecord]] = []
+        records: list[tuple[int | None, int, InputRecord]] = []
         failure = None
         for number, line in enumerate(lines, first_number):
             try:
                 if line:
                     record = parse_json_record(line, number)
-                    records.append((self._partition_of(record, number), record))
+                    records.append((self._partition_of(record, number), number, record))
             except (UsageError, UnknownTopicOrPartition) as error:
                 failure = error
                 break
@@ -193,13 +196,14 @@ def check_partition(topic: str, partition: int | None, partition_count: int | No
         )
 
 
-def _rows_by_partition(records: list[tuple[int | None, InputRecord]]) -> Iterator[Rows]:
-    """Groups records by partition and keeps the order within each. Where some name no partition it may be any of the
-    others', so that only neighbours are grouped."""
-    if all(partition is not None for partition, _ in records):
+def _rows_by_partition(records: list[tuple[int | None, int, InputRecord]]) -> Iterator[Rows]:
+    """Groups records, given as partition, number of the line, and record, by partition and keeps the order within each.
+    Where some name no partition it may be any of the others', so that only neighbours are grouped."""
+    if all(partition is not None for partition, _, _ in records):
         records = sorted(records, key=itemgetter(0))
     for partition, run in groupby(records, itemgetter(0)):
-        rows = [record for _, record in run]
+        group = list(run)
+        rows = [record for _, _, record in group]
         stamped = any(row.timestamp is not None for row in rows)
         now_ms = time.time_ns() // 1_000_000
         yield Rows(
@@ -208,6 +212,7 @@ def _rows_by_partition(records: list[tuple[int | None, InputRecord]]) -> Iterato
             [row.headers for row in rows] if any(row.headers for row in rows) else None,
             [now_ms if row.timestamp is None else row.timestamp for row in rows] if stamped else None,
             partition,
+            [number for _, number, _ in group],
         )
 
 

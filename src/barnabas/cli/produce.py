@@ -201,6 +201,8 @@ class _Report:
         self._as_json = as_json
         self._quiet = quiet
         self._lost = 0
+        self._lost_line = 0
+        """The line of the record that `failed` is about; 0 if it is about none."""
         self._size_bytes = 0
         self._partitions: dict[int, dict[str, int]] = {}
         self._under_way: deque[tuple[Delivery, Rows]] = deque()
@@ -254,7 +256,8 @@ class _Report:
         failed = () if failure is None else failure.failed
         for part in failed:
             self._lost += len(part.rows)
-            self.failed = self.failed or part.error
+            if self.failed is None:
+                self.failed, self._lost_line = part.error, rows.lines[part.rows[0]]
         if self._as_json:
             self._size_bytes += rows.size_bytes(range(len(rows.values)))
             self._size_bytes -= sum(rows.size_bytes(part.rows) for part in failed)
@@ -266,7 +269,8 @@ class _Report:
             self.refused = type(self.refused)(f"{self.refused}; {before}")
         self._say()
         if self.failed is not None:
-            raise CommandFailed(f"{_were(self._lost)} not written: {self.failed}") from self.failed
+            text = f"{_were(self._lost)} not written; input line {self._lost_line}: {self.failed}"
+            raise CommandFailed(text) from self.failed
         if self.refused is not None:
             raise self.refused
 
