@@ -35,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from bench import clients
 
         return clients.main(options)
+    if options.command == "pipes":
+        from bench import pipes
+
+        return pipes.main(options)
     if options.command == "spark":
         return spark.main(options)
     document = json.loads(Path(options.json).read_text())
@@ -85,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     cleaning.add_argument("--value-bytes", type=int, default=500, help="for serving (default: %(default)s)")
     cleaning.add_argument("--seconds", type=int, default=15, help="without a cleaner, serving (default: %(default)s)")
     _add_clients(commands)
+    _add_pipes(commands)
     spark.add_options(commands)
     return parser
 
@@ -96,6 +101,15 @@ def _add_clients(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     beside.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     beside.add_argument("--records", type=int, default=2_000_000, help="of 100 B in a round (default: %(default)s)")
     beside.add_argument("--json", default="build/clients.json", help="where the figures go (default: %(default)s)")
+    beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
+
+
+def _add_pipes(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    beside = commands.add_parser("pipes", help="barnabas produce and consume beside kcat, in pipes")
+    beside.add_argument("--broker", default="barnabas", help="as in run; one broker (default: %(default)s)")
+    beside.add_argument("--rounds", type=int, default=3, help="(default: %(default)s)")
+    beside.add_argument("--records", type=int, default=5_000_000, help="of 100 B in a round (default: %(default)s)")
+    beside.add_argument("--json", default="build/pipes.json", help="where the figures go (default: %(default)s)")
     beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
 
 

@@ -8,7 +8,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	$(PIP) install --quiet --constraint constraints.txt --editable '.[demo,bench]'
 	@touch $@
 
-.PHONY: bench bench-quick bench-growth bench-clients bench-compaction bench-spark
+.PHONY: bench bench-quick bench-growth bench-clients bench-pipes bench-compaction bench-spark
 bench: $(BENCH_INSTALLED)  ## Every row beside Apache Kafka and kfake, about 20 minutes; writes docs/benchmarks.md
 	$(BENCH_PYTHON) -m bench run --brokers $(BENCH_BROKERS) --docs docs/benchmarks.md $(BENCH_ARGS)
 
@@ -20,6 +20,9 @@ bench-growth: $(BENCH_INSTALLED)  ## Cost against partitions, log size and group
 
 bench-clients: $(BENCH_INSTALLED)  ## Python clients beside each other against our broker; writes docs/benchmarks.md
 	$(BENCH_PYTHON) -m bench clients --docs docs/benchmarks.md $(BENCH_ARGS)
+
+bench-pipes: $(BENCH_INSTALLED)  ## barnabas produce and consume beside kcat (apt-get install kcat); writes docs/benchmarks.md
+	$(BENCH_PYTHON) -m bench pipes --docs docs/benchmarks.md $(BENCH_ARGS)
 
 bench-compaction: $(BENCH_INSTALLED)  ## CPU of compaction beside Apache Kafka's, and what producers feel of it; 10 GB written
 	$(BENCH_PYTHON) -m bench compaction speed $(BENCH_ARGS)

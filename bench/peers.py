@@ -32,6 +32,7 @@ DEBIAN_PACKAGE_OF_TOOL = {
     "gcc": "gcc",
     "go": "golang",
     "java": "default-jre-headless",
+    "kcat": "kcat",
     "make": "make",
     "mvn": "maven",
 }
@@ -133,7 +134,7 @@ def kafka_libs() -> Path:
     """Folder of Apache Kafka's jars, fetched by Maven on first use."""
     libs = BUILD / "kafka" / "libs"
     if not (libs / f"kafka_2.13-{KAFKA_VERSION}.jar").exists():
-        _need("java", "mvn")
+        need("java", "mvn")
         libs.parent.mkdir(parents=True, exist_ok=True)
         (libs.parent / "pom.xml").write_text(POM)
         goal = ["dependency:copy-dependencies", "-DoutputDirectory=libs"]
@@ -143,7 +144,7 @@ def kafka_libs() -> Path:
 
 def kafka_script() -> Path:
     """``kafka.sh PORT DATADIR [NAME=VALUE ...]``: a foreground Apache Kafka."""
-    _need("java")
+    need("java")
     libs = kafka_libs()
     script = libs.parent / "kafka.sh"
     _write_executable(script, KAFKA_SCRIPT.format(name=script.name, libs=libs))
@@ -152,7 +153,7 @@ def kafka_script() -> Path:
 
 def kafka_tools_home() -> Path:
     """A ``KAFKA_PATH``: its ``bin/`` has the scripts that librdkafka's tests call, which run Kafka's own Java tools."""
-    _need("java")
+    need("java")
     libs = kafka_libs()
     for script, main_class in KAFKA_TOOLS.items():
         flags = "-Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -188,7 +189,7 @@ def kfake() -> Path:
     """franz-go's in-memory broker as a program: ``kfake PORT``."""
     binary = BUILD / "kfake" / "kfake"
     if not binary.exists():
-        _need("go")
+        need("go")
         binary.parent.mkdir(parents=True, exist_ok=True)
         (binary.parent / "main.go").write_text(KFAKE_MAIN)
         modules = {"github.com/twmb/franz-go": FRANZ_GO_VERSION, "github.com/twmb/franz-go/pkg/kfake": KFAKE_VERSION}
@@ -203,7 +204,7 @@ def franz_go_source() -> Path:
     """A writable copy of the franz-go module, from which its kgo suite can be run."""
     target = BUILD / f"franz-go-{FRANZ_GO_VERSION}"
     if not target.exists():
-        _need("go")
+        need("go")
         BUILD.mkdir(parents=True, exist_ok=True)
         module = f"github.com/twmb/franz-go@{FRANZ_GO_VERSION}"
         answer = _run(["go", "mod", "download", "-json", module], BUILD, "franz-go by the Go module proxy")
@@ -222,7 +223,7 @@ def _librdkafka_source() -> Path:
     source = BUILD / "librdkafka" / f"librdkafka-{LIBRDKAFKA_VERSION}"
     if (source / "src-cpp" / "librdkafka++.so.1").exists():
         return source
-    _need("gcc", "g++", "make", "dpkg-source", "apt-get")
+    need("gcc", "g++", "make", "dpkg-source", "apt-get")
     folder = source.parent
     folder.mkdir(parents=True, exist_ok=True)
     if not (source / "configure").exists():
@@ -287,7 +288,8 @@ def _source_lists(folder: Path) -> Sequence[str]:
     return options
 
 
-def _need(*tools: str) -> None:
+def need(*tools: str) -> None:
+    """Raises :class:`PeerUnavailable` for the first tool that is not on PATH."""
     for tool in tools:
         if shutil.which(tool) is None:
             package = DEBIAN_PACKAGE_OF_TOOL[tool]

@@ -1,6 +1,9 @@
 """What the benchmark table says of its figures, and the requests that it sends itself."""
 
+import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +12,7 @@ import pytest
 
 pytest.importorskip("confluent_kafka", reason="the benchmark's clients are confluent-kafka's")
 
-from bench import client_loads, clients, growth, report, spark_report, spark_session, wire
+from bench import client_loads, clients, growth, pipes, report, spark_report, spark_session, wire
 from bench.suite import INIT, LARGE, LATENCY_RATES, LOADS, LOOP, RAW_FETCH_PARTITION_BYTES, SMALL
 from bench.targets import TARGETS, Target
 
@@ -115,6 +118,27 @@ def test_the_part_of_the_page_about_clients_leaves_the_rest_alone(tmp_path: Path
         f"# Benchmarks\n\n{report.BEGIN}\n\nbrokers\n{report.END}\n\nafter\n\n"
         f"{clients.BEGIN}\n\nsecond\n{clients.END}\n"
     )
+
+
+def test_a_pipe_is_judged_beside_kcat(tmp_path: Path) -> None:
+    def figures(wall_s: float, cpu_s: float) -> dict[str, list[float]]:
+        return {"wall_s": [wall_s, 0.1, 99], "cpu_s": [cpu_s, 0.1, 99], "memory_MB": [40.0]}
+
+    table = pipes.markdown({"produce": {"kcat": figures(4.0, 6.0), "barnabas": figures(6.0, 9.6)}}, 1000, 3)
+    assert "| produce | kcat | 4 | 6 | 40 |  |" in table
+    assert "wall_s <= 1.5x kcat: 1.50x pass; cpu_s <= 1.5x kcat: 1.60x **FAIL**" in table
+
+
+def test_a_process_in_a_pipe_is_measured_to_its_end(tmp_path: Path) -> None:
+    source = tmp_path / "records"
+    pipes.write_records(source, 2000)
+    assert len({line.partition("\t")[0] for line in source.read_text().splitlines()}) == 2000
+    script = "import sys; read = sys.stdin.buffer.read(); sys.exit(read.count(b'\\n') != 2000)"
+    figures = pipes.measure([sys.executable, "-c", script], source)
+    assert figures["wall_s"] > 0
+    assert 1 < pipes.peak_mb(os.getpid()) < 10_000
+    with pytest.raises(subprocess.CalledProcessError):
+        pipes.measure([sys.executable, "-c", script])
 
 
 def spark_rows() -> list[str]:
