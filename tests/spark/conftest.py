@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import barnabas
+from barnabas.pipeline.project import DELTA
 from barnabas.testing import Broker
 
 _numbers = itertools.count()
@@ -19,6 +20,11 @@ def connector_jars() -> list[str]:
     minor = version("pyspark").rpartition(".")[0]
     found = Path(__file__).parents[2].glob(f"build/spark-connector/{minor}.*/*.jar")
     return sorted(str(jar) for jar in found)
+
+
+def has_delta() -> bool:
+    """Returns whether Delta's jars were fetched for this pyspark (`make spark-connector`)."""
+    return any("/delta-spark" in jar for jar in connector_jars())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -42,6 +48,8 @@ def spark() -> Iterator[Any]:
     }
     if jars := connector_jars():
         settings["spark.jars"] = ",".join(jars)  # here and not in one module: all sessions share the JVM of the first
+    if has_delta():
+        settings |= {name: text for name, text in DELTA.items() if name != "spark.jars.packages"}
     found = session("tests", master="local[2]", settings=settings)
     yield found
     found.stop()

@@ -13,7 +13,7 @@ import barnabas
 from barnabas.pipeline.project import create, load
 from barnabas.testing import Broker
 
-from .conftest import Writer
+from .conftest import Writer, has_delta
 
 pytest.importorskip("pyspark")
 
@@ -67,6 +67,24 @@ def test_archive_and_back(
     assert {(record.key, tuple(record.headers)) for record in records} == {(b"a", (("h", b"1"),))}
     play("backfill", source=topic, archive=archive, target=f"{topic}-again", version="2", from_day="2999-01-01")
     assert len(committed(broker, f"{topic}-again")) == 15, "no day is so late"
+
+
+@pytest.mark.skipif(not has_delta(), reason="Delta is there for pyspark 4.2: make test-spark PYSPARK=4.2.0")
+def test_delta_tables(
+    play: Callable[..., None], spark: Any, broker: Broker, writer: Writer, topic: str, tmp_path: Path
+) -> None:
+    broker.create_topics([topic, f"{topic}-again"])
+    archive, table = str(tmp_path / "files"), str(tmp_path / "table")
+    changes = [("a", "1"), ("b", "1"), ("a", "2"), ("b", None), ("c", "1"), ("c", "2")]
+    for some in (changes[:2], changes[2:]):
+        for key, value in some:
+            broker.produce(topic, value, key=key)
+        play("archive", source=topic, archive=archive, format="delta")
+        play("merge", source=topic, table=table)
+    play("backfill", source=topic, archive=archive, format="delta", target=f"{topic}-again")
+    assert [record.value for record in committed(broker, f"{topic}-again")] == [b"1", b"1", b"2", None, b"1", b"2"]
+    rows = spark.read.format("delta").load(table).orderBy("key").collect()
+    assert [(row.key, row.value, row.offset) for row in rows] == [(b"a", b"2", 2), (b"c", b"2", 5)]
 
 
 def test_copy(play: Callable[..., None], broker: Broker, writer: Writer, topic: str) -> None:

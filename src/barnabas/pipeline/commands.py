@@ -112,7 +112,7 @@ def init(
             "--template",
             "-t",
             metavar="NAME",
-            help="copy, archive, backfill, cdc, dead-letters, bronze-silver-gold, declarative.",
+            help="copy, archive, backfill, cdc, merge, dead-letters, bronze-silver-gold, declarative.",
         ),
     ] = "copy",
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
@@ -120,9 +120,10 @@ def init(
     """Write a pipeline to begin with: settings in pipeline.toml, queries in pipeline.py.
 
     copy: topic to topic. archive: a topic to Parquet. backfill: an archive back to a topic. cdc: a change feed to a
-    table. dead-letters: what is not of the right form to a topic of its own. bronze-silver-gold: raw records as
-    Parquet, clean ones as a topic, figures by the hour as a compacted topic. declarative: the same for
-    spark-pipelines, with tables (spark-pipeline.yml and the directory transformations instead of pipeline.py).
+    table in Parquet. merge: the same to a Delta table. dead-letters: what is not of the right form to a topic of its
+    own. bronze-silver-gold: raw records as Parquet, clean ones as a topic, figures by the hour as a compacted topic.
+    declarative: the same for spark-pipelines, with tables (spark-pipeline.yml and the directory transformations instead
+    of pipeline.py).
     """
     from barnabas.pipeline.project import create
 

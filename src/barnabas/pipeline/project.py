@@ -16,6 +16,7 @@ from barnabas.errors import UsageError
 
 __all__ = [
     "CODE_FILE",
+    "DELTA",
     "SERVERS",
     "SETTINGS_FILE",
     "SPEC_FILE",
@@ -46,19 +47,30 @@ class Template(NamedTuple):
     summary: str
     settings: Mapping[str, str]
     is_declarative: bool = False
+    spark: Mapping[str, str] = {}
+    """Settings that its session needs."""
 
+
+DELTA: Final = {
+    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # for tables of laptops; Delta's 50 take most of a batch's time
+}
+"""What a session needs for the newest release of Delta that there is, for Spark 4.2."""
 
 TEMPLATES: Final[Mapping[str, Template]] = {
     "bronze-silver-gold": Template(
         "raw records as Parquet, clean ones as a topic, figures by the hour as a compacted topic",
         {"source": "orders", "bronze": "bronze", "silver": "orders-clean", "gold": "orders-by-hour"},
     ),
-    "archive": Template("a topic to Parquet, by day", {"source": "orders", "archive": "archive"}),
+    "archive": Template("a topic to Parquet, by day", {"source": "orders", "archive": "archive", "format": "parquet"}),
     "backfill": Template(
         "an archive, or some days of it, back to a topic",
         {
             "source": "orders",
             "archive": "archive",
+            "format": "parquet",
             "target": "orders-again",
             "version": "1",
             "from_day": "",
@@ -67,6 +79,7 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
     "copy": Template("topic to topic", {"source": "orders", "target": "orders-copy"}),
     "cdc": Template("a change feed to a table", {"source": "customers", "table": "table"}),
+    "merge": Template("a change feed to a Delta table", {"source": "customers", "table": "table"}, spark=DELTA),
     "dead-letters": Template(
         "what is not of the right form to a topic of its own",
         {"source": "orders", "target": "orders-good", "dead_letters": "orders-dead"},
@@ -136,7 +149,8 @@ def _settings_text(name: str, template: str, servers: str) -> str:
         "[kafka]",
     ]
     lines += [f'"{SERVERS}" = "{servers}"', "", "# Of the Spark session", "[spark]"]
-    lines += ['"spark.sql.shuffle.partitions" = "2"', ""]
+    lines += [f'"{key}" = "{value}"' for key, value in {"spark.sql.shuffle.partitions": "2", **found.spark}.items()]
+    lines += [""]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Topic to Parquet: every committed record of `source` as it is, by day, once each."""
+"""Topic to files (Parquet, or a Delta table): every committed record of `source` as it is, by day, once each."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def start(
         .load()
     )
     rows = _by_day(records)
-    to = rows.writeStream.queryName("archive").format("parquet").partitionBy("topic", "day")
+    to = rows.writeStream.queryName("archive").format(settings["format"]).partitionBy("topic", "day")
     to = to.option("path", settings["archive"]).option("checkpointLocation", f"{checkpoints}/archive")
     return [to.trigger(**trigger).start()]
 

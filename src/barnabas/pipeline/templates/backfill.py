@@ -1,4 +1,4 @@
-"""Parquet to topic: the archive that template `archive` has written, or some days of it, into `target`.
+"""Files to topic: the archive that template `archive` has written, or some days of it, into `target`.
 
 All of it is one write with a name and a version: run again, it is not written again. Raise `version` for another one.
 """
@@ -13,7 +13,8 @@ from pyspark.sql.streaming import StreamingQuery
 def start(
     spark: SparkSession, settings: dict[str, Any], checkpoints: str, trigger: dict[str, Any]
 ) -> list[StreamingQuery]:
-    rows = spark.read.parquet(settings["archive"]).where(sql.col("topic") == settings["source"])
+    rows = spark.read.format(settings["format"]).load(settings["archive"])
+    rows = rows.where(sql.col("topic") == settings["source"])
     if settings["from_day"]:
         rows = rows.where(sql.col("day") >= settings["from_day"])
     if settings["to_day"]:
