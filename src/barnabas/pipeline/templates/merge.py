@@ -21,7 +21,8 @@ WHEN NOT MATCHED AND c.value IS NOT NULL THEN INSERT *
 def start(
     spark: SparkSession, settings: dict[str, Any], checkpoints: str, trigger: dict[str, Any]
 ) -> list[StreamingQuery]:
-    table = f"delta.`{settings['table']}`"
+    path = settings["table"]
+    table = f"delta.`{path}`"
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {table} (key BINARY, value BINARY, timestamp TIMESTAMP, offset BIGINT) USING delta"
     )
