@@ -226,6 +226,50 @@ def test_a_commit_of_an_older_generation_harms_nobody(group: Committing) -> None
     assert group.membership.state is MemberState.STABLE
 
 
+def test_a_repeat_never_goes_out_in_a_later_generation(group: Committing) -> None:
+    """The partition was with another member in between, and that has committed more."""
+    group.codes = [14]
+    promise = group.commit(5)
+    assert group.world.run(lambda: not group.codes, seconds=100)
+    group.answer_with(JOIN, group.joined(generation=2))
+    group.membership.request_rejoin("a test")
+    group.poll(0.01)
+    assert group.membership.state is MemberState.STABLE
+    assert group.membership.generation.generation_id == 2
+    group.stored[P0] = OffsetAndMetadata(9)
+    assert not promise.done
+    error = group.outcome(promise)
+    assert isinstance(error, CommitFailed)
+    assert "made in generation 1, this is generation 2" in str(error)
+    assert len(group.asked(COMMIT)) == 1
+    assert group.stored[P0].offset == 9
+
+
+def test_a_repeat_within_a_rebalance_fails_and_is_not_kept_for_its_end(group: Committing) -> None:
+    group.codes = [14]
+    promise = group.commit(5)
+    assert group.world.run(lambda: not group.codes, seconds=100)
+    group.answer_with(JOIN, PARKED)
+    group.membership.request_rejoin("a test")
+    group.poll(0.001)
+    assert group.membership.rebalancing
+    assert isinstance(group.outcome(promise), RebalanceInProgress)
+    group.release(group.joined(generation=2))
+    group.poll(1)
+    assert len(group.asked(COMMIT)) == 1
+
+
+def test_what_was_committed_from_outside_is_not_repeated_by_a_member() -> None:
+    group = Committing(member=False)
+    group.codes = [14]
+    promise = group.commit(5)
+    assert group.world.run(lambda: not group.codes, seconds=100)
+    group.commits.membership = group.membership
+    group.join()
+    assert isinstance(group.outcome(promise), CommitFailed)
+    assert len(group.asked(COMMIT)) == 1
+
+
 def test_commits_during_a_rebalance(group: Committing) -> None:
     group.codes = [27]
     assert isinstance(group.outcome(group.commit()), RebalanceInProgress)

@@ -1,7 +1,9 @@
 """Committed offsets of a group: committing them, now or by and by, and asking for them.
 
 A member commits in its generation only: while the group rebalances a commit fails with RebalanceInProgress, and once
-the group has moved on with CommitFailed. Without a subscription a consumer commits from outside the group.
+the group has moved on with CommitFailed. A commit keeps the generation that it was made in for all its tries: in a
+later one another member may have the partitions and have committed more. Without a subscription a consumer commits from
+outside the group.
 """
 
 import logging
@@ -204,14 +206,15 @@ class Commits:
             f"group {self.group_id!r} is rebalancing; the next polls complete that, then commit again"
         )
 
-    def attempt(self, offsets: Offsets, done: Callable[[Error | None], None]) -> None:
-        """One try by whoever we are now."""
-        try:
-            identity = self.identity()
-        except (RebalanceInProgress, CommitFailed) as error:
-            done(error)
-        else:
-            self.send(offsets, identity, done)
+    def identity_still(self, made_in: Generation) -> Generation:
+        """Returns the generation that a commit was made in. Raises RebalanceInProgress or CommitFailed if this consumer
+        is not, or no longer, a stable member of it."""
+        now = self.identity()
+        if now != made_in:
+            raise self._moved_on(
+                f"the commit was made in generation {made_in.generation_id}, this is generation {now.generation_id}"
+            )
+        return made_in
 
     def succeeded(self, offsets: Offsets) -> None:
         for listener in self.on_committed:
@@ -260,6 +263,8 @@ class _Committing:
         self._failures = 0
         self._attempts: list[Attempt] = []
         self._last: Error | None = None
+        self._made_in: Generation | None = None
+        """None until the first try."""
         if timeout_s is not None:
             timer = commits.engine.at(commits.engine.now + timeout_s, self._give_up)
             promise.on_done(lambda _: timer.cancel())
@@ -280,8 +285,14 @@ class _Committing:
         if later is not None:
             later.promise.on_done(lambda _: self._try())
             return
+        commits, made_in = self._commits, self._made_in
+        try:
+            self._made_in = commits.identity() if made_in is None else commits.identity_still(made_in)
+        except (RebalanceInProgress, CommitFailed) as error:
+            self.promise.fail(error)
+            return
         sent = dict(self.offsets)
-        self._commits.attempt(sent, lambda error: self._done(sent, error))
+        commits.send(sent, self._made_in, lambda error: self._done(sent, error))
 
     def _done(self, sent: Offsets, error: Error | None) -> None:
         if error is None:
