@@ -17,9 +17,11 @@ from barnabas import Admin, Consumer
 from barnabas.errors import CorruptMessage, UsageError
 from barnabas.log.checkpoints import write_partition_metadata
 from barnabas.log.kraft_metadata import read_kraft_metadata
-from barnabas.records.batch import iter_batches
+from barnabas.records.batch import iter_batches, read_header
 from barnabas.records.builder import build_batch
 from barnabas.records.reader import read_records
+from barnabas.records.record import Record
+from barnabas.records.validation import ValidatedBatch
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 
@@ -128,7 +130,7 @@ def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptu
         image = broker._broker.image
         assert image.topic_config("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
         assert image.topic_config("__consumer_offsets") == {"cleanup.policy": "compact"}
-        assert broker._on_loop(broker._broker.controller.next_producer_id) > 1_000_000
+        assert broker._on_loop(broker._broker.controller.next_producer_id) >= 1_000_000
     (line,) = [message for message in caplog.messages if "no registry" in message]
     assert "retention is off until retention.ms is set: flights, plain, ports" in line
 
@@ -144,6 +146,21 @@ def test_a_registry_that_was_lost_is_made_again(tmp_path: Path) -> None:
         assert image.cluster_id == before.cluster_id
         assert image.topics["t"].topic_id == before.topics["t"].topic_id
         assert len(image.topics["t"].partitions) == 3
+
+
+def test_producer_ids_that_a_client_made_up_leave_ids_for_others(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.create_topic("t")
+        log = broker._broker.log_manager.logs[TopicPartition("t", 0)]
+        for producer_id in (4321, 2**63 - 1):
+            data = build_batch([Record(0, 1, b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0)
+            header = read_header(data)
+            batch = ValidatedBatch(header, data, header.max_timestamp, 0, 1)
+            broker._on_loop(lambda batch=batch: log.append_as_leader(batch, 0))
+    for path in tmp_path.glob("registry.db*"):
+        path.unlink()
+    with Broker(data_dir=tmp_path) as broker:
+        assert 4321 < broker._on_loop(broker._broker.controller.next_producer_id) < 2**40
 
 
 def test_a_start_that_died_before_the_registry_was_written_is_made_up_for(data: Path) -> None:

@@ -294,6 +294,18 @@ class TestFromTimeToTime:
         assert manager.expire_producers(rig.clock.now_ms + 999) == 0
         assert manager.expire_producers(rig.clock.now_ms + 1000) == 1
 
+    def test_producers_of_all_logs_together_are_bounded(self, rig, monkeypatch) -> None:
+        """A log with few of them pays nothing for one with many."""
+        monkeypatch.setattr("barnabas.log.log_manager.ALL_PRODUCERS_MAX", 10)
+        manager = start(rig.manager())
+        logs = [manager.create(tp, None, CONFIG) for tp in (A0, A1, B0)]
+        for log, count in zip(logs, (2, 30, 20), strict=True):
+            for producer_id in range(count):
+                rig.send(log, producer_id, 0)
+        manager.bound_producers()
+        kept = [[entry.producer_id for entry in log.active_producers()] for log in logs]
+        assert kept == [[0, 1], [26, 27, 28, 29], [16, 17, 18, 19]]
+
     def test_checkpoints_are_written_when_they_change(self, rig) -> None:
         manager = start(rig.manager())
         log, path = manager.create(A0, None, CONFIG), Path(rig.root / "data" / "replication-offset-checkpoint")

@@ -8,6 +8,7 @@ from barnabas.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
+from barnabas.log.producer_state import fair_share
 from barnabas.log.recovery import Verification
 
 
@@ -82,6 +83,63 @@ def test_idle_producers_expire(rig) -> None:
     assert log.producers.remove_expired(rig.clock.now_ms) == 1
     assert [producer.producer_id for producer in log.active_producers()] == [8]
     assert not rig.send(log, 7, 50).duplicate
+
+
+@pytest.fixture
+def five_at_most(monkeypatch) -> None:
+    monkeypatch.setattr("barnabas.log.producer_state.PRODUCERS_MAX", 5)
+
+
+def ids(log) -> list[int]:
+    return [producer.producer_id for producer in log.active_producers()]
+
+
+@pytest.mark.usefixtures("five_at_most")
+def test_of_too_many_producers_those_that_wrote_longest_ago_are_forgotten(rig, caplog) -> None:
+    """A producer at work keeps its last batches, however many ids others make up."""
+    log = rig.log()
+    rig.send(log, 7, 0)
+    for number in range(50):
+        rig.send(log, 2**63 - 1 - number, 0)
+        if number % 3 == 0:
+            assert rig.send(log, 7, number // 3).duplicate
+            assert not rig.send(log, 7, number // 3 + 1).duplicate
+    assert len(ids(log)) == 5
+    assert rig.send(log, 7, 17).duplicate
+    assert not rig.send(log, 2**63 - 1, 9).duplicate  # as after producer.id.expiration.ms
+    assert len([record for record in caplog.records if "too many producers" in record.message]) == 1
+
+
+@pytest.mark.usefixtures("five_at_most")
+@pytest.mark.parametrize("how", [Verification.NONE, Verification.TAIL, Verification.FULL])
+def test_producers_are_bounded_after_a_restart_too(rig, how: Verification) -> None:
+    log = rig.log()
+    for number in range(20):
+        rig.send(log, number, 0)
+        if number == 12:
+            log.take_snapshot()
+    log = rig.reopen(log, how)
+    assert ids(log) == [15, 16, 17, 18, 19]
+    assert rig.send(log, 15, 0).duplicate
+
+
+def test_of_a_snapshot_with_too_many_producers_the_last_count(rig, monkeypatch) -> None:
+    """Kafka writes them in no order."""
+    log = rig.log()
+    order = [3, 9, 1, 8, 2, 7, 4, 6, 5, 0]
+    for producer_id in order:
+        rig.send(log, producer_id, 0)
+    entries = [entry.to_snapshot() for entry in sorted(log.active_producers(), key=lambda entry: entry.producer_id)]
+    monkeypatch.setattr("barnabas.log.producer_state.PRODUCERS_MAX", 5)
+    log.producers.restore(entries, 10)
+    assert ids(log) == order[5:]
+
+
+def test_what_small_logs_leave_over_is_for_the_large_ones() -> None:
+    assert fair_share([3, 100, 50], 60) == 28
+    assert fair_share([30, 30], 60) == 30
+    assert fair_share([5, 5, 5], 2) == 1
+    assert fair_share([], 60) == 60
 
 
 @pytest.mark.parametrize("how", [Verification.NONE, Verification.TAIL, Verification.FULL])
@@ -214,6 +272,19 @@ class TestTransactions:
         self.end(rig, log, committed=True, coordinator_epoch=5, producer_epoch=3)
         with pytest.raises(InvalidProducerEpoch):
             self.end(rig, log, committed=True, coordinator_epoch=5, producer_epoch=2)
+
+    def test_an_open_transaction_is_not_forgotten_for_others(self, rig, monkeypatch) -> None:
+        monkeypatch.setattr("barnabas.log.producer_state.PRODUCERS_MAX", 3)
+        log = rig.log()
+        self.begin(rig, log)
+        for number in range(10, 20):
+            rig.send(log, number, 0)
+        assert sorted(ids(log)) == [7, 18, 19]
+        assert log.last_stable_offset == 0
+        self.end(rig, log, committed=True)
+        for number in range(20, 23):
+            rig.send(log, number, 0)
+        assert ids(log) == [20, 21, 22]
 
     def test_an_open_transaction_keeps_its_producer(self, rig) -> None:
         log = rig.log()

@@ -30,6 +30,8 @@ _COMPACT: Final = {"cleanup.policy": "compact"}
 _PRODUCER_IDS_BLOCK: Final = 1_000
 _PRODUCER_IDS_GAP: Final = 1_000_000
 """How many ids may have been given to producers that no log remembers."""
+_MADE_UP_FROM: Final = 1 << 62
+"""No cluster gets as far: a client made such an id up, and above the largest of them there would be none left."""
 _NAMED_MAX: Final = 5
 
 
@@ -110,7 +112,8 @@ class Adoption:
 
     def _next_producer_id(self, logs: Iterable[Log]) -> int:
         """Above all that were ever given away: a second producer with the same id would be taken for the first."""
-        seen = max((max(log.producers.producers, default=-1) for log in logs), default=-1)
+        ids = (producer_id for log in logs for producer_id in log.producers.producers)
+        seen = max((producer_id for producer_id in ids if producer_id < _MADE_UP_FROM), default=-1)
         after = (seen // _PRODUCER_IDS_BLOCK + 1) * _PRODUCER_IDS_BLOCK
         if self._kraft is not None:
             return max(after, self._kraft.next_producer_id)

@@ -19,6 +19,7 @@ __all__ = ["schedule_tasks"]
 _DELETION_INTERVAL_MS: Final = 1_000
 _FLUSH_INTERVAL_MS: Final = 10_000
 _REFUSED_INTERVAL_MS: Final = 10_000
+_PRODUCER_BOUND_INTERVAL_MS: Final = 1_000
 
 
 def schedule_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) -> None:
@@ -62,6 +63,7 @@ def _schedule_log_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) 
     flusher = LogFlusher(lambda: logs.collect_flushes(now_ms()), broker.loop, disk, broker.log)
     every(flush_ms, "log flush", flusher.flush, first_ms=min(flush_ms, first_ms))
     every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
+    every(_PRODUCER_BOUND_INTERVAL_MS, "producer bound", logs.bound_producers)
     every(config.producer_id_expiration_check_interval_ms, "producer expiry", lambda: logs.expire_producers(now_ms()))
     every(
         config.replica_high_watermark_checkpoint_interval_ms,

@@ -27,7 +27,7 @@ from barnabas.log.deletion import DeletionQueue
 from barnabas.log.disk import Disk, ResourcePool, default_pool_limit
 from barnabas.log.flush import FlushTask
 from barnabas.log.log import Log
-from barnabas.log.producer_state import DEFAULT_PRODUCER_EXPIRATION_MS
+from barnabas.log.producer_state import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.recovery import LogEnvironment, LogState, ProgressCallback, create_log, load_log
 from barnabas.types import TopicPartition
 
@@ -284,6 +284,14 @@ class LogManager:
     def expire_producers(self, now_ms: int) -> int:
         """Forget producers idle for producer.id.expiration.ms (producer.id.expiration.check.interval.ms)."""
         return sum(log.producers.remove_expired(now_ms) for log in self._logs.values())
+
+    def bound_producers(self) -> None:
+        """Where all logs together have too many producers, forget those of the logs that have most of them."""
+        counts = [len(log.producers.producers) for log in self._logs.values()]
+        if sum(counts) > ALL_PRODUCERS_MAX:
+            share = fair_share(counts, ALL_PRODUCERS_MAX)
+            for log in self._logs.values():
+                log.producers.forget_oldest(share)
 
     def collect_flushes(self, now_ms: int) -> list[FlushTask]:
         """What should become durable now: rolled segments, and logs whose flush.ms is over.

@@ -3,9 +3,16 @@
 A retried batch is recognised by its sequence numbers among the last five of its producer and answered with the offsets
 it got the first time; a gap is refused. The state follows from the batches in the log; snapshots, files in Kafka's
 format at a roll, at a clean shutdown and every few megabytes, shorten the way back to it.
+
+Any producer id is taken, as in Kafka: the log may be older than the cluster's registry, and a client keeps the id that
+it has even where that is refused. So the number of producers is bounded: see PRODUCERS_MAX and ALL_PRODUCERS_MAX.
+
+Where we differ from Kafka: beyond 10,000 idempotent producers of a partition, or 100,000 of all partitions of a broker,
+those that wrote longest ago are forgotten, as if they had expired; Kafka keeps any number.
 """
 
 import contextlib
+import logging
 import os
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -31,12 +38,15 @@ from barnabas.records.batch import SEQUENCE_MAX, BatchHeader
 from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, TopicPartition
 
 __all__ = [
+    "ALL_PRODUCERS_MAX",
     "DEFAULT_PRODUCER_EXPIRATION_MS",
+    "PRODUCERS_MAX",
     "CachedBatch",
     "CompletedTransaction",
     "EndMarker",
     "ProducerEntry",
     "ProducerStateManager",
+    "fair_share",
 ]
 
 DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000
@@ -46,6 +56,15 @@ CACHED_BATCHES: Final = 5
 RAISED_EPOCH_FROM: Final = 2
 """The transaction version from which a marker has a higher epoch than the records of its transaction."""
 PRODUCER_EPOCH_MAX: Final = 0x7FFF
+PRODUCERS_MAX: Final = 10_000
+"""Of one log; beyond it those that wrote longest ago are forgotten. A snapshot, which is written on the event
+loop, takes 2 µs for each."""
+ALL_PRODUCERS_MAX: Final = 100_000
+"""Of all logs of a broker. A producer takes 600 bytes of memory with one batch, 1,600 with five."""
+_LOOKS_MAX: Final = 100
+"""So many producers with open transactions are passed over in search of one that can be forgotten."""
+
+_log = logging.getLogger(__name__)
 
 
 class CachedBatch(NamedTuple):
@@ -141,6 +160,7 @@ class ProducerStateManager:
 
     __slots__ = (
         "_directory",
+        "_has_forgotten",
         "_ongoing",
         "_snapshots",
         "_topic_partition",
@@ -157,7 +177,9 @@ class ProducerStateManager:
         self._topic_partition = topic_partition
         self._directory = directory
         self.expiration_ms = expiration_ms
-        self.producers: dict[int, ProducerEntry] = {}
+        self.producers: OrderedDict[int, ProducerEntry] = OrderedDict()
+        """By id; who wrote longest ago comes first."""
+        self._has_forgotten = False
         self.end_offset = 0
         self.guards = VerificationGuards()
         self._ongoing: OrderedDict[int, None] = OrderedDict()
@@ -253,11 +275,21 @@ class ProducerStateManager:
                 f"{first_sequence} (incoming seq. number), {last_sequence} (current end sequence number)"
             )
 
+    def _entry_to_change(self, producer_id: int) -> ProducerEntry:
+        """Returns the producer's entry, a new one if it has none; it is the last to be forgotten from now on."""
+        producers = self.producers
+        entry = producers.get(producer_id)
+        if entry is not None:
+            producers.move_to_end(producer_id)
+            return entry
+        if len(producers) >= PRODUCERS_MAX:
+            self.forget_oldest(PRODUCERS_MAX - 1)
+        entry = producers[producer_id] = ProducerEntry(producer_id)
+        return entry
+
     def update(self, header: BatchHeader, base_offset: int) -> None:
         """Enter a producer's data batch that has been written at `base_offset`."""
-        entry = self.producers.get(header.producer_id)
-        if entry is None:
-            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
@@ -303,9 +335,7 @@ class ProducerStateManager:
 
     def end_transaction(self, header: BatchHeader, offset: int, marker: EndMarker) -> CompletedTransaction | None:
         """Enter a marker that has been written at `offset`; None if the producer had no open transaction here."""
-        entry = self.producers.get(header.producer_id)
-        if entry is None:
-            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
@@ -354,6 +384,29 @@ class ProducerStateManager:
         self.guards.remove_started_before(oldest)
         return len(expired)
 
+    def forget_oldest(self, keep: int) -> None:
+        """Forget the producers that wrote longest ago until `keep` are left. Those in a transaction stay."""
+        producers = self.producers
+        excess = len(producers) - keep
+        looks = excess + _LOOKS_MAX
+        while excess > 0 and looks > 0:
+            producer_id, entry = next(iter(producers.items()))
+            looks -= 1
+            if entry.current_txn_first_offset >= 0:
+                producers.move_to_end(producer_id)
+                continue
+            del producers[producer_id]
+            excess -= 1
+            if not self._has_forgotten:
+                self._has_forgotten = True
+                _log.warning(
+                    "%s: too many producers within producer.id.expiration.ms (%d in this log): those that wrote longest"
+                    " ago are forgotten, a repeat of their last batches would be stored again. Do clients make a new"
+                    " producer for each record?",
+                    self._topic_partition,
+                    len(producers) + 1,
+                )
+
     def clear(self, end_offset: int) -> None:
         """No producers, from `end_offset` on. Snapshots stay."""
         self.producers.clear()
@@ -381,10 +434,11 @@ class ProducerStateManager:
         return False
 
     def restore(self, stored: Iterable[SnapshotEntry], offset: int) -> None:
-        """Take the state over from a snapshot's entries."""
+        """Take the state over from a snapshot's entries: of too many, those that wrote last."""
         self.clear(offset)
-        for item in stored:
+        for item in sorted(stored, key=lambda item: item.last_offset):
             self.producers[item.producer_id] = ProducerEntry.from_snapshot(item)
+        self.forget_oldest(PRODUCERS_MAX)
         ongoing = (entry.current_txn_first_offset for entry in self.producers.values())
         self._ongoing.update(dict.fromkeys(sorted(offset for offset in ongoing if offset >= 0)))
 
@@ -447,3 +501,17 @@ class ProducerStateManager:
         self._snapshots.remove(offset)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.snapshot_path(offset))
+
+
+def fair_share(counts: Iterable[int], total: int) -> int:
+    """Returns how many producers each of the logs that have so many may keep, so that `total` are left at most: what
+    small logs leave over is for the large ones. At least one."""
+    left = total
+    waiting = sorted(counts)
+    share = total
+    for position, count in enumerate(waiting):
+        share = left // (len(waiting) - position)
+        if count > share:
+            break
+        left -= count
+    return max(share, 1)
