@@ -15,7 +15,10 @@ from transaction_script import EPOCH_LAST, MAX_TIMEOUT_MS, STORIES, Player
 
 ANSWERS = Path(__file__).with_name("kafka_transaction_answers.txt")
 
-DIFFERENT_ON_PURPOSE = {"adding: twice in one": "a partition is answered once, however often it stands in the request"}
+DIFFERENT_ON_PURPOSE = {
+    "adding: twice in one": "a partition is answered once, however often it stands in the request",
+    "listing: describe": "a transactional id is answered once, however often it stands in the request",
+}
 
 
 class HandlerWorld:

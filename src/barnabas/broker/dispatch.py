@@ -11,9 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import response_head
 from barnabas.errors import BarnabasError
 from barnabas.network.connection import Connection, Parts, PendingReply
-from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes, response_header_version
+from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.produce import skip_tags
 from barnabas.protocol.schema import Response
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Dispatcher", "UnsupportedRequest", "frame_of"]
 
 _HEADER: Final = struct.Struct(">hhih")
-_SIZE_CORRELATION: Final = struct.Struct(">ii")
 
 FrameHandler = Callable[["Broker", memoryview, int, RequestContext], "Parts | PendingReply"]
 Interceptor = Callable[["Dispatcher", RequestContext, memoryview, int], "Parts | PendingReply"]
@@ -40,11 +40,9 @@ class HandlerFailed(BarnabasError):
 
 def frame_of(context: RequestContext, response: Response) -> bytearray:
     """A whole response frame."""
-    out = bytearray(8)
-    if response_header_version(context.api_key, context.api_version) == 1:
-        out.append(0)
+    out = response_head(context)
     encode_into(out, response, context.api_version)
-    _SIZE_CORRELATION.pack_into(out, 0, len(out) - 4, context.correlation_id)
+    out[0:4] = (len(out) - 4).to_bytes(4, "big")
     return out
 
 
@@ -141,7 +139,7 @@ class Dispatcher:
 
     def _reply(self, context: RequestContext, answer: Any) -> Parts | PendingReply:
         if isinstance(answer, Response):
-            return (frame_of(context, answer),)
+            return self._broker.long_answers.encode(context, answer)
         if isinstance(answer, asyncio.Future):
             pending = context.pending_reply()
             answer.add_done_callback(lambda future: self._late_reply(context, pending, future))
@@ -154,11 +152,12 @@ class Dispatcher:
         error = future.exception()
         if error is None:
             try:
-                answer = frame_of(context, future.result())
+                answer = self._broker.long_answers.encode(context, future.result())
             except Exception as encoding_error:
                 error = encoding_error
         if error is not None:
             self._broker.log.error("%s failed", ApiKey(context.api_key).name, exc_info=error)
             context.connection.close(f"{type(error).__name__}: {error}")
             return
-        pending.resolve((answer,))
+        if not isinstance(answer, PendingReply):
+            pending.resolve(answer)

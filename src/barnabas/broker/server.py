@@ -23,6 +23,7 @@ from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
 from barnabas.broker.log_cleaning import LogCleaning
+from barnabas.broker.long_answers import LongAnswers
 from barnabas.broker.periodic import schedule_tasks
 from barnabas.broker.produce_lines import ProduceLines
 from barnabas.broker.purgatory import Purgatory
@@ -67,6 +68,7 @@ class Broker:
         self.log = logging.getLogger("barnabas.broker")
         self.node_id = config.node_id
         self.cluster_id = ""
+        self.long_answers = LongAnswers(loop, self.log)
         self.dispatcher = Dispatcher(self)
         self.purgatory = Purgatory(loop)
         self.produce_lines = ProduceLines(self)

@@ -1,7 +1,7 @@
 """What all coordinators' answers have in common: which error a client understands, and one answer made of many."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from barnabas.errors import (
     CoordinatorNotAvailable,
@@ -20,7 +20,10 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 
-__all__ = ["client_error", "each", "for_client", "joined", "producer_error"]
+__all__ = ["STARTED_AT_ONCE", "client_error", "each", "for_client", "joined", "producer_error"]
+
+STARTED_AT_ONCE: Final = 100
+"""Of what one request asks for. One takes 5 to 10 µs."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -52,9 +55,14 @@ def producer_error(error: KafkaError | None, *, knows_fencing: bool) -> int:
 
 
 def each(
-    items: Sequence[A], start: Callable[[A, Callable[[B], None]], None], finish: Callable[[list[B]], None]
+    items: Sequence[A],
+    start: Callable[[A, Callable[[B], None]], None],
+    finish: Callable[[list[B]], None],
+    later: Callable[[Callable[[], None]], object],
+    at_once: int = STARTED_AT_ONCE,
 ) -> None:
-    """Start all, finish once with all answers in the items' order."""
+    """Start all, finish once with all answers in the items' order. After `at_once` items it goes on when `later` calls
+    back, in another turn of the loop: many items do not hold up everybody else."""
     answers: dict[int, B] = {}
 
     def collect(position: int, response: B) -> None:
@@ -62,10 +70,17 @@ def each(
         if len(answers) == len(items):
             finish([answers[index] for index in range(len(items))])
 
-    if not items:
+    def go_on(first: int) -> None:
+        end = first + at_once
+        if end < len(items):
+            later(lambda: go_on(end))
+        for position in range(first, min(end, len(items))):
+            start(items[position], lambda response, position=position: collect(position, response))  # type: ignore[misc]
+
+    if items:
+        go_on(0)
+    else:
         finish([])
-    for position, item in enumerate(items):
-        start(item, lambda response, position=position: collect(position, response))  # type: ignore[misc]
 
 
 def joined(parts: Iterable[list[A] | KafkaError]) -> list[A] | KafkaError:

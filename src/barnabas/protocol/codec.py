@@ -17,7 +17,7 @@ Kafka bounds each array alone.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -33,6 +33,7 @@ __all__ = [
     "decode",
     "encode",
     "encode_into",
+    "encode_slices",
     "encode_struct",
     "put_compact_text",
     "put_legacy_text",
@@ -48,11 +49,14 @@ REQUEST_ELEMENTS_MAX: Final = 150_000
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
+Slicer = Callable[[bytearray, Any], Iterator[None]]
 
 _READERS: Final[dict[tuple[type, int, bool], Reader]] = {}
 _WRITERS: Final[dict[tuple[type, int], Writer]] = {}
 """Compiled once per class and version (readers also with parts); a struct is flexible where its message is, and
 messages share no structs."""
+_SLICERS: Final[dict[tuple[type, int], Slicer]] = {}
+"""Writers that are generators."""
 
 _FIXED: Final = {
     "int8": ("b", 1),
@@ -139,6 +143,11 @@ def encode(message: Message, version: int) -> bytes:
 def encode_into(out: bytearray, message: Message, version: int) -> None:
     """As encode, appended to `out`."""
     _writer(type(message), version)(out, message)
+
+
+def encode_slices(out: bytearray, message: Message, version: int) -> Iterator[None]:
+    """As encode_into, in steps: one for each struct in an array. Arrays may make their elements when they are asked."""
+    return _slicer(type(message), version)(out, message)
 
 
 def encode_struct(struct_message: Message, version: int, *, flexible: bool) -> bytes:
@@ -473,18 +482,31 @@ def _writer(cls: type[Message], version: int, flexible: bool | None = None) -> W
 
 
 def _compile_writer(cls: type[Message], version: int, flexible: bool) -> Writer:
-    body, tagged = _fields(cls, version)
-    compiler = _WriterSource(flexible, version)
-    source = [f"def write_{cls.__name__}(out, m):"]
-    source += [f"    {line}" for line in compiler.body(body)]
-    if flexible:
-        source += [f"    {line}" for line in compiler.tags(tagged)]
-    source.append("    return None")
-    result: Writer = _compile(source, f"write_{cls.__name__}", compiler.names)
+    result: Writer = _compile_with(_WriterSource(flexible, version), cls)
     return result
 
 
+def _slicer(cls: type[Message], version: int, flexible: bool | None = None) -> Slicer:
+    slicer = _SLICERS.get((cls, version))
+    if slicer is None:
+        flexible = version >= cls.FLEXIBLE_FROM if flexible is None else flexible
+        slicer = _SLICERS[cls, version] = _compile_with(_SlicerSource(flexible, version), cls)
+    return slicer
+
+
+def _compile_with(compiler: "_WriterSource", cls: type[Message]) -> Any:
+    body, tagged = _fields(cls, compiler.version)
+    source = [f"def write_{cls.__name__}(out, m):"]
+    source += [f"    {line}" for line in compiler.body(body)]
+    if compiler.flexible:
+        source += [f"    {line}" for line in compiler.tags(tagged)]
+    source += [f"    {line}" for line in compiler.end]
+    return _compile(source, f"write_{cls.__name__}", compiler.names)
+
+
 class _WriterSource:
+    end: "tuple[str, ...]" = ("return None",)
+
     def __init__(self, flexible: bool, version: int) -> None:
         self.flexible = flexible
         self.version = version
@@ -574,3 +596,21 @@ class _WriterSource:
             "    out += t",
         ]
         return lines
+
+
+class _SlicerSource(_WriterSource):
+    """The same function as a generator: it yields behind each struct of an array."""
+
+    end = ("return", "yield")
+    """A function without arrays is a generator, too."""
+
+    def _array(self, field: Field, expression: str, out: str, nullable: bool) -> list[str]:
+        lines = super()._array(field, expression, out, nullable)
+        kind = field.kind
+        if isinstance(kind, str) or out != "out":  # a tagged field is written whole: its size stands in front
+            return lines
+        if any(inner.array and not isinstance(inner.kind, str) for inner in _fields(kind, self.version)[0]):
+            name = f"w_{kind.__name__}"
+            self.names[name] = _slicer(kind, self.version, self.flexible)
+            return [*lines[:-1], f"    yield from {name}(out, e)", "    yield"]
+        return [*lines, "    yield"]

@@ -57,7 +57,7 @@ def handle(
         def one(transaction: AddPartitionsToTxnTransaction, done: "Callable[[Results], None]") -> None:
             _start(broker, transaction, version, done)
 
-        each(transactions, one, lambda parts: reply(answered(parts)))
+        each(transactions, one, lambda parts: reply(answered(parts)), broker.loop.call_soon)
 
     return answer(broker.loop, start)
 

@@ -1,14 +1,16 @@
 """CreateTopics v2-v7. The topics are there, and led, when the answer leaves: the client's timeout is never needed.
 
 From v5 on the answer tells what the topic became: partitions, replicas and every setting by name; v7 adds its id.
+After 250,000 settings in one answer further topics come without theirs, and with INVALID_REQUEST for that.
 """
 
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne, sized
 from barnabas.config.definitions import ConfigEntry
 from barnabas.controller.wishes import TopicWish
-from barnabas.errors import KafkaError
+from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -34,14 +36,23 @@ def handle(broker: "Broker", request: CreateTopicsRequest, context: RequestConte
     except KafkaError as error:
         results = dict.fromkeys(wishes, error)
     with_configs = context.api_version >= FIRST_VERSION_WITH_CONFIGS
-    return CreateTopicsResponse(
-        topics=[
-            CreatableTopicResult(name=name, error_code=result.code, error_message=result.message)
-            if isinstance(result, KafkaError)
-            else _created(broker, wishes[name], result, with_configs)
-            for name, result in results.items()
-        ]
-    )
+
+    def described(name: str) -> CreatableTopicResult:
+        result = results[name]
+        if isinstance(result, KafkaError):
+            return CreatableTopicResult(name=name, error_code=result.code, error_message=result.message)
+        return _created(broker, wishes[name], result, with_configs)
+
+    def without_configs(name: str) -> CreatableTopicResult:
+        result = results[name]
+        if isinstance(result, KafkaError):
+            return described(name)
+        topic = _created(broker, wishes[name], result, False)
+        topic.topic_config_error_code = InvalidRequest.code if with_configs else 0
+        return topic
+
+    one = sized(described, lambda topic: len(topic.configs or ()), without_configs)
+    return CreateTopicsResponse(topics=OneByOne(list(results), one))
 
 
 def _wish(topic: CreatableTopic) -> TopicWish:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.named_once import topics_once
 from barnabas.errors import InvalidTopic, KafkaError, OffsetOutOfRange, PolicyViolation
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def handle(broker: "Broker", request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     topics = []
-    for topic in request.topics:
+    for topic in topics_once(request.topics, lambda topic: topic.name):
         partitions = []
         for wanted in topic.partitions:
             result = DeleteRecordsPartitionResult(partition_index=wanted.partition_index, low_watermark=-1)

@@ -2,13 +2,18 @@
 
 v3 adds types and documentation. An unknown type of resource fails the whole request, as in Kafka. Groups and client
 metrics subscriptions have no settings here: their lists are empty.
+
+Where we differ from Kafka: after 250,000 settings in one answer further resources get INVALID_REQUEST.
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker import loggers
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import ANSWER_ELEMENTS_MAX, OneByOne, sized
+from barnabas.broker.named_once import once
 from barnabas.config.definitions import ConfigEntry, ConfigSource
 from barnabas.controller.config_decisions import parse_node_id
 from barnabas.controller.wishes import ResourceType
@@ -26,15 +31,24 @@ from barnabas.protocol.messages.describe_configs import (
 if TYPE_CHECKING:
     from barnabas.broker.server import Broker
 
+_TOO_LONG = InvalidRequest(
+    f"The answer has {ANSWER_ELEMENTS_MAX} settings already; ask for fewer resources, or settings, at a time."
+)
 _KNOWN_TYPES = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 
 
 def handle(broker: "Broker", request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    for resource in request.resources:
+    resources = once(request.resources, lambda resource: (resource.resource_type, resource.resource_name))
+    for resource in resources:
         if resource.resource_type not in _KNOWN_TYPES:
             error = InvalidRequest(f"Unexpected resource type UNKNOWN for resource {resource.resource_name}")
-            return DescribeConfigsResponse(results=[_failed(other, error) for other in request.resources])
-    return DescribeConfigsResponse(results=[_result(broker, resource, request) for resource in request.resources])
+            return DescribeConfigsResponse(results=OneByOne(resources, partial(_failed, error)))
+    result = sized(
+        lambda resource: _result(broker, resource, request),
+        lambda result: len(result.configs),
+        partial(_failed, _TOO_LONG),
+    )
+    return DescribeConfigsResponse(results=OneByOne(resources, result))
 
 
 def _result(
@@ -47,13 +61,13 @@ def _result(
         else:
             configs = [_config(entry, request) for entry in _entries(broker, resource, keys)]
     except KafkaError as error:
-        return _failed(resource, error)
+        return _failed(error, resource)
     return DescribeConfigsResult(
         resource_type=resource.resource_type, resource_name=resource.resource_name, configs=configs
     )
 
 
-def _failed(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+def _failed(error: KafkaError, resource: DescribeConfigsResource) -> DescribeConfigsResult:
     return DescribeConfigsResult(
         error_code=error.code,
         error_message=error.message,

@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
 from barnabas.coordinator.parking import answer
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
@@ -27,14 +28,17 @@ def handle(
     ours = context.connection.client_software.startswith("barnabas ")
 
     def start(reply: "Callable[[DescribeGroupsResponse], None]") -> None:
-        def finish(groups: list[DescribedGroup]) -> None:
-            for group in groups:
-                asked = request.include_authorized_operations and group.error_code == 0
-                group.authorized_operations = GROUP_OPERATIONS if asked else NOT_ASKED
-                if ours and group.error_code == 0:
-                    group.rebalances = json.dumps([event.as_dict() for event in broker.groups.history(group.group_id)])
-            reply(DescribeGroupsResponse(groups=groups))
+        def completed(group: DescribedGroup) -> DescribedGroup:
+            asked = request.include_authorized_operations and group.error_code == 0
+            group.authorized_operations = GROUP_OPERATIONS if asked else NOT_ASKED
+            if ours and group.error_code == 0:
+                group.rebalances = json.dumps([event.as_dict() for event in broker.groups.history(group.group_id)])
+            return group
 
-        broker.groups.describe_groups(request.groups, api_version=context.api_version, reply=finish)
+        def finish(groups: list[DescribedGroup]) -> None:
+            reply(DescribeGroupsResponse(groups=OneByOne(groups, completed)))
+
+        group_ids = list(dict.fromkeys(request.groups))
+        broker.groups.describe_groups(group_ids, api_version=context.api_version, reply=finish)
 
     return answer(broker.loop, start)

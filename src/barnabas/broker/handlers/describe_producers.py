@@ -3,9 +3,12 @@
 Any replica answers, as in Kafka, not only the leader.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
+from barnabas.broker.named_once import partitions_once
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.protocol.messages.describe_producers import (
@@ -23,10 +26,8 @@ if TYPE_CHECKING:
 def handle(broker: "Broker", request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
-            TopicResponse(
-                name=topic.name, partitions=[_partition(broker, topic.name, index) for index in topic.partition_indexes]
-            )
-            for topic in request.topics
+            TopicResponse(name=name, partitions=OneByOne(indexes, partial(_partition, broker, name)))
+            for name, indexes in partitions_once((t.name, t.partition_indexes) for t in request.topics).items()
         ]
     )
 

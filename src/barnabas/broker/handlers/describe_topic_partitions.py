@@ -5,11 +5,11 @@ cursor says where the next one begins. Names that do not exist count for nothing
 outside the ISR here, so both of their lists are empty.
 """
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
 from barnabas.broker.handlers.metadata import TOPIC_OPERATIONS
+from barnabas.broker.long_answers import OneByOne
 from barnabas.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -40,21 +40,27 @@ def handle(
         )
     first = request.cursor.partition_index if request.cursor is not None else 0
     started_in = request.cursor.topic_name if request.cursor is not None else ""
-    topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in names:
+    described: dict[str, range] = {}
+    cursor = None
+    for position, name in enumerate(names):
         if limit == 0:
-            return _page(topics, name, 0)
+            names, cursor = names[:position], DescribedCursor(topic_name=name, partition_index=0)
+            break
         topic = image.topics.get(name)
         if topic is None:
-            topics.append(_missing(name))
             continue
         start = first if name == started_in else 0
         end = min(len(topic.partitions), start + limit)
-        topics.append(_described(image, topic, range(start, end)))
+        described[name] = range(start, end)
         if end < len(topic.partitions):
-            return _page(topics, name, end)
+            names, cursor = names[: position + 1], DescribedCursor(topic_name=name, partition_index=end)
+            break
         limit -= max(0, end - start)
-    return DescribeTopicPartitionsResponse(topics=topics)
+
+    def one(name: str) -> DescribeTopicPartitionsResponseTopic:
+        return _described(image, image.topics[name], described[name]) if name in described else _missing(name)
+
+    return DescribeTopicPartitionsResponse(topics=OneByOne(names, one), next_cursor=cursor)
 
 
 def _names(image: "MetadataImage", request: DescribeTopicPartitionsRequest) -> list[str]:
@@ -70,13 +76,6 @@ def _names(image: "MetadataImage", request: DescribeTopicPartitionsRequest) -> l
     if cursor.partition_index < 0:
         raise InvalidRequest(f"a cursor cannot begin at partition {cursor.partition_index}")
     return sorted(name for name in asked if name >= cursor.topic_name)
-
-
-def _page(
-    topics: Sequence[DescribeTopicPartitionsResponseTopic], next_topic: str, next_partition: int
-) -> DescribeTopicPartitionsResponse:
-    cursor = DescribedCursor(topic_name=next_topic, partition_index=next_partition)
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
 
 
 def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:

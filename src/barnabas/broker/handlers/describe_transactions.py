@@ -31,9 +31,10 @@ def handle(
 
     def start(reply: "Callable[[DescribeTransactionsResponse], None]") -> None:
         each(
-            request.transactional_ids,
+            list(dict.fromkeys(request.transactional_ids)),
             one,
             lambda states: reply(DescribeTransactionsResponse(transaction_states=states)),
+            broker.loop.call_soon,
         )
 
     return answer(broker.loop, start)

@@ -23,7 +23,8 @@ def handle(broker: "Broker", request: ElectLeadersRequest, context: RequestConte
     wanted = None
     topics = list(broker.image.topics)
     if request.topic_partitions is not None:
-        wanted = [(topic.topic, index) for topic in request.topic_partitions for index in topic.partitions]
+        named = ((topic.topic, index) for topic in request.topic_partitions for index in topic.partitions)
+        wanted = list(dict.fromkeys(named))
         topics = [topic.topic for topic in request.topic_partitions]
     error_code = 0
     results: Mapping[tuple[str, int], KafkaError | None]

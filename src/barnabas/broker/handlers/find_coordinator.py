@@ -8,6 +8,7 @@ that names the type.
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.transaction.coordinator import TRANSACTION_STATE_TOPIC
@@ -36,7 +37,10 @@ NO_NODE: Node = (-1, "", -1)
 def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(
-            coordinators=[_found(broker, request.key_type, key, context) for key in request.coordinator_keys]
+            coordinators=OneByOne(
+                list(dict.fromkeys(request.coordinator_keys)),
+                lambda key: _found(broker, request.key_type, key, context),
+            )
         )
     found = _found(broker, request.key_type, request.key, context)
     return FindCoordinatorResponse(

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.named_once import once
 from barnabas.coordinator.parking import answer
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
@@ -19,6 +20,7 @@ def handle(
     broker: "Broker", request: LeaveGroupRequest, context: RequestContext
 ) -> "LeaveGroupResponse | asyncio.Future[LeaveGroupResponse]":
     if context.api_version >= FIRST_VERSION_WITH_MANY_MEMBERS:
+        request.members = once(request.members, lambda member: (member.member_id, member.group_instance_id))
         return answer(broker.loop, lambda reply: broker.groups.leave(request, reply=reply))
     request.members = [MemberIdentity(member_id=request.member_id)]
 

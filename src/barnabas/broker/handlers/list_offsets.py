@@ -3,9 +3,13 @@
 Nothing is tiered here: the earliest local offset is the log's start, the places of tiered segments have no offset.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
+from barnabas.broker.named_once import once
 from barnabas.errors import (
     InvalidRequest,
     KafkaError,
@@ -37,30 +41,36 @@ _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIES
 
 
 def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
-    seen: dict[tuple[str, int], int] = {}
+    topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic in request.topics:
-        for wanted in topic.partitions:
-            key = (topic.name, wanted.partition_index)
-            seen[key] = seen.get(key, 0) + 1
-    topics = []
-    for topic in request.topics:
-        partitions = []
-        for wanted in {wanted.partition_index: wanted for wanted in topic.partitions}.values():
-            try:
-                if seen[topic.name, wanted.partition_index] > 1:
-                    raise InvalidRequest("the partition stands more than once in the request")
-                partitions.append(_find(broker, topic.name, wanted, request.isolation_level == 1, context.api_version))
-            except (KafkaError, OSError, EOFError) as error:
-                if not isinstance(error, KafkaError):
-                    broker.log.error("%s-%d: reading for a time failed: %s", topic.name, wanted.partition_index, error)
-                    error = KafkaStorageError()
-                partitions.append(
-                    ListOffsetsPartitionResponse(
-                        partition_index=wanted.partition_index, error_code=error.code, timestamp=-1, offset=-1
-                    )
-                )
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+        topics.setdefault(topic.name, []).extend(topic.partitions)
+    committed, version = request.isolation_level == 1, context.api_version
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=name, partitions=_partitions(broker, name, partitions, committed, version))
+            for name, partitions in topics.items()
+        ]
+    )
+
+
+def _partitions(
+    broker: "Broker", topic: str, partitions: list[ListOffsetsPartition], read_committed: bool, version: int
+) -> Sequence[ListOffsetsPartitionResponse]:
+    seen = Counter(wanted.partition_index for wanted in partitions)
+
+    def one(wanted: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        index = wanted.partition_index
+        try:
+            if seen[index] > 1:
+                raise InvalidRequest("the partition stands more than once in the request")
+            return _find(broker, topic, wanted, read_committed, version)
+        except (KafkaError, OSError, EOFError) as error:
+            if not isinstance(error, KafkaError):
+                broker.log.error("%s-%d: reading for a time failed: %s", topic, index, error)
+                error = KafkaStorageError()
+            return ListOffsetsPartitionResponse(partition_index=index, error_code=error.code, timestamp=-1, offset=-1)
+
+    return OneByOne(once(partitions, lambda wanted: wanted.partition_index), one)
 
 
 def _find(

@@ -3,9 +3,11 @@
 Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne, response_head
 from barnabas.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -14,7 +16,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.network.connection import Parts
+from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.codec import decode, encode_struct, uvarint
 from barnabas.protocol.messages.metadata import (
     ZERO_UUID,
@@ -38,12 +40,12 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
 
-def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts:
+def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
     version = context.api_version
     request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
     flexible = version >= MetadataResponse.FLEXIBLE_FROM
     topics = _topics(broker, request, version, flexible)
-    out = bytearray(9 if flexible else 8)
+    out = response_head(context)
     if version >= 3:
         out += b"\0\0\0\0"
     brokers = broker.advertised_brokers(context.connection)
@@ -57,50 +59,59 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     if version >= 1:
         out += broker.image.controller_id.to_bytes(4, "big", signed=True)
     out += uvarint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
-    out += b"".join(topics)
+    end = b""
     if 8 <= version <= 10:
         asked = request.include_cluster_authorized_operations
-        out += (CLUSTER_OPERATIONS if asked else NOT_ASKED).to_bytes(4, "big", signed=True)
+        end += (CLUSTER_OPERATIONS if asked else NOT_ASKED).to_bytes(4, "big", signed=True)
     if version >= 13:
-        out += b"\0\0"
+        end += b"\0\0"
     if flexible:
-        out.append(0)
-    out[0:4] = (len(out) - 4).to_bytes(4, "big")
-    out[4:8] = context.correlation_id.to_bytes(4, "big", signed=True)
-    return (out,)
+        end += b"\0"
+    return broker.long_answers.write(context, out, _write(out, topics, end))
 
 
-def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: bool) -> list[bytes]:
+def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Iterator[None]:
+    for topic in topics:
+        out += topic
+        yield
+    out += end
+
+
+def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: bool) -> Sequence[bytes]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     kept = broker.metadata_cache.setdefault((version, operations), {})
     image = broker.image
     if request.topics is None or (version == 0 and not request.topics):
-        return [_kept(kept, topic, version, flexible, operations) for topic in image.topics.values()]
+        every = list(image.topics.values())
+        return OneByOne(every, lambda topic: _kept(kept, topic, version, flexible, operations))
     # Each topic once, however often it was asked for: the answer must not be larger than the cluster.
     ids = dict.fromkeys(wanted.topic_id for wanted in request.topics if wanted.topic_id != ZERO_UUID)
     names = dict.fromkeys(wanted.name for wanted in request.topics)
     if version < LOOKUP_BY_ID_FROM and (ids or None in names):
         refused = dict.fromkeys((topic.name or "", topic.topic_id) for topic in request.topics)
-        return [_unknown(name, topic_id, InvalidRequest(), version, flexible) for name, topic_id in refused]
+        return OneByOne(list(refused), lambda named: _unknown(*named, InvalidRequest(), version, flexible))
     if ids:  # names beside them are not looked at, as in Kafka
-        return [
-            _kept(kept, topic, version, flexible, operations)
-            if (topic := image.topic_by_id(topic_id)) is not None
-            else _unknown(None, topic_id, UnknownTopicId(), version, flexible)
-            for topic_id in ids
-        ]
+
+        def by_id(topic_id: "UUID") -> bytes:
+            topic = image.topic_by_id(topic_id)
+            if topic is not None:
+                return _kept(kept, topic, version, flexible, operations)
+            return _unknown(None, topic_id, UnknownTopicId(), version, flexible)
+
+        return OneByOne(list(ids), by_id)
     missing = [name for name in names if name and name not in image.topics]
     failed: dict[str | None, KafkaError] = {}
     if missing:
         auto_create = version < 4 or request.allow_auto_topic_creation
         failed.update(broker.auto_create_topics(missing, allowed=auto_create))
         image = broker.image
-    return [
-        _kept(kept, topic, version, flexible, operations)
-        if name and (topic := image.topics.get(name)) is not None
-        else _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible, operations)
-        for name in names
-    ]
+
+    def by_name(name: str | None) -> bytes:
+        if name and (topic := image.topics.get(name)) is not None:
+            return _kept(kept, topic, version, flexible, operations)
+        return _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible, operations)
+
+    return OneByOne(list(names), by_name)
 
 
 def _why_not(name: str | None) -> KafkaError:

@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.named_once import topics_once
 from barnabas.coordinator.parking import answer
 from barnabas.errors import UnknownTopicId, UnknownTopicOrPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -26,6 +27,7 @@ def handle(
     broker: "Broker", request: OffsetCommitRequest, context: RequestContext
 ) -> "OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]":
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    request.topics = topics_once(request.topics, lambda topic: topic.topic_id if by_id else topic.name)
     wanted, refused = _resolve(broker, request, by_id)
     if not wanted:
         return OffsetCommitResponse(topics=refused)

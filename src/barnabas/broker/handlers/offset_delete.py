@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.named_once import topics_once
 from barnabas.coordinator.parking import answer
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.protocol.messages.offset_delete import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 def handle(
     broker: "Broker", request: OffsetDeleteRequest, context: RequestContext
 ) -> "OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]":
+    request.topics = topics_once(request.topics, lambda topic: topic.name)
     wanted, refused = _resolve(broker, request)
     request.topics = wanted
 

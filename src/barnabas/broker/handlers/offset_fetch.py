@@ -1,6 +1,9 @@
 """OffsetFetch v1-v10: one group until v7, many from v8 on; topics by id from v10 on; no topics means all of them.
 
 Errors of a group stand in each partition in v1, at the response's top in v2-v7, in the group's part from v8 on.
+
+Where we differ from Kafka: after 250,000 offsets in one answer further groups get COORDINATOR_LOAD_IN_PROGRESS, upon
+which clients ask for them again.
 """
 
 import asyncio
@@ -8,11 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
+from barnabas.broker.named_once import once, partitions_once
 from barnabas.coordinator.parking import answer
 from barnabas.errors import UnknownTopicId
 from barnabas.protocol.messages.offset_fetch import (
+    ZERO_UUID,
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
@@ -38,7 +45,10 @@ def handle(
     if version < FIRST_VERSION_WITH_MANY_GROUPS:
         return _of_one(broker, request, version)
     by_id = version >= FIRST_VERSION_WITH_TOPIC_IDS
-    unknown = [_resolve_ids(broker, group) if by_id else [] for group in request.groups]
+    asked = once(request.groups, lambda group: group.group_id)
+    for group in asked:
+        group.topics = _topics_once(group.topics)
+    unknown = [_resolve_ids(broker, group) if by_id else [] for group in asked]
 
     def start(reply: Callable[[OffsetFetchResponse], None]) -> None:
         def finish(groups: list[OffsetFetchResponseGroup]) -> None:
@@ -47,9 +57,23 @@ def handle(
                     group.topics = [*_with_ids(broker, group.topics), *refused]
             reply(OffsetFetchResponse(groups=groups))
 
-        broker.groups.fetch_offsets(request.groups, require_stable=request.require_stable, reply=finish)
+        broker.groups.fetch_offsets(asked, require_stable=request.require_stable, reply=finish)
 
     return answer(broker.loop, start)
+
+
+def _topics_once(
+    topics: Sequence[OffsetFetchRequestTopics] | Sequence[OffsetFetchRequestTopic] | None,
+) -> list[OffsetFetchRequestTopics] | None:
+    if topics is None:
+        return None
+    wanted = partitions_once(
+        ((topic.name, getattr(topic, "topic_id", ZERO_UUID)), topic.partition_indexes) for topic in topics
+    )
+    return [
+        OffsetFetchRequestTopics(name=name, topic_id=topic_id, partition_indexes=indexes)
+        for (name, topic_id), indexes in wanted.items()
+    ]
 
 
 def _resolve_ids(broker: "Broker", group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
@@ -90,47 +114,39 @@ def _with_ids(broker: "Broker", topics: Sequence[OffsetFetchResponseTopics]) -> 
 def _of_one(
     broker: "Broker", request: OffsetFetchRequest, version: int
 ) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
-    topics = request.topics
-    group = OffsetFetchRequestGroup(
-        group_id=request.group_id,
-        topics=None
-        if topics is None
-        else [OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes) for topic in topics],
-    )
+    group = OffsetFetchRequestGroup(group_id=request.group_id, topics=_topics_once(request.topics))
 
     def start(reply: Callable[[OffsetFetchResponse], None]) -> None:
         def finish(groups: list[OffsetFetchResponseGroup]) -> None:
-            reply(_old_response(request, groups[0], version))
+            reply(_old_response(group, groups[0], version))
 
         broker.groups.fetch_offsets([group], require_stable=request.require_stable, reply=finish)
 
     return answer(broker.loop, start)
 
 
-def _old_response(request: OffsetFetchRequest, group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
+def _old_response(asked: OffsetFetchRequestGroup, group: OffsetFetchResponseGroup, version: int) -> OffsetFetchResponse:
     code = group.error_code
     if code and version < FIRST_VERSION_WITH_TOP_LEVEL_ERROR:
-        return OffsetFetchResponse(topics=_failed_partitions(request, code))
+        return OffsetFetchResponse(topics=_failed_partitions(asked, code))
     topics = [
-        OffsetFetchResponseTopic(
-            name=topic.name,
-            partitions=[
-                OffsetFetchResponsePartition(
-                    partition_index=partition.partition_index,
-                    committed_offset=partition.committed_offset,
-                    committed_leader_epoch=partition.committed_leader_epoch,
-                    metadata=partition.metadata,
-                    error_code=partition.error_code,
-                )
-                for partition in topic.partitions
-            ],
-        )
+        OffsetFetchResponseTopic(name=topic.name, partitions=OneByOne(topic.partitions, _old_partition))
         for topic in group.topics
     ]
     return OffsetFetchResponse(topics=topics, error_code=code)
 
 
-def _failed_partitions(request: OffsetFetchRequest, error_code: int) -> list[OffsetFetchResponseTopic]:
+def _old_partition(partition: OffsetFetchResponsePartitions) -> OffsetFetchResponsePartition:
+    return OffsetFetchResponsePartition(
+        partition_index=partition.partition_index,
+        committed_offset=partition.committed_offset,
+        committed_leader_epoch=partition.committed_leader_epoch,
+        metadata=partition.metadata,
+        error_code=partition.error_code,
+    )
+
+
+def _failed_partitions(asked: OffsetFetchRequestGroup, error_code: int) -> list[OffsetFetchResponseTopic]:
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -139,5 +155,5 @@ def _failed_partitions(request: OffsetFetchRequest, error_code: int) -> list[Off
                 for index in topic.partition_indexes
             ],
         )
-        for topic in request.topics or ()
+        for topic in asked.topics or ()
     ]

@@ -1,13 +1,17 @@
 """OffsetForLeaderEpoch v2-v4: where a leader epoch ends, so that a client can tell whether its log was cut."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
+from barnabas.broker.named_once import once
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
     OffsetForLeaderTopicResult,
 )
 
@@ -18,17 +22,26 @@ if TYPE_CHECKING:
 def handle(
     broker: "Broker", request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse:
-    topics = []
+    topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for topic in request.topics:
-        partitions = []
-        for wanted in topic.partitions:
-            result = EpochEndOffset(partition=wanted.partition, leader_epoch=-1, end_offset=-1)
-            try:
-                partition = broker.replica_manager.leader_of(topic.topic, wanted.partition)
-                partition.check_leader(wanted.current_leader_epoch)
-                result.leader_epoch, result.end_offset = partition.end_of_epoch(wanted.leader_epoch)
-            except KafkaError as error:
-                result.error_code = error.code
-            partitions.append(result)
-        topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=partitions))
-    return OffsetForLeaderEpochResponse(topics=topics)
+        topics.setdefault(topic.topic, []).extend(topic.partitions)
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=name,
+                partitions=OneByOne(once(partitions, lambda wanted: wanted.partition), partial(_find, broker, name)),
+            )
+            for name, partitions in topics.items()
+        ]
+    )
+
+
+def _find(broker: "Broker", topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    result = EpochEndOffset(partition=wanted.partition, leader_epoch=-1, end_offset=-1)
+    try:
+        partition = broker.replica_manager.leader_of(topic, wanted.partition)
+        partition.check_leader(wanted.current_leader_epoch)
+        result.leader_epoch, result.end_offset = partition.end_of_epoch(wanted.leader_epoch)
+    except KafkaError as error:
+        result.error_code = error.code
+    return result

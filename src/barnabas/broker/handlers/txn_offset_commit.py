@@ -8,6 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.named_once import topics_once
 from barnabas.broker.verification import Grants, Support, verify
 from barnabas.coordinator.answers import for_client
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
@@ -44,6 +45,7 @@ _ADDS_PARTITIONS_FROM: Final = 5
 def handle(
     broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext
 ) -> "TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]":
+    request.topics = topics_once(request.topics, lambda topic: topic.name)
     refused = _take_out_unknown(broker, request)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=refused)

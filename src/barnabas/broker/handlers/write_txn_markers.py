@@ -9,7 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.named_once import once
 from barnabas.broker.transaction_markers import Outcomes, write_markers
+from barnabas.coordinator.answers import each
 from barnabas.coordinator.parking import answer
 from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.protocol.messages.write_txn_markers import (
@@ -31,23 +33,18 @@ if TYPE_CHECKING:
 def handle(
     broker: "Broker", request: WriteTxnMarkersRequest, context: RequestContext
 ) -> "WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]":
-    markers = [_marker(writable) for writable in request.markers]
+    markers = once(map(_marker, request.markers), lambda marker: (*marker[:-1], *marker.partitions))
     if not markers:
         return WriteTxnMarkersResponse()
 
     def start(reply: "Callable[[WriteTxnMarkersResponse], None]") -> None:
-        results: dict[int, Outcomes] = {marker.producer_id: {} for marker in markers}
-        left = len(markers)
+        def finish(outcomes: list[Outcomes]) -> None:
+            results: dict[int, Outcomes] = {}
+            for marker, of_marker in zip(markers, outcomes, strict=True):
+                results.setdefault(marker.producer_id, {}).update(of_marker)
+            reply(_response(results))
 
-        def written(marker: EndMarkers, outcomes: Outcomes) -> None:
-            nonlocal left
-            results[marker.producer_id] |= outcomes
-            left -= 1
-            if not left:
-                reply(_response(results))
-
-        for marker in markers:
-            write_markers(broker, marker, partial(written, marker))
+        each(markers, partial(write_markers, broker), finish, broker.loop.call_soon)
 
     return answer(broker.loop, start)
 

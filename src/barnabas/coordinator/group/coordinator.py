@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
-from barnabas.coordinator.answers import client_error, each, joined
+from barnabas.coordinator.answers import STARTED_AT_ONCE, client_error, each, joined
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.history import Rebalance
 from barnabas.coordinator.group.membership import Joiner
@@ -49,9 +49,11 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from barnabas.types import TopicPartition
 
-__all__ = ["OFFSETS_TOPIC", "GroupCoordinator"]
+__all__ = ["OFFSETS_MAX", "OFFSETS_TOPIC", "GroupCoordinator"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_MAX: Final = 250_000
+"""Of many groups in one answer. A single group is answered whole."""
 
 T = TypeVar("T")
 
@@ -73,6 +75,7 @@ class GroupCoordinator:
     ) -> None:
         """`partition_count()` is that of __consumer_offsets; `new_id()` gives the random part of member ids."""
         self.config = config
+        self._scheduler = scheduler
         self._partition_count = partition_count
         self._new_id = new_id
         self._logger = logger or logging.getLogger(__name__)
@@ -207,17 +210,27 @@ class GroupCoordinator:
         require_stable: bool,
         reply: Callable[[list[OffsetFetchResponseGroup]], None],
     ) -> None:
-        """OffsetFetch of any number of groups; `reply` gets one response for each, in order."""
+        """OffsetFetch of any number of groups; `reply` gets one response for each, in order. Those behind the first
+        OFFSETS_MAX offsets are to be asked for again."""
+        fetched = 0
 
         def one(group: OffsetFetchRequestGroup, done: Callable[[OffsetFetchResponseGroup], None]) -> None:
             def failed(error: KafkaError) -> None:
                 done(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_fetch_error(error)))
 
+            def found(response: OffsetFetchResponseGroup) -> None:
+                nonlocal fetched
+                fetched += sum(len(topic.partitions) for topic in response.topics)
+                done(response)
+
+            if fetched >= OFFSETS_MAX:
+                failed(CoordinatorLoadInProgress(f"the answer has {fetched} offsets already"))
+                return
             self._run(
-                group.group_id, lambda shard: Result(response=shard.fetch_offsets(group, require_stable)), done, failed
+                group.group_id, lambda shard: Result(response=shard.fetch_offsets(group, require_stable)), found, failed
             )
 
-        each(groups, one, reply)
+        each(groups, one, reply, self._later)
 
     def delete_offsets(self, request: OffsetDeleteRequest, *, reply: Callable[[OffsetDeleteResponse], None]) -> None:
         """OffsetDelete of topics that exist."""
@@ -282,7 +295,7 @@ class GroupCoordinator:
 
             self._run(group_id, lambda shard: Result(response=shard.describe(group_id, api_version)), done, failed)
 
-        each(group_ids, one, reply)
+        each(group_ids, one, reply, self._later)
 
     def list_groups(
         self, states: Sequence[str], types: Sequence[str], *, reply: Callable[[ListGroupsResponse], None]
@@ -300,28 +313,34 @@ class GroupCoordinator:
             else:
                 reply(ListGroupsResponse(groups=groups))
 
-        each(self.runtime.used_partitions(), one, finish)
+        each(self.runtime.used_partitions(), one, finish, self._later)
 
     def delete_groups(self, group_ids: Sequence[str], *, reply: Callable[[list[DeletableGroupResult]], None]) -> None:
-        """DeleteGroups; groups of one partition go in one write."""
+        """DeleteGroups; groups of one partition go in one write, STARTED_AT_ONCE at most."""
+        names = list(dict.fromkeys(group_ids))
         by_partition: dict[int, list[str]] = {}
-        for group_id in dict.fromkeys(group_ids):
+        for group_id in names:
             by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+        writes = [
+            (partition, of_partition[first : first + STARTED_AT_ONCE])
+            for partition, of_partition in by_partition.items()
+            for first in range(0, len(of_partition), STARTED_AT_ONCE)
+        ]
 
         def one(entry: tuple[int, list[str]], done: Callable[[list[DeletableGroupResult] | KafkaError], None]) -> None:
             self.runtime.run(entry[0], lambda shard: shard.delete_groups(entry[1]), done)
 
         def finish(parts: list[list[DeletableGroupResult] | KafkaError]) -> None:
             results: list[DeletableGroupResult] = []
-            for (_, names), part in zip(by_partition.items(), parts, strict=True):
+            for (_, written), part in zip(writes, parts, strict=True):
                 if isinstance(part, KafkaError):
                     code = client_error(part)
-                    results += [DeletableGroupResult(group_id=name, error_code=code) for name in names]
+                    results += [DeletableGroupResult(group_id=name, error_code=code) for name in written]
                 else:
                     results += part
             reply(results)
 
-        each(list(by_partition.items()), one, finish)
+        each(writes, one, finish, self._later, at_once=STARTED_AT_ONCE if len(names) <= STARTED_AT_ONCE else 1)
 
     def history(self, group_id: str) -> list[Rebalance]:
         """The last rebalances of the group, oldest first; empty if this broker does not know the group."""
@@ -330,6 +349,9 @@ class GroupCoordinator:
         return [] if group is None else group.history.events()
 
     # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _later(self, go_on: Callable[[], None]) -> None:
+        self._scheduler.call_later(0.0, go_on)
 
     def _run(
         self,

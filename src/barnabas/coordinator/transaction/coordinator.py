@@ -57,6 +57,7 @@ class TransactionCoordinator:
     ) -> None:
         """`partition_count()` is that of __transaction_state; `new_producer_id()` may raise KafkaError."""
         self.config = config
+        self._scheduler = scheduler
         self._partition_count = partition_count
         self._wall_ms = wall_ms
         self._new_producer_id = new_producer_id
@@ -279,9 +280,12 @@ class TransactionCoordinator:
         def one(partition: int, done: Callable[[Listed | KafkaError], None]) -> None:
             self.runtime.run(partition, lambda shard: Result(response=shard.listed(wanted)), done)
 
-        each(self.runtime.used_partitions(), one, lambda parts: reply(joined(parts)))
+        each(self.runtime.used_partitions(), one, lambda parts: reply(joined(parts)), self._later)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _later(self, go_on: Callable[[], None]) -> None:
+        self._scheduler.call_later(0.0, go_on)
 
     def _run(
         self, transactional_id: str, operation: Callable[[TransactionShard], Result[Any, Any]], reply: Reply[Any]
