@@ -9,7 +9,7 @@ kio_index = pytest.importorskip("kio.index", reason="kio is a development depend
 from kio.serial import entity_reader, entity_writer  # noqa: E402
 
 from barnabas.protocol import apis  # noqa: E402
-from barnabas.protocol.codec import MalformedMessage, Part, decode, encode  # noqa: E402
+from barnabas.protocol.codec import MalformedMessage, Part, decode, encode, encode_slices  # noqa: E402
 from barnabas.protocol.messages.fetch import FetchResponse  # noqa: E402
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse  # noqa: E402
 from barnabas.protocol.messages.index import REQUESTS  # noqa: E402
@@ -83,6 +83,10 @@ def test_agrees_with_kio(key, kind, cls, version):
         ours, end = decode(cls, version, data)
         assert end == len(data)
         assert ours == message
+        in_slices = bytearray()
+        for _ in encode_slices(in_slices, message, version):
+            pass
+        assert in_slices == data
 
 
 @pytest.mark.parametrize(("key", "kind", "cls", "version"), CASES)

@@ -1,8 +1,9 @@
 """How the two APIs that change settings answer: one result for each resource, whichever of them asked."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from barnabas.broker.long_answers import OneByOne
 from barnabas.controller.wishes import ConfigResource
 from barnabas.errors import KafkaError
 
@@ -26,14 +27,16 @@ def all_or_each(
         return [(resource, error) for resource, _ in wishes]
 
 
-def answers(response: _ResourceResponse[R], results: Iterable[ConfigResult]) -> list[R]:
+def answers(response: _ResourceResponse[R], results: Sequence[ConfigResult]) -> Sequence[R]:
     """The results as the API's own class has them."""
-    return [
-        response(
+
+    def one(result: ConfigResult) -> R:
+        resource, failure = result
+        return response(
             error_code=0 if failure is None else failure.code,
             error_message=None if failure is None else failure.message,
             resource_type=resource.type,
             resource_name=resource.name,
         )
-        for resource, failure in results
-    ]
+
+    return OneByOne(results, one)

@@ -13,7 +13,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.broker_settings import BROKER_CONFIGS
 from barnabas.config.definitions import ConfigType, Setting
 from barnabas.config.topic import TOPIC_CONFIGS, validate_topic_overrides
-from barnabas.controller.wishes import ConfigOp, ConfigOperation, ConfigResource, ResourceType
+from barnabas.controller.wishes import ConfigOp, ConfigOperation, ConfigResource, ResourceType, check_count
 from barnabas.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTopicOrPartition
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topic_names import validate_topic_name
@@ -68,6 +68,7 @@ def alter_configs(
 def _decide_each(
     wishes: Sequence[tuple[ConfigResource, T]], decide: Callable[[ConfigResource, T], Change]
 ) -> ConfigChanges:
+    check_count(len(wishes))
     named = Counter(resource for resource, _ in wishes)
     changes: list[Change] = []
     results: list[tuple[ConfigResource, KafkaError | None]] = []

@@ -2,6 +2,7 @@
 changes, with the answer for each part of the wish. No I/O, no clock, no randomness of its own.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -9,7 +10,7 @@ from uuid import UUID
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import validate_topic_overrides
 from barnabas.controller.placement import Randomness, ReplicaPlacer, validate_manual_assignment
-from barnabas.controller.wishes import USE_DEFAULT, ElectionType, PartitionsWish, TopicWish
+from barnabas.controller.wishes import USE_DEFAULT, ElectionType, PartitionsWish, TopicWish, check_count
 from barnabas.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -72,16 +73,18 @@ def create_topics(
     randomness: Randomness,
     new_id: Callable[[], UUID],
 ) -> Topics:
-    """Topics from wishes; a wish that cannot be granted does not hinder the others."""
+    """Topics from wishes; a wish that cannot be granted does not hinder the others. Raises PolicyViolation for too
+    many."""
+    check_count(len(wishes))
+    named = Counter(wish.name for wish in wishes)
     changes: list[Change] = []
     results: dict[str, TopicImage | KafkaError] = {}
     collisions = dict(image.collisions)
     budget = MAX_PARTITIONS_PER_REQUEST
     for wish in wishes:
         name = wish.name
-        if name in results:
+        if named[name] > 1:
             results[name] = InvalidRequest("Duplicate topic name.")
-            changes = [change for change in changes if change.name != name]
             continue
         try:
             _check_new_name(image, name, collisions)
@@ -201,14 +204,15 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, wishes: Sequence[PartitionsWish], randomness: Randomness
 ) -> tuple[list[Change], dict[str, KafkaError | None]]:
-    """More partitions for existing topics."""
+    """More partitions for existing topics. Raises PolicyViolation for too many wishes."""
+    check_count(len(wishes))
+    named = Counter(wish.name for wish in wishes)
     changes: list[Change] = []
     results: dict[str, KafkaError | None] = {}
     budget = MAX_PARTITIONS_PER_REQUEST
     for wish in wishes:
-        if wish.name in results:
+        if named[wish.name] > 1:
             results[wish.name] = InvalidRequest("Duplicate topic name.")
-            changes = [change for change in changes if change.name != wish.name]
             continue
         try:
             change = _more_partitions(image, wish, randomness, budget)

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from barnabas.errors import PolicyViolation
+
 __all__ = [
     "USE_DEFAULT",
+    "WISHES_MAX",
     "ConfigOp",
     "ConfigOperation",
     "ConfigResource",
@@ -13,9 +16,19 @@ __all__ = [
     "PartitionsWish",
     "ResourceType",
     "TopicWish",
+    "check_count",
 ]
 
 USE_DEFAULT: Final = -1
+WISHES_MAX: Final = 10_000
+"""Topics or resources that one request may change: it is decided and written as a whole, and nobody else is served
+meanwhile. Kafka's bound on the records of one user's operation."""
+
+
+def check_count(count: int) -> None:
+    """Raises PolicyViolation if one request wants to change too much."""
+    if count > WISHES_MAX:
+        raise PolicyViolation(f"{count} topics or resources in one request, {WISHES_MAX} is the most; send several")
 
 
 class TopicWish(NamedTuple):

@@ -42,8 +42,7 @@ def handle(
     version = context.api_version
     transactions = _transactions(request, version)
 
-    def answered(parts: "list[Results]") -> AddPartitionsToTxnResponse:
-        results = [_by_topic(part, version) for part in parts]
+    def answered(results: "list[list[AddPartitionsToTxnTopicResult]]") -> AddPartitionsToTxnResponse:
         if version < FIRST_VERSION_OF_BROKERS:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])
         return AddPartitionsToTxnResponse(
@@ -54,8 +53,10 @@ def handle(
         )
 
     def start(reply: "Callable[[AddPartitionsToTxnResponse], None]") -> None:
-        def one(transaction: AddPartitionsToTxnTransaction, done: "Callable[[Results], None]") -> None:
-            _start(broker, transaction, version, done)
+        def one(
+            transaction: AddPartitionsToTxnTransaction, done: "Callable[[list[AddPartitionsToTxnTopicResult]], None]"
+        ) -> None:
+            _start(broker, transaction, version, lambda results: done(_by_topic(results, version)))
 
         each(transactions, one, lambda parts: reply(answered(parts)), broker.loop.call_soon)
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.long_answers import OneByOne
 from barnabas.controller.wishes import PartitionsWish
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.create_partitions import (
@@ -24,7 +25,7 @@ def handle(broker: "Broker", request: CreatePartitionsRequest, context: RequestC
         )
     except KafkaError as error:
         results = dict.fromkeys((topic.name for topic in request.topics), error)
-    return CreatePartitionsResponse(results=[_result(name, error) for name, error in results.items()])
+    return CreatePartitionsResponse(results=OneByOne(list(results.items()), lambda result: _result(*result)))
 
 
 def _wish(topic: CreatePartitionsTopic) -> PartitionsWish:

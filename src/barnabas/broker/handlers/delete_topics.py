@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from barnabas.broker.context import RequestContext
-from barnabas.errors import InvalidRequest, KafkaError, TopicDeletionDisabled, UnknownTopicId, UnknownTopicOrPartition
+from barnabas.broker.long_answers import OneByOne
+from barnabas.controller.wishes import check_count
+from barnabas.errors import (
+    InvalidRequest,
+    KafkaError,
+    PolicyViolation,
+    TopicDeletionDisabled,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
 from barnabas.protocol.messages.delete_topics import (
     ZERO_UUID,
     DeletableTopicResult,
@@ -30,6 +39,11 @@ def handle(broker: "Broker", request: DeleteTopicsRequest, context: RequestConte
         wanted: list[DeleteTopicState] = list(request.topics)
     else:
         wanted = [DeleteTopicState(name=name) for name in request.topic_names]
+    try:
+        check_count(len(wanted))
+    except PolicyViolation as error:
+        refusal = error
+        return DeleteTopicsResponse(responses=OneByOne(wanted, lambda t: _result(t.name, t.topic_id, refusal)))
     if not broker.config.delete_topic_enable:
         return DeleteTopicsResponse(responses=[_result(t.name, t.topic_id, _disabled(context)) for t in wanted])
     refused, found = _sort_out(broker, wanted)

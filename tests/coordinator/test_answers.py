@@ -1,0 +1,26 @@
+"""One answer made of many, without the event loop."""
+
+from collections.abc import Callable
+
+from barnabas.coordinator.answers import each
+
+
+def test_many_items_are_started_over_several_turns() -> None:
+    """Whoever asks for many groups does not hold up everybody else."""
+    started: list[int] = []
+    turns: list[Callable[[], None]] = []
+    finished: list[list[int]] = []
+
+    def start(item: int, done: Callable[[int], None]) -> None:
+        started.append(item)
+        done(-item)
+
+    each(range(5), start, finished.append, turns.append, at_once=2)
+    assert started == [0, 1]
+    while turns:
+        before = len(started)
+        turns.pop()()
+        assert len(started) - before <= 2
+    assert finished == [[0, -1, -2, -3, -4]]
+    each([], start, finished.append, turns.append)
+    assert finished[1:] == [[]]
