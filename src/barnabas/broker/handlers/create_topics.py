@@ -27,12 +27,11 @@ FIRST_VERSION_WITH_CONFIGS = 5
 
 
 def handle(broker: "Broker", request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    wishes = {topic.name: _wish(topic) for topic in request.topics}
+    asked = [_wish(topic) for topic in request.topics]
+    wishes = {wish.name: wish for wish in asked}
     results: dict[str, TopicImage | KafkaError]
     try:
-        results = broker.controller.create_topics(
-            [_wish(topic) for topic in request.topics], validate_only=request.validate_only
-        )
+        results = broker.controller.create_topics(asked, validate_only=request.validate_only)
     except KafkaError as error:
         results = dict.fromkeys(wishes, error)
     with_configs = context.api_version >= FIRST_VERSION_WITH_CONFIGS
