@@ -1,7 +1,8 @@
 import json
 
 from barnabas.cli.groups import _report, _text
-from barnabas.client.core.admin.groups import GroupDescription, GroupListing, rebalances_of
+from barnabas.client.core.admin.groups import GroupDescription, GroupListing, GroupMemberView, rebalances_of
+from barnabas.types import TopicPartition
 
 EVENT = {
     "started_ms": 1357016400000,
@@ -34,3 +35,14 @@ def test_members_that_a_broker_does_not_show_are_not_counted() -> None:
     report = _report("g", None, listing, [])
     assert report["members"] is None
     assert "members not shown by this broker" in _text(report)
+
+
+def test_no_id_or_reason_forges_a_line() -> None:
+    forged = "\n\x1b[2Jgroup other, state Dead"
+    events = rebalances_of(json.dumps([EVENT | {"reason": f"left{forged}"}]))
+    member = GroupMemberView(f"m{forged}", f"i{forged}", f"c{forged}", "/127.0.0.1", (TopicPartition("t", 0),), ("t",))
+    description = GroupDescription(f"g{forged}", "Stable", "consumer", f"range{forged}", 1, (member,), events)
+    text = _text(_report(f"g{forged}", description, None, []))
+    assert "\x1b" not in text
+    assert [line for line in text.splitlines() if line.startswith("group ")] == [text.splitlines()[0]]
+    assert text.count("\\n\\x1b[2Jgroup other") == 5

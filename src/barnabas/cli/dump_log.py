@@ -22,6 +22,7 @@ from barnabas.cli.dump.state_files import (
 from barnabas.cli.dump.transactions_topic import decode_transaction_record
 from barnabas.cli.output import CommandFailed, time_text
 from barnabas.errors import UsageError
+from barnabas.printable import printable, printable_json
 
 Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
 
@@ -161,9 +162,9 @@ class _Out:
         if item["type"] == "record" and self._decode is not None and "marker" not in item:
             item = item | {"decoded": self._decode(item["key"], item["value"])}
         if self._json:
-            sys.stdout.write(json_module.dumps(_printable(item), ensure_ascii=False) + "\n")
+            sys.stdout.write(printable_json(json_module.dumps(_printable(item), ensure_ascii=False)) + "\n")
         else:
-            sys.stdout.write(_line(item) + "\n")
+            sys.stdout.write(printable(_line(item)) + "\n")
 
 
 def _printable(value: Any) -> Any:

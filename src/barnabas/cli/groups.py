@@ -23,6 +23,7 @@ from barnabas.cli.watermarks import watermarks
 from barnabas.client.core.admin.groups import GroupDescription
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import BarnabasError, GroupIdNotFound, UnknownTopicOrPartition, UsageError
+from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List, describe, reset and delete consumer groups.")
@@ -164,7 +165,7 @@ def _text(report: Mapping[str, Any]) -> str:
     shown = report["members"]
     parts.append("members not shown by this broker" if shown is None else f"{len(shown)} members")
     parts.append(f"lag {report['lag']}")
-    lines = [", ".join(parts)]
+    lines = [printable(", ".join(parts))]
     if report["members"]:
         members = [
             (m["member_id"], m["group_instance_id"], m["host"], len(m["assignment"]), ",".join(m["subscription"]))
@@ -346,6 +347,6 @@ def _finish(thing: str, items: Iterable[object], failed: Mapping[Any, BarnabasEr
     else:
         for item in items:
             if item not in failed:
-                print(f"{done} {item}")
+                print(printable(f"{done} {item}"))
     if failed:
         raise CommandFailed("" if as_json else "; ".join(map(str, failed.values())))

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from barnabas.printable import printable
+
 if TYPE_CHECKING:
     from barnabas.cli.app import App
 
@@ -165,7 +167,7 @@ def _print_json_error(name: str, text: str, attempts: Any) -> None:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(" ".join(text.split()))
 
 
 def _interrupted() -> int:

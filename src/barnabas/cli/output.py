@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from barnabas.errors import BarnabasError
+from barnabas.printable import printable, printable_json
 
 __all__ = ["CommandFailed", "print_json", "size_text", "table", "time_text"]
 
@@ -17,12 +18,14 @@ def print_json(value: Any, *, compact: bool = False) -> None:
     """One JSON document on standard output: indented, or on one line."""
     import json
 
-    sys.stdout.write(json.dumps(value, indent=None if compact else 2, default=str, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=None if compact else 2, default=str, ensure_ascii=False)
+    sys.stdout.write(printable_json(text) + "\n")
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns two blanks apart; those that hold only numbers are aligned to the right."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    """Columns two blanks apart; those that hold only numbers are aligned to the right. What is not printable in a cell
+    is escaped."""
+    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     numeric = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(headers))]
     widths = [max([len(header), *(len(row[i]) for row in cells)]) for i, header in enumerate(headers)]
     lines = []

@@ -116,13 +116,14 @@ def _listener(address: str) -> str:
 def _start_logging(level: str) -> None:
     import logging
 
+    from barnabas.broker.log_lines import OneLineFormatter
     from barnabas.errors import UsageError
 
     if level.lower() not in LOG_LEVELS:
         raise UsageError(f"--log-level {level}: must be one of {', '.join(LOG_LEVELS)}")
-    logging.basicConfig(
-        stream=sys.stderr, level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def __getattr__(name: str) -> Any:

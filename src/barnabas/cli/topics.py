@@ -27,6 +27,7 @@ from barnabas.client.core.admin.topics import NewTopic
 from barnabas.client.core.views import TopicView
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import BarnabasError, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
+from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
@@ -240,7 +241,7 @@ def _description_text(description: dict[str, Any]) -> str:
     ]
     configs = ", ".join(f"{name}={value}" for name, value in description["configs"].items()) or "all default"
     head = f"{description['topic']}  id {description['topic_id']}  configs: {configs}"
-    text = head + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
+    text = printable(head) + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
     compacted = [p for p in description["partitions_detail"] if p["compaction"]]
     if compacted:
         rows = [(p["partition"], *_compaction_row(p["compaction"])) for p in compacted]

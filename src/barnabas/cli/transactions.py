@@ -11,6 +11,7 @@ from barnabas.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.client.core.admin.transactions import ProducerOnPartition, TransactionDescription
 from barnabas.errors import UsageError
+from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List and describe transactions; find and abort those that hang.")
@@ -98,7 +99,7 @@ def _text(report: Mapping[str, Any]) -> str:
         f"producer {report['producer_id']}/{report['producer_epoch']}",
         f"timeout {report['timeout_ms']} ms",
     )
-    lines = [", ".join(parts)]
+    lines = [printable(", ".join(parts))]
     if report["duration_ms"] is not None:
         lines.append(f"begun {time_text(report['start_time'])}, {report['duration_ms']} ms ago")
     if report["partitions"]:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.broker.log_lines import OneLineFormatter
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.queries import told
@@ -142,7 +143,7 @@ def _logged_to(log: Path) -> Iterator[None]:
     from pyspark.logger import PySparkLogger
 
     handler = logging.FileHandler(log)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     loggers = [logging.getLogger("barnabas.spark"), *map(PySparkLogger.getLogger, _PYSPARK_LOGGERS)]
     kept = [(logger.handlers, logger.propagate) for logger in loggers]
     for logger in loggers:

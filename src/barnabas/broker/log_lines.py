@@ -1,0 +1,30 @@
+"""How a broker's log looks: one line for a message, whatever clients call themselves and their groups."""
+
+import logging
+from types import TracebackType
+from typing import TypeAlias
+
+from barnabas.printable import printable
+
+__all__ = ["OneLineFormatter"]
+
+_ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+
+class OneLineFormatter(logging.Formatter):
+    """Escapes what is not printable in messages. Tracebacks are indented: an error's text may have line ends, too, and
+    what it says must not look like a line of the log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = printable(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: _ExcInfo) -> str:
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    return "\n".join("    " + printable(line) for line in text.split("\n"))
