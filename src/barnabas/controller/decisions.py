@@ -10,7 +10,7 @@ from uuid import UUID
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.topic import validate_topic_overrides
 from barnabas.controller.placement import Randomness, ReplicaPlacer, validate_manual_assignment
-from barnabas.controller.wishes import USE_DEFAULT, ElectionType, PartitionsWish, TopicWish, check_count
+from barnabas.controller.wishes import USE_DEFAULT, ElectionType, PartitionsWish, TopicWish
 from barnabas.errors import (
     ElectionNotNeeded,
     EligibleLeadersNotAvailable,
@@ -73,9 +73,7 @@ def create_topics(
     randomness: Randomness,
     new_id: Callable[[], UUID],
 ) -> Topics:
-    """Topics from wishes; a wish that cannot be granted does not hinder the others. Raises PolicyViolation for too
-    many."""
-    check_count(len(wishes))
+    """Topics from wishes; a wish that cannot be granted does not hinder the others."""
     named = Counter(wish.name for wish in wishes)
     changes: list[Change] = []
     results: dict[str, TopicImage | KafkaError] = {}
@@ -204,8 +202,7 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, wishes: Sequence[PartitionsWish], randomness: Randomness
 ) -> tuple[list[Change], dict[str, KafkaError | None]]:
-    """More partitions for existing topics. Raises PolicyViolation for too many wishes."""
-    check_count(len(wishes))
+    """More partitions for existing topics."""
     named = Counter(wish.name for wish in wishes)
     changes: list[Change] = []
     results: dict[str, KafkaError | None] = {}

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
 from barnabas.broker.long_answers import OneByOne
-from barnabas.controller.wishes import PartitionsWish
+from barnabas.controller.wishes import PartitionsWish, check_count
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 def handle(broker: "Broker", request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
     results: dict[str, KafkaError | None]
     try:
+        check_count(len(request.topics))
         results = broker.controller.create_partitions(
             [_wish(topic) for topic in request.topics], validate_only=request.validate_only
         )

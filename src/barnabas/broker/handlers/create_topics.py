@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.context import RequestContext
 from barnabas.broker.long_answers import OneByOne, sized
 from barnabas.config.definitions import ConfigEntry
-from barnabas.controller.wishes import TopicWish
+from barnabas.controller.wishes import TopicWish, check_count
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
@@ -27,13 +27,15 @@ FIRST_VERSION_WITH_CONFIGS = 5
 
 
 def handle(broker: "Broker", request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    asked = [_wish(topic) for topic in request.topics]
-    wishes = {wish.name: wish for wish in asked}
+    wishes: dict[str, TopicWish] = {}
     results: dict[str, TopicImage | KafkaError]
     try:
+        check_count(len(request.topics))
+        asked = [_wish(topic) for topic in request.topics]
+        wishes.update((wish.name, wish) for wish in asked)
         results = broker.controller.create_topics(asked, validate_only=request.validate_only)
     except KafkaError as error:
-        results = dict.fromkeys(wishes, error)
+        results = dict.fromkeys((topic.name for topic in request.topics), error)
     with_configs = context.api_version >= FIRST_VERSION_WITH_CONFIGS
 
     def described(name: str) -> CreatableTopicResult:
