@@ -1,6 +1,7 @@
 """Answers that would take long or be large: what is named twice is answered once, and others are served in between."""
 
 import logging
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from barnabas.broker import long_answers
 from barnabas.broker.long_answers import UNDER_WAY_MAX, LongAnswers, OneByOne
 from barnabas.broker.named_once import once, partitions_once, topics_once
+from barnabas.network.turns import Turns
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -334,8 +336,9 @@ def test_others_are_served_while_a_long_answer_is_made(
     wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
     wire.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
     turns = Loop()
-    monkeypatch.setattr(long_answers, "SLICE_S", 0.0)
-    monkeypatch.setattr(broker._running().long_answers, "_loop", turns)
+    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
+    monkeypatch.setattr(broker._running().long_answers, "_turns", Turns(turns))  # type: ignore[arg-type]
     names = [f"n{number}" for number in range(300)]
     wire.send(request_of(names), version)
     broker.wait_for(lambda: turns.due, what="the first slice of the answer")
@@ -356,6 +359,9 @@ class Loop:
 
     def call_soon(self, callback: Callable[[], None]) -> None:
         self.due.append(callback)
+
+    def time(self) -> float:
+        return time.monotonic()
 
     def turn(self) -> None:
         due, self.due = self.due, []
@@ -394,8 +400,9 @@ def loop() -> Loop:
 
 @pytest.fixture
 def answers(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> LongAnswers:
-    monkeypatch.setattr(long_answers, "SLICE_S", 0.0)
-    return LongAnswers(loop, logging.getLogger("test"))  # type: ignore[arg-type]
+    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
+    return LongAnswers(Turns(loop), logging.getLogger("test"))  # type: ignore[arg-type]
 
 
 def listing(count: int, make: Callable[[int], ListedGroup] | None = None) -> ListGroupsResponse:
@@ -403,7 +410,7 @@ def listing(count: int, make: Callable[[int], ListedGroup] | None = None) -> Lis
 
 
 def test_a_short_answer_is_ready_at_once(loop: Loop, answers: LongAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_answers, "SLICE_S", 60.0)
+    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 60.0)
     parts = answers.encode(Connection().context(), listing(100))
     assert isinstance(parts, tuple)
     (frame,) = parts

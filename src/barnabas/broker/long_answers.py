@@ -4,23 +4,20 @@ What an answer describes may be made while it is encoded (`OneByOne`): then neit
 is taken at once. An answer that is short is ready when `encode` returns, and nothing was put in a queue.
 """
 
-import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from time import perf_counter
 from typing import Final, Generic, TypeVar, overload
 
 from barnabas.broker.context import RequestContext
 from barnabas.network.connection import Parts, PendingReply
+from barnabas.network.turns import Slices, Turns
 from barnabas.protocol.apis import ApiKey, response_header_version
 from barnabas.protocol.codec import encode_slices
 from barnabas.protocol.schema import Response
 
 __all__ = ["ANSWER_ELEMENTS_MAX", "LongAnswers", "OneByOne", "response_head", "sized"]
 
-SLICE_S: Final = 0.005
-"""How long an answer may hold up all others at a time."""
 UNDER_WAY_MAX: Final = 4
 """So many long answers take turns; those behind them hold no more than their requests yet."""
 ANSWER_ELEMENTS_MAX: Final = 250_000
@@ -80,77 +77,63 @@ def response_head(context: RequestContext) -> bytearray:
     return out
 
 
-class _Answer:
-    """One that is being encoded: each step of `work` appends to `out`."""
-
-    __slots__ = ("context", "out", "reply", "work")
-
-    def __init__(self, context: RequestContext, out: bytearray, work: Iterator[None]) -> None:
-        self.context = context
-        self.out = out
-        self.work = work
-        self.reply: PendingReply | None = None
-
-    def advance(self) -> bool:
-        """Encode for SLICE_S; whether that was the end of it."""
-        end = perf_counter() + SLICE_S
-        for _ in self.work:
-            if perf_counter() >= end:
-                return False
-        self.out[0:4] = (len(self.out) - 4).to_bytes(4, "big")
-        return True
-
-
 class LongAnswers:
     """Those of a broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
-        self._loop = loop
+    def __init__(self, turns: Turns, log: logging.Logger) -> None:
+        self._turns = turns
         self._log = log
-        self._under_way: deque[_Answer] = deque()
-        self._waiting: deque[_Answer] = deque()
+        self._under_way = 0
+        self._waiting: deque[Callable[[], bool]] = deque()
 
     def encode(self, context: RequestContext, response: Response) -> Parts | PendingReply:
         """Returns the frame of a response, or the place in the order of replies where it will be."""
         out = response_head(context)
         return self.write(context, out, encode_slices(out, response, context.api_version))
 
-    def write(self, context: RequestContext, out: bytearray, work: Iterator[None]) -> Parts | PendingReply:
+    def write(self, context: RequestContext, out: bytearray, work: Slices[None]) -> Parts | PendingReply:
         """As `encode`, of a frame that begins as `response_head` and that each step of `work` appends to."""
-        answer = _Answer(context, out, work)
-        if answer.advance():
-            return (out,)
-        answer.reply = context.pending_reply()
-        if len(self._under_way) < UNDER_WAY_MAX:
-            if not self._under_way:
-                self._loop.call_soon(self._turn)
-            self._under_way.append(answer)
+        try:
+            self._turns.advance(work)
+        except StopIteration:
+            return (_complete(out),)
+        reply = context.pending_reply()
+
+        def run_slice() -> bool:
+            if self._goes_on(context, work, out, reply):
+                return True
+            self._under_way -= 1
+            if self._waiting:
+                self._begin(self._waiting.popleft())
+            return False
+
+        if self._under_way < UNDER_WAY_MAX:
+            self._begin(run_slice)
         else:
-            self._waiting.append(answer)
-        return answer.reply
+            self._waiting.append(run_slice)
+        return reply
 
-    def _turn(self) -> None:
-        """One slice of one answer; the loop serves the sockets before the next."""
-        answer = self._under_way.popleft()
-        if self._goes_on(answer):
-            self._under_way.append(answer)
-        elif self._waiting:
-            self._under_way.append(self._waiting.popleft())
-        if self._under_way:
-            self._loop.call_soon(self._turn)
+    def _begin(self, run_slice: Callable[[], bool]) -> None:
+        self._under_way += 1
+        self._turns.enter(run_slice)
 
-    def _goes_on(self, answer: _Answer) -> bool:
-        connection = answer.context.connection
+    def _goes_on(self, context: RequestContext, work: Slices[None], out: bytearray, reply: PendingReply) -> bool:
+        connection = context.connection
         if connection.closed:
             return False
         try:
-            if not answer.advance():
-                return True
+            self._turns.advance(work)
+        except StopIteration:
+            reply.resolve((_complete(out),))
         except Exception as error:
             # A bug of ours: the client must not wait for an answer that will never come.
-            self._log.exception("%s failed", ApiKey(answer.context.api_key).name)
+            self._log.exception("%s failed", ApiKey(context.api_key).name)
             connection.close(f"{type(error).__name__}: {error}")
-            return False
-        assert answer.reply is not None
-        answer.reply.resolve((answer.out,))
+        else:
+            return True
         return False
+
+
+def _complete(out: bytearray) -> bytearray:
+    out[0:4] = (len(out) - 4).to_bytes(4, "big")
+    return out

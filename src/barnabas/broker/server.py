@@ -41,6 +41,7 @@ from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import Connection
+from barnabas.network.turns import Turns
 from barnabas.registry.embedded import EmbeddedRegistry, is_founded
 from barnabas.registry.registry import Founding
 from barnabas.replication.group_commit import GroupCommit
@@ -68,8 +69,9 @@ class Broker:
         self.log = logging.getLogger("barnabas.broker")
         self.node_id = config.node_id
         self.cluster_id = ""
-        self.long_answers = LongAnswers(loop, self.log)
         self.dispatcher = Dispatcher(self)
+        self.turns = Turns(loop)
+        self.long_answers = LongAnswers(self.turns, self.log)
         self.purgatory = Purgatory(loop)
         self.produce_lines = ProduceLines(self)
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)

@@ -17,7 +17,7 @@ Kafka bounds each array alone.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -49,7 +49,7 @@ REQUEST_ELEMENTS_MAX: Final = 150_000
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
 Writer = Callable[[bytearray, Any], None]
-Slicer = Callable[[bytearray, Any], Iterator[None]]
+Slicer = Callable[[bytearray, Any], Generator[None, None, None]]
 
 _READERS: Final[dict[tuple[type, int, bool], Reader]] = {}
 _WRITERS: Final[dict[tuple[type, int], Writer]] = {}
@@ -145,7 +145,7 @@ def encode_into(out: bytearray, message: Message, version: int) -> None:
     _writer(type(message), version)(out, message)
 
 
-def encode_slices(out: bytearray, message: Message, version: int) -> Iterator[None]:
+def encode_slices(out: bytearray, message: Message, version: int) -> Generator[None, None, None]:
     """As encode_into, in steps: one for each struct in an array. Arrays may make their elements when they are asked."""
     return _slicer(type(message), version)(out, message)
 

@@ -3,7 +3,7 @@
 Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.context import RequestContext
@@ -17,6 +17,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
 )
 from barnabas.network.connection import Parts, PendingReply
+from barnabas.network.turns import Slices
 from barnabas.protocol.codec import decode, encode_struct, uvarint
 from barnabas.protocol.messages.metadata import (
     ZERO_UUID,
@@ -70,7 +71,7 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     return broker.long_answers.write(context, out, _write(out, topics, end))
 
 
-def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Iterator[None]:
+def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Slices[None]:
     for topic in topics:
         out += topic
         yield
