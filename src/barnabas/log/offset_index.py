@@ -59,7 +59,7 @@ class OffsetIndex(SparseIndex):
 
     def last_offset(self) -> int:
         """The offset of the last entry, base_offset if there is none."""
-        return self.base_offset + (self.entry_at(len(self) - 1)[0] if len(self) else 0)
+        return self.base_offset + (self._last[0] if self._last is not None else 0)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above `offset`."""

@@ -32,6 +32,7 @@ class SparseIndex:
     __slots__ = (
         "_disk",
         "_file_entries",
+        "_last",
         "_map",
         "_pool",
         "_tail_keys",
@@ -50,6 +51,8 @@ class SparseIndex:
         self._pool = pool
         self._map: mmap.mmap | None = None
         self._file_entries = 0
+        self._last: tuple[int, int] | None = None
+        """The last entry. An append must know it without opening the file, which may fail."""
         self._tail_keys: list[int] = []
         self._tail_values: list[int] = []
 
@@ -66,6 +69,10 @@ class SparseIndex:
         if size % self.entry.size:
             raise CorruptIndex(f"{self.path}: size {size} is not a multiple of {self.entry.size}")
         self._file_entries = size // self.entry.size
+        self._find_last()
+
+    def _find_last(self) -> None:
+        self._last = self.entry_at(len(self) - 1) if len(self) else None
 
     def entry_at(self, slot: int) -> tuple[int, int]:
         """Key and value as on disk (offsets relative to base_offset)."""
@@ -80,6 +87,7 @@ class SparseIndex:
         in_tail = entries - self._file_entries
         if in_tail >= 0:
             del self._tail_keys[in_tail:], self._tail_values[in_tail:]
+            self._find_last()
             return
         self._tail_keys.clear()
         self._tail_values.clear()
@@ -90,11 +98,13 @@ class SparseIndex:
             self._disk.ftruncate(fd, entries * self.entry.size)
         finally:
             os.close(fd)
+        self._find_last()
 
     def forget(self) -> None:
         """Back to no entries in memory; the file is left alone."""
         self.release()
         self._file_entries = 0
+        self._last = None
         self._tail_keys.clear()
         self._tail_values.clear()
 
@@ -131,6 +141,7 @@ class SparseIndex:
         keys = self._tail_keys
         keys.append(key)
         self._tail_values.append(value)
+        self._last = (key, value)
         if not len(keys) % TAIL_ENTRIES:
             # the batch is already in the log; a full disk keeps the entries in memory until a later try
             with contextlib.suppress(OSError):

@@ -25,16 +25,13 @@ class TimeIndex(SparseIndex):
 
     def last_timestamp(self) -> int:
         """The timestamp of the last entry, -1 if there is none."""
-        keys = self._tail_keys
-        if keys:
-            return keys[-1]
-        return self.entry_at(self._file_entries - 1)[0] if self._file_entries else NO_TIMESTAMP
+        return NO_TIMESTAMP if self._last is None else self._last[0]
 
     def last_entry(self) -> tuple[int, int]:
         """(timestamp, offset) of the last entry, (-1, base_offset) if there is none."""
-        if not len(self):
+        if self._last is None:
             return NO_TIMESTAMP, self.base_offset
-        timestamp, relative = self.entry_at(len(self) - 1)
+        timestamp, relative = self._last
         return timestamp, self.base_offset + relative
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
