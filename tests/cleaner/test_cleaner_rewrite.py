@@ -33,6 +33,27 @@ def uncleanable(rig: CleanerRig) -> str:
     return rig.cleaner.state(TP).uncleanable
 
 
+def test_a_log_whose_abort_index_lacks_an_entry_is_not_cleaned(rig: CleanerRig) -> None:
+    """What was aborted would take the place of what was committed."""
+    options = {"producer_id": 11, "producer_epoch": 0, "transactional": True}
+    rig.put(("a", "committed"))
+    rig.put(("a", "aborted"), base_sequence=0, **options)
+    rig.marker(11, commit=False)
+    rig.roll()
+    before = rig.values(committed=False)
+    directory = Path(rig.log.directory)
+    (directory / f"{0:020d}.txnindex").unlink()
+    rig.clean()
+    assert "aborted a transaction at offset 2, of which no .txnindex tells" in uncleanable(rig)
+    assert rig.values(committed=False) == before
+    rig.release()
+    for path in directory.glob("*.snapshot"):  # what the message advises
+        path.unlink()
+    rig.start()
+    rig.clean()
+    assert rig.values() == [(0, "a", "committed")]
+
+
 # -- records -----------------------------------------------------------------------------------------------------------
 
 

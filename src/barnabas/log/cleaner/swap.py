@@ -38,7 +38,9 @@ def swap_in(log: Log, old: Sequence[LogSegment], token: str) -> None:
     """
     base_offset = old[0].base_offset
     cleaned = {suffix: cleaned_path(log.directory, base_offset, suffix, token) for suffix in _TO_SWAP}
-    if not os.path.exists(cleaned[".txnindex"]):
+    try:
+        os.stat(cleaned[".txnindex"])
+    except FileNotFoundError:
         del cleaned[".txnindex"]
     swaps = {suffix: old[0].path(suffix) + SWAP_SUFFIX for suffix in cleaned}
     done: list[str] = []
@@ -61,11 +63,12 @@ def swap_in(log: Log, old: Sequence[LogSegment], token: str) -> None:
 
 
 def cleaned_files(directory: str, token: str) -> list[str]:
-    """What a cleaning left behind that did not come to its end."""
+    """What a cleaning left behind that did not come to its end; nothing where that cannot be seen, and the next start
+    removes it."""
     ending = f".{token}{CLEANED_SUFFIX}"
     try:
         names = os.listdir(directory)
-    except FileNotFoundError:
+    except OSError:
         return []
     return [f"{directory}/{name}" for name in names if name.endswith(ending)]
 

@@ -53,7 +53,8 @@ class CleanedTransactions:
         return aborted is not None and header.base_offset < aborted.last_offset
 
     def is_needed(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
-        """Whether this control batch has to stay."""
+        """Whether this control batch has to stay. Raises CorruptMessage if it ends a transaction by an abort of which
+        the indexes do not tell."""
         self._begin_up_to(header.last_offset)
         kind = _control_type(header, batch)
         if kind is None:
@@ -63,8 +64,15 @@ class CleanedTransactions:
         had_data = header.producer_id in self._with_data
         self._with_data.discard(header.producer_id)
         aborted = self._aborted.pop(header.producer_id, None) if kind == _ABORT else None
-        if aborted is not None and had_data:
+        if had_data and aborted is not None:
             self.kept.append(aborted)
+        elif had_data and kind == _ABORT:
+            # its records would be taken for committed ones, and what was committed before them would go
+            raise CorruptMessage(
+                f"producer {header.producer_id} aborted a transaction at offset {header.base_offset}, of which no "
+                ".txnindex tells: stop the broker and remove the .txnindex and .snapshot files of the partition, the "
+                "next start makes them anew"
+            )
         return had_data
 
 
