@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
 from barnabas.broker.scheduler import Scheduler
-from barnabas.log import flush
 from barnabas.log.disk import Disk
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.records.batch import iter_headers
 from barnabas.records.compression import CODEC_IDS
 from barnabas.testing import Broker
-from broker.requests import T0, batch, produce
+from broker.requests import batch, produce
 from broker.wire import Wire
 
 
@@ -68,7 +68,7 @@ def test_producers_are_forgotten_after_as_long_as_is_said_while_it_runs() -> Non
         broker.create_topic("t")
         wire.ask(produce(broker, {0: batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)}), 12)
         logs = broker._running().log_manager
-        later_ms = T0 + 10_000
+        later_ms = broker._running().clock.wall_ms() + 10_000
         assert broker._on_loop(lambda: logs.expire_producers(later_ms)) == 0
         assert alter(wire, "producer.id.expiration.ms", "5000") == 0
         broker.create_topic("made-afterwards")
@@ -106,7 +106,7 @@ def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number:
 def test_logs_are_flushed_when_flush_ms_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(Disk, "fdatasync", staticmethod(synced.append))
-    monkeypatch.setattr(flush, "fsync_directory", lambda _: None)  # seconds, on a disk that others keep busy
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # seconds, on a disk that others keep busy
     settings = {"log.flush.scheduler.interval.ms": 20, "log.flush.interval.ms": 1, "log.initial.task.delay.ms": 0}
     with Broker(settings=settings) as broker, Wire(broker) as wire:
         broker.create_topic("t")

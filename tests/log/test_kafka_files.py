@@ -24,9 +24,16 @@ needs_kafka = pytest.mark.skipif(
 )
 
 
+WRITTEN_MS = 1_795_242_640_780
+"""When Kafka wrote the last batch, which is when the file was changed for the last time."""
+
+
 @pytest.fixture
-def golden(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(GOLDEN, tmp_path / "txn-0"))
+def golden(rig, tmp_path: Path) -> Path:
+    rig.clock.now_ms = WRITTEN_MS
+    path = Path(shutil.copytree(GOLDEN, tmp_path / "txn-0"))
+    os.utime(path / f"{0:020d}.log", ns=(WRITTEN_MS * 1_000_000, WRITTEN_MS * 1_000_000))
+    return path
 
 
 def load(rig, path: Path, verification: Verification):

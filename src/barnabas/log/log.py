@@ -261,7 +261,7 @@ class Log:
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
         if header.producer_id >= 0:
-            note_batch(self.producers, header, base_offset, marker, segment)
+            note_batch(self.producers, header, base_offset, marker, segment, self._clock.wall_ms())
         offsets.advance_log_end(last_offset + 1)
         self._snapshot_debt += size + _BATCH_DEBT
         if self._snapshot_debt > _SNAPSHOT_DEBT_MAX:
@@ -337,9 +337,11 @@ class Log:
             segment.append_run(data, [WrittenBatch(h.last_offset, h.max_timestamp, h.size_bytes) for h in headers])
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
+        now_ms = self._clock.wall_ms()
         for header in headers:
             if header.producer_id >= 0:
-                note_batch(self.producers, header, header.base_offset, markers.get(header.base_offset), segment)
+                marker = markers.get(header.base_offset)
+                note_batch(self.producers, header, header.base_offset, marker, segment, now_ms)
         self.offsets.advance_log_end(headers[-1].next_offset)
         self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
         self._snapshot_if_due()

@@ -1,7 +1,6 @@
 """Finding a log's producers again: from the newest snapshot, and from the headers of the batches behind it."""
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -42,13 +41,17 @@ def note_batch(
     base_offset: int,
     marker: EndMarker | None,
     segment: LogSegment,
+    append_ms: int,
 ) -> None:
-    """Enter a producer's batch that is in the log, `marker` if it ends a transaction."""
+    """Enter a producer's batch that is in the log since `append_ms`, `marker` if it ends a transaction.
+
+    Raises nothing but what `segment.transaction_index` raises for an abort: an append asks for that one before.
+    """
     if marker is None:
         if not header.is_control:
-            producers.update(header, base_offset)
+            producers.update(header, base_offset, append_ms)
         return
-    completed = producers.end_transaction(header, base_offset, marker)
+    completed = producers.end_transaction(header, base_offset, marker, append_ms)
     if completed is not None and completed.aborted:
         index = segment.transaction_index
         if not index.entries or index.entries[-1].last_offset < completed.last_offset:
@@ -60,7 +63,11 @@ def note_batch(
 
 
 def rebuild_producers(log: "Log", newest_snapshot: int | None = None) -> None:
-    """Load the newest snapshot, at `newest_snapshot` at most, and replay what the log has behind it."""
+    """Load the newest snapshot, at `newest_snapshot` at most, and replay what the log has behind it.
+
+    Nobody expires here: a Kafka's snapshot has the time of the records, and the batches that a producer repeats come
+    soon after a start. The next `remove_expired` is early enough for the others.
+    """
     producers, end = log.producers, log.log_end_offset
     producers.load(log.log_start_offset, end if newest_snapshot is None else min(end, newest_snapshot))
     try:
@@ -73,12 +80,16 @@ def rebuild_producers(log: "Log", newest_snapshot: int | None = None) -> None:
     ) as error:  # in a part that did not have to be verified; its readers will hear of it
         _log.warning("%s: producers may be incomplete: %s", log.topic_partition, error)
     producers.end_offset = end
-    producers.remove_expired(log.clock.wall_ms())
     log.offsets.restore_last_stable(producers.first_unstable_offset(log.high_watermark))
 
 
 def _replay(log: "Log", start: int, end: int) -> None:
+    """When a batch was appended no file says; it was not after the last change of its segment."""
+    now_ms = log.clock.wall_ms()
+    append_ms, of_segment = now_ms, None
     for segment, position, header in log.headers_from(start) if start < end else ():
+        if segment is not of_segment:
+            append_ms, of_segment = min(segment.changed_ms(), now_ms), segment
         if header.producer_id < 0 or header.next_offset <= start:
             continue
         marker = None
@@ -87,15 +98,11 @@ def _replay(log: "Log", start: int, end: int) -> None:
                 marker = read_end_marker(segment.read(position, header.size_bytes))
             except CorruptMessage as error:  # an emptied control batch, or a control record of another kind
                 _log.info("%s: offset %d: %s", log.topic_partition, header.base_offset, error)
-        note_batch(log.producers, header, header.base_offset, marker, segment)
+        note_batch(log.producers, header, header.base_offset, marker, segment, append_ms)
 
 
 def _is_recent(log: "Log") -> bool:
-    try:
-        changed_ms = os.stat(log.active_segment.path(".log")).st_mtime_ns // 1_000_000
-    except FileNotFoundError:
-        return False
-    return log.clock.wall_ms() - changed_ms < _REFILL_AGE_MS
+    return log.clock.wall_ms() - log.active_segment.changed_ms() < _REFILL_AGE_MS
 
 
 def _headers_before(segments: Sequence[LogSegment], end_offset: int) -> Iterator[BatchHeader]:

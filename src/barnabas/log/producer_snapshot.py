@@ -2,7 +2,8 @@
 
 version i16 (1), CRC-32C u32 of all that follows, count i32, then per producer: producer_id i64, epoch i16,
 last_sequence i32, last_offset i64, offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset
-i64.
+i64. The timestamp tells when a producer expires. Kafka writes the one of the producer's records there, we the time of
+their append.
 """
 
 import os

@@ -101,6 +101,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "current_txn_first_offset",
+        "last_append_ms",
         "last_timestamp",
         "producer_epoch",
         "producer_id",
@@ -111,6 +112,9 @@ class ProducerEntry:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp = -1
+        """Of the producer's last records."""
+        self.last_append_ms = -1
+        """When they were appended, on the clock of the log: records may be of another time."""
         self.current_txn_first_offset = NO_OFFSET
         self.batches: list[CachedBatch] = []
 
@@ -133,7 +137,7 @@ class ProducerEntry:
             last.last_sequence if last else NO_SEQUENCE,
             last.last_offset if last else NO_OFFSET,
             last.last_offset - last.first_offset if last else 0,
-            self.last_timestamp,
+            self.last_append_ms,
             self.coordinator_epoch,
             self.current_txn_first_offset,
         )
@@ -144,7 +148,7 @@ class ProducerEntry:
         entry = cls(stored.producer_id)
         entry.producer_epoch = stored.producer_epoch
         entry.coordinator_epoch = stored.coordinator_epoch
-        entry.last_timestamp = stored.timestamp
+        entry.last_timestamp = entry.last_append_ms = stored.timestamp
         entry.current_txn_first_offset = stored.current_txn_first_offset
         if stored.last_offset >= 0:
             first_sequence = (stored.last_sequence - stored.offset_delta) & SEQUENCE_MAX
@@ -287,8 +291,8 @@ class ProducerStateManager:
         entry = producers[producer_id] = ProducerEntry(producer_id)
         return entry
 
-    def update(self, header: BatchHeader, base_offset: int) -> None:
-        """Enter a producer's data batch that has been written at `base_offset`."""
+    def update(self, header: BatchHeader, base_offset: int, append_ms: int) -> None:
+        """Enter a producer's data batch that was written at `base_offset`, at the time `append_ms`."""
         entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
@@ -301,6 +305,7 @@ class ProducerStateManager:
         if len(batches) > CACHED_BATCHES:
             del batches[0]
         entry.last_timestamp = header.max_timestamp
+        entry.last_append_ms = append_ms
         if header.is_transactional:
             self.guards.end(header.producer_id)
             if entry.current_txn_first_offset < 0:
@@ -333,14 +338,18 @@ class ProducerStateManager:
                 f"{marker.coordinator_epoch} (zombie), {entry.coordinator_epoch} (current)"
             )
 
-    def end_transaction(self, header: BatchHeader, offset: int, marker: EndMarker) -> CompletedTransaction | None:
-        """Enter a marker that has been written at `offset`; None if the producer had no open transaction here."""
+    def end_transaction(
+        self, header: BatchHeader, offset: int, marker: EndMarker, append_ms: int
+    ) -> CompletedTransaction | None:
+        """Enter a marker that was written at `offset`, at the time `append_ms`; None if the producer had no open
+        transaction here."""
         entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
+        entry.last_append_ms = append_ms
         self.end_offset = offset + 1
         self.guards.end(header.producer_id)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
@@ -377,7 +386,7 @@ class ProducerStateManager:
         expired = [
             entry.producer_id
             for entry in self.producers.values()
-            if entry.last_timestamp <= oldest and entry.current_txn_first_offset < 0
+            if entry.last_append_ms <= oldest and entry.current_txn_first_offset < 0
         ]
         for producer_id in expired:
             del self.producers[producer_id]

@@ -154,6 +154,10 @@ class LogSegment:
         if len(self.time_index):
             self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
 
+    def changed_ms(self) -> int:
+        """When the file was last written to."""
+        return os.stat(self.path(".log")).st_mtime_ns // 1_000_000
+
     def open_file(self) -> OpenFile:
         """The open file; opened anew if the pool took it back."""
         self.recently_used = True
