@@ -5,8 +5,13 @@ import os
 
 import pytest
 
+from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError
+from barnabas.log.disk import Disk
 from barnabas.log.recovery import Verification
+from barnabas.log.transaction_index import TransactionIndex
+from barnabas.types import TopicPartition
+from faulty_filesystem import FaultyFileSystem
 
 
 def contents(log) -> bytes:
@@ -153,8 +158,9 @@ def test_a_flush_runs_beside_appends_and_deletion(rig) -> None:
     log.delete_old_segments(rig.clock.now_ms)
     rig.environment.deletions.remove_due(rig.clock.now_ms + 10**6)
     task.run()
-    task.complete()
-    assert log.recovery_point == 10
+    assert not task.complete(), "the names of what was deleted are not durable yet"
+    log.flush()
+    assert log.recovery_point == 11
 
 
 def test_a_preallocated_full_disk_is_a_storage_error(rig, monkeypatch) -> None:
@@ -203,3 +209,244 @@ class TestCheckpointWithoutRoom:
         rig.disk.fails = set()
         assert rig.append(log).first_offset == 5
         assert rig.reopen(log, Verification.FULL).leader_epochs.entries == [(0, 4)]
+
+
+class TestAborts:
+    """A marker is in the log for good, so what can fail about its index comes before it."""
+
+    def test_nothing_is_written_of_an_abort_whose_index_cannot_be_read(self, rig, monkeypatch) -> None:
+        log = rig.log()
+        rig.append(log, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+        before, load = contents(log), TransactionIndex.load
+
+        def exhausted(path: str, _: Disk) -> TransactionIndex:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+
+        monkeypatch.setattr(TransactionIndex, "load", exhausted)
+        with pytest.raises(KafkaStorageError, match="Too many open files"):
+            log.append_as_leader(rig.marker(7, committed=False), 0, origin="coordinator")
+        assert (log.log_end_offset, contents(log)) == (1, before)
+        assert os.path.getsize(log.active_segment.path(".log")) == len(before)
+        assert rig.append(log).first_offset == 1
+        monkeypatch.setattr(TransactionIndex, "load", load)
+        log.append_as_leader(rig.marker(7, committed=False), 0, origin="coordinator")
+        log = rig.reopen(log, Verification.TAIL)
+        assert log.log_end_offset == 3
+        assert [each.last_offset for each in log.aborted_transactions(0, 3)] == [2]
+
+    def test_an_index_that_could_not_be_read_is_not_an_empty_one(self, rig, monkeypatch) -> None:
+        log = rig.log()
+        abort(rig, log, 7, 0)
+        log = rig.reopen(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "stat", refuse(errno.EIO))
+            with pytest.raises(KafkaStorageError):
+                log.aborted_transactions(0, 2)
+        with monkeypatch.context() as patch:
+            patch.setattr("builtins.open", refuse(errno.EMFILE))
+            with pytest.raises(KafkaStorageError):
+                log.aborted_transactions(0, 2)
+        abort(rig, log, 8, 0)
+        assert [each.producer_id for each in log.aborted_transactions(0, 4)] == [7, 8]
+        assert [each.producer_id for each in rig.reopen(log).aborted_transactions(0, 4)] == [7, 8]
+
+    def test_an_entry_that_did_not_reach_its_file_is_found_again_behind_the_snapshot(self, rig) -> None:
+        log = rig.log()
+        rig.disk.fails = {"pwrite"}
+        abort(rig, log, 7, 0)
+        log.take_snapshot()
+        rig.disk.fails = set()
+        log = rig.reopen(log, Verification.TAIL)
+        assert [each.producer_id for each in log.aborted_transactions(0, 2)] == [7]
+
+    def test_a_batch_that_was_written_and_not_entered_stops_the_log(self, rig, monkeypatch) -> None:
+        """Nothing is known to fail there; if something does, the next batch must not get the same offset."""
+        log = rig.log()
+        rig.append(log)
+        with monkeypatch.context() as patch:
+            patch.setattr("barnabas.log.log.note_batch", refuse(errno.ENOMEM))
+            with pytest.raises(KafkaStorageError, match="could not be entered"):
+                rig.send(log, 7, 0)
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            rig.append(log)
+        log = rig.reopen(log, Verification.TAIL)
+        assert log.log_end_offset == 2
+        assert rig.send(log, 7, 0).duplicate
+
+
+def abort(rig, log, producer_id: int, sequence: int) -> None:
+    """An aborted transaction of one record."""
+    options = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence}
+    rig.append(log, transactional=True, **options)
+    log.append_as_leader(rig.marker(producer_id, committed=False), 0, origin="coordinator")
+    log.update_high_watermark(log.log_end_offset)
+
+
+def refuse(code: int):
+    def call(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+def test_a_segment_that_was_made_by_half_does_not_end_the_log(rig, monkeypatch) -> None:
+    """It is named after the offset that the old segment gets next: a start would hide what stands there."""
+    log = rig.log(segment_bytes=300)
+    rig.append(log, size=100)
+    with monkeypatch.context() as patch:
+        patch.setattr("barnabas.log.sparse_index.SparseIndex.reset", refuse(errno.EIO))
+        with pytest.raises(KafkaStorageError, match="no new segment"):
+            rig.append(log, size=200)
+    assert rig.append(log, size=10).first_offset == 1
+    assert rig.reopen(log, Verification.TAIL).log_end_offset == 2
+
+
+def test_a_segment_that_cannot_be_removed_again_stops_the_log(rig, monkeypatch) -> None:
+    log = rig.log(segment_bytes=300)
+    rig.append(log, size=100)
+    with monkeypatch.context() as patch:
+        patch.setattr("barnabas.log.sparse_index.SparseIndex.reset", refuse(errno.EIO))
+        patch.setattr(os, "unlink", refuse(errno.EIO))
+        with pytest.raises(KafkaStorageError):
+            rig.append(log, size=200)
+    with pytest.raises(KafkaStorageError, match="takes no more writes"):
+        rig.append(log, size=10)
+    log = rig.reopen(log, Verification.TAIL)
+    assert rig.append(log, size=10).first_offset == 1
+
+
+def test_a_cut_that_fails_stops_the_log(rig, monkeypatch) -> None:
+    log = rig.log()
+    for _ in range(3):
+        rig.append(log)
+    rig.disk.fails = {"ftruncate"}
+    with pytest.raises(KafkaStorageError, match="cutting at 1"):
+        log.truncate_to(1)
+    rig.disk.fails = set()
+    with pytest.raises(KafkaStorageError, match="takes no more writes"):
+        rig.append(log)
+
+
+def test_want_of_descriptors_fails_the_append_and_nothing_else(rig, monkeypatch) -> None:
+    log = rig.log()
+    rig.append(log)
+    log.release()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse(errno.EMFILE))
+        with pytest.raises(KafkaStorageError, match="Too many open files"):
+            rig.append(log)
+        with pytest.raises(KafkaStorageError, match="Too many open files"):
+            log.read(0, 100, upper_bound=1, min_one_message=True)
+    assert rig.append(log).first_offset == 1
+
+
+def test_a_file_that_is_gone_does_not_come_back_empty(rig) -> None:
+    log = rig.log()
+    rig.append(log)
+    log.release()
+    os.unlink(log.active_segment.path(".log"))
+    with pytest.raises(KafkaStorageError, match="No such file"):
+        rig.append(log)
+    assert not os.path.exists(log.active_segment.path(".log"))
+
+
+class TestFailedSync:
+    """The kernel tells of it once, and may have dropped what it could not write."""
+
+    def test_the_next_sync_does_not_make_up_for_it(self, rig) -> None:
+        log = rig.log()
+        rig.append(log)
+        first, second = log.prepare_flush(), log.prepare_flush()
+        rig.disk.fails = {"fdatasync"}
+        first.run()
+        rig.disk.fails = set()
+        second.run()
+        for task in (second, first):
+            with pytest.raises(KafkaStorageError, match="fsync"):
+                task.complete()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            log.flush()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            log.close()
+        assert log.recovery_point == 0
+
+    def test_a_batch_that_may_be_lost_is_not_acknowledged_as_a_duplicate(self, rig) -> None:
+        log = rig.log()
+        rig.send(log, 7, 0)
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            rig.send(log, 7, 0)
+
+    def test_it_is_no_clean_shutdown(self, rig) -> None:
+        manager = rig.manager()
+        manager.startup(lambda _: rig.config, node_id=1)
+        log = manager.create(rig.topic_partition, None, rig.config)
+        rig.append(log)
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        rig.disk.fails = set()
+        assert manager.flush_dirty_logs(rig.clock.now_ms) == 0
+        with pytest.raises(KafkaStorageError, match="takes no more writes"):
+            manager.shutdown()
+        assert not os.path.exists(rig.root / "data" / ".kafka_cleanshutdown")
+
+    def test_the_next_start_reads_what_the_device_has(self, rig) -> None:
+        """The page cache still shows the record that could not be written."""
+        manager = rig.manager()
+        manager.startup(lambda _: rig.config, node_id=1)
+        log = manager.create(rig.topic_partition, None, rig.config)
+        rig.append(log)
+        log.flush()
+        size = log.active_segment.size
+        rig.append(log)
+        rig.disk.fails = {"fdatasync"}
+        with pytest.raises(KafkaStorageError):
+            log.flush()
+        rig.disk.fails = set()
+        with pytest.raises(KafkaStorageError):
+            manager.shutdown()
+        rig.disk.forget_cached = lambda fd: os.ftruncate(fd, size)
+        manager = rig.manager()
+        manager.startup(lambda _: rig.config, node_id=1)
+        log = manager.logs[rig.topic_partition]
+        assert log.log_end_offset == 1
+        assert rig.append(log).first_offset == 1
+        manager.shutdown()
+
+    def test_want_of_descriptors_is_none(self, rig, monkeypatch) -> None:
+        log = rig.log(segment_bytes=100)
+        rig.append(log)
+        rig.append(log)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", refuse(errno.EMFILE))
+            with pytest.raises(KafkaStorageError, match="Too many open files"):
+                log.flush()
+        assert log.recovery_point == 0
+        rig.append(log)
+        log.flush()
+        assert log.recovery_point == 3
+
+
+def test_a_flush_of_many_segments_takes_one_descriptor_at_a_time(rig) -> None:
+    root = rig.root / "data"
+    files = FaultyFileSystem(str(root))
+    config = LogConfig(segment_bytes=100)
+    with files.watch():
+        manager = rig.manager(open_files_max=4)
+        manager.startup(lambda _: config, node_id=1)
+        for partition in range(10):
+            log = manager.create(TopicPartition("flights", partition), None, config)
+            for _ in range(5):
+                rig.append(log)
+        files.most_open = 0
+        tasks = manager.collect_flushes(rig.clock.now_ms)
+        for task in tasks:
+            task.run()
+        assert all(task.complete() for task in tasks)
+        assert len(tasks) == 10
+        assert files.most_open <= 4 + 1 + 1, "the pool's, the one that is synced, the lock"
+        manager.shutdown()
+    files.close()

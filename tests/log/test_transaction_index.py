@@ -3,6 +3,7 @@ from struct import pack
 
 import pytest
 
+from barnabas.log.disk import Disk
 from barnabas.log.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 
 ABORTED = [AbortedTransaction(1, 0, 10, 11), AbortedTransaction(2, 5, 20, 12), AbortedTransaction(3, 12, 30, 31)]
@@ -10,7 +11,7 @@ ABORTED = [AbortedTransaction(1, 0, 10, 11), AbortedTransaction(2, 5, 20, 12), A
 
 @pytest.fixture
 def index(tmp_path: Path) -> TransactionIndex:
-    index = TransactionIndex(str(tmp_path / "00000000000000000000.txnindex"))
+    index = TransactionIndex(str(tmp_path / "00000000000000000000.txnindex"), Disk())
     for aborted in ABORTED:
         index.append(aborted)
     return index
@@ -22,8 +23,7 @@ def test_an_entry_has_34_bytes_in_kafkas_order(index: TransactionIndex) -> None:
 
 
 def test_entries_survive_loading(index: TransactionIndex) -> None:
-    again = TransactionIndex(index.path)
-    again.load()
+    again = TransactionIndex.load(index.path, Disk())
     assert list(again.entries) == ABORTED
 
 
@@ -44,8 +44,7 @@ def test_truncation_drops_later_markers(index: TransactionIndex) -> None:
     assert list(index.entries) == ABORTED[:1]
     assert Path(index.path).stat().st_size == 34
     index.append(ABORTED[2])
-    again = TransactionIndex(index.path)
-    again.load()
+    again = TransactionIndex.load(index.path, Disk())
     assert list(again.entries) == [ABORTED[0], ABORTED[2]]
 
 
@@ -54,4 +53,4 @@ def test_rubbish_is_corruption(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "0.txnindex"
     path.write_bytes(content)
     with pytest.raises(CorruptTransactionIndex):
-        TransactionIndex(str(path)).load()
+        TransactionIndex.load(str(path), Disk())

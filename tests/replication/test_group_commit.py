@@ -20,15 +20,21 @@ class FakeTask:
         if self.log.run_raises is not None:
             raise self.log.run_raises
 
-    def complete(self) -> None:
+    def complete(self) -> bool:
         if self.log.complete_fails:
             raise KafkaStorageError("EIO")
+        if self.log.overtaken:
+            self.log.overtaken -= 1
+            return False
+        return True
 
 
 class FakeLog:
     def __init__(self) -> None:
         self.log_end_offset = 5
         self.prepare_fails = self.complete_fails = False
+        self.overtaken = 0
+        """So many flushes find other segments in the log than they synced."""
         self.run_raises: Exception | None = None
         self.synced = 0
 
@@ -84,6 +90,17 @@ def test_a_failing_disk_fails_its_partition_and_no_other(failure: str) -> None:
     assert first.durable == -1
     assert isinstance(first.error, KafkaStorageError)
     assert second.error is None
+
+
+def test_a_flush_that_was_overtaken_is_made_again() -> None:
+    def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
+        first.log.overtaken = 2
+        commit(first)  # type: ignore[arg-type]
+        commit._loop.call_later(0.02, commit, second)
+
+    first, _ = commits(scenario)
+    assert first.error is None
+    assert (first.durable, first.log.synced) == (5, 3)
 
 
 def test_a_bug_in_the_thread_is_no_commit() -> None:

@@ -25,6 +25,7 @@ __all__ = [
     "META_PROPERTIES",
     "PARTITION_METADATA",
     "RECOVERY_CHECKPOINT",
+    "RUNNING",
     "CorruptCheckpoint",
     "format_topic_id",
     "parse_topic_id",
@@ -49,6 +50,8 @@ CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RUNNING: Final = "barnabas-running"
+"""Says in which boot of the machine the logs were last verified or written, so that its page cache can be trusted."""
 
 _VERSION: Final = 0
 

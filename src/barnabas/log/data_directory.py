@@ -23,6 +23,7 @@ from barnabas.log.checkpoints import (
     LOG_START_CHECKPOINT,
     META_PROPERTIES,
     RECOVERY_CHECKPOINT,
+    RUNNING,
     CorruptCheckpoint,
     format_topic_id,
     parse_topic_id,
@@ -56,7 +57,6 @@ _log = logging.getLogger(__name__)
 
 DELETE_SUFFIX: Final = "-delete"
 STRAY_SUFFIX: Final = "-stray"
-_RUNNING: Final = "barnabas-running"
 _NAME_MAX: Final = 255
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
 METADATA_TOPIC: Final = "__cluster_metadata"
@@ -209,7 +209,7 @@ class DataDirectory:
 
     def _same_boot(self, boot_id: str) -> bool:
         try:
-            with open(f"{self.path}/{_RUNNING}", encoding="utf-8") as file:
+            with open(f"{self.path}/{RUNNING}", encoding="utf-8") as file:
                 running = json.load(file)
             return bool(boot_id) and running == self._running(boot_id)
         except (OSError, ValueError):
@@ -223,7 +223,7 @@ class DataDirectory:
     def mark_running(self, boot_id: str) -> None:
         """All logs are verified: a crash of the process leaves them trustworthy up to their tails."""
         remove_clean_shutdown(self.path)
-        replace_file(f"{self.path}/{_RUNNING}", json.dumps(self._running(boot_id)).encode())
+        replace_file(f"{self.path}/{RUNNING}", json.dumps(self._running(boot_id)).encode())
 
     def mark_clean(self, broker_epoch: int) -> None:
         """All logs are closed."""

@@ -5,6 +5,7 @@ with a ResourcePool, which takes the least recently opened ones back. A file is 
 slice on its way to a socket keeps its OpenFile alive, so a descriptor number is never used again under a reader.
 """
 
+import contextlib
 import os
 import resource
 import threading
@@ -14,7 +15,7 @@ from barnabas.records.file_slice import FileSlice
 
 __all__ = ["Disk", "Evictable", "HeldSlice", "OpenFile", "ResourcePool", "default_pool_limit", "fsync_directory"]
 
-_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
 _MIN_POOL: Final = 64
 
 
@@ -31,7 +32,17 @@ class Disk:
 
     def open(self, path: str) -> int:
         """A descriptor for reading and writing; the file is made if it is not there."""
-        return os.open(path, _OPEN_FLAGS, 0o644)
+        return os.open(path, _OPEN_FLAGS | os.O_CREAT, 0o644)
+
+    def open_existing(self, path: str) -> int:
+        """As `open`, of a file that is there: a segment that is lost must not come back as an empty one."""
+        return os.open(path, _OPEN_FLAGS)
+
+    def forget_cached(self, fd: int) -> None:
+        """Have the next reads of a file come from the device, but for what still waits to be written there."""
+        if hasattr(os, "posix_fadvise"):
+            with contextlib.suppress(OSError):  # a file system without a cache, or without a say in it
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write_fully(self, fd: int, data: bytes, position: int) -> None:
         """Write all of `data` at `position`; raises OSError when the disk takes less."""

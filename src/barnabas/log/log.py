@@ -5,13 +5,15 @@ as a value that any thread may run: see `flush.FlushTask` and `deletion.Deletion
 """
 
 import contextlib
+import logging
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
 from barnabas.clock import Clock
 from barnabas.config.log_config import LogConfig
-from barnabas.errors import KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from barnabas.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
 from barnabas.log import retention, search
 from barnabas.log.checkpoints import write_partition_metadata
 from barnabas.log.deletion import DeletionQueue
@@ -40,6 +42,7 @@ _BATCH_DEBT: Final = 2048
 _PRODUCER_DEBT: Final = 4096
 
 _pack_prefix = PREFIX.pack
+_log = logging.getLogger(__name__)
 
 
 class UnexpectedAppendOffset(Exception):
@@ -55,7 +58,8 @@ class Log:
     """Appends, reads, cuts. Made by `recovery.load_log` or `Log.create`.
 
     `offsets` are the marks; `recovery_point` is the offset below which all is on the device; up to `cleaned_offset` the
-    cleaner has been. `config` may be replaced.
+    cleaner has been. `config` may be replaced. `offline_reason` says why the log takes no more writes, None as long as
+    it does. `sync_lock` is held while files of the log are synced, in whichever thread.
     """
 
     __slots__ = (
@@ -81,6 +85,7 @@ class Log:
         "offsets",
         "producers",
         "recovery_point",
+        "sync_lock",
         "topic_id",
         "topic_partition",
     )
@@ -113,6 +118,7 @@ class Log:
         self.last_flush_ms = clock.wall_ms()
         self.new_files = False
         self.offline_reason: str | None = None
+        self.sync_lock = threading.Lock()
         self.cleaned_offset: int | None = None
         self._segments = LogSegments(segments)
         self._active = segments[-1]
@@ -226,7 +232,8 @@ class Log:
         The first batch of a transaction needs the `guard` of `begin_verification`, which the transaction's coordinator
         was asked for meanwhile. `transaction_version` says by which rules a marker is judged.
         Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
-        RecordListTooLarge (larger than a segment), KafkaStorageError (the disk did not take it: nothing has changed).
+        RecordListTooLarge (larger than a segment), KafkaStorageError: the disk did not take it and nothing has changed,
+        or the log takes no more writes until a restart.
         """
         header = batch.header
         payload = batch.payload
@@ -235,14 +242,16 @@ class Log:
         base_offset = offsets.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         marker: EndMarker | None = None
+        if self._tail_dirty or self.offline_reason is not None:
+            self._check_writable()
         if header.producer_id >= 0:
             if header.is_control:
                 marker = read_end_marker(payload)
                 self.producers.check_marker(header, marker, transaction_version)
             elif (duplicate := self._check_producer(header, origin, guard)) is not None:
+                self._flush_if_due(duplicate.last_offset)
                 return duplicate
-        epochs = self.leader_epochs
-        if leader_epoch != epochs.latest:
+        if leader_epoch != self.leader_epochs.latest:
             self._assign_epoch(leader_epoch, base_offset)
         segment = self._active
         if (
@@ -252,17 +261,19 @@ class Log:
             or last_offset - segment.base_offset > OFFSET_DELTA_MAX
         ):
             segment = self._roll_for(size, base_offset, last_offset, batch.max_timestamp)
-        if self._tail_dirty or self.offline_reason is not None:
-            self._check_writable()
+        if marker is not None and not marker.commit:
+            self._open_transaction_index(segment)
         prefix = _pack_prefix(base_offset, header.batch_length, leader_epoch, MAGIC, header.crc)
         try:
             rest = memoryview(payload)[CHECKED_POSITION:]
             segment.append((prefix, rest), size, last_offset, batch.max_timestamp)
+            if header.producer_id >= 0:
+                note_batch(self.producers, header, base_offset, marker, segment, self._clock.wall_ms())
+            offsets.advance_log_end(last_offset + 1)
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
-        if header.producer_id >= 0:
-            note_batch(self.producers, header, base_offset, marker, segment, self._clock.wall_ms())
-        offsets.advance_log_end(last_offset + 1)
+        except Exception as error:
+            raise self._torn_from_its_end(error) from error
         self._snapshot_debt += size + _BATCH_DEBT
         if self._snapshot_debt > _SNAPSHOT_DEBT_MAX:
             self._snapshot_if_due()
@@ -307,8 +318,7 @@ class Log:
             self._append_run([header for header, _ in run], view[position : position + size])
             position += size
             del batches[: len(run)]
-        if last.last_offset - self.recovery_point >= self._flush_messages - 1:
-            self.flush()
+        self._flush_if_due(last.last_offset)
         return AppendInfo(first.base_offset, last.last_offset, NO_TIMESTAMP, self.offsets.log_start_offset, False)
 
     def _next_run(self, batches: list[tuple[BatchHeader, memoryview]]) -> list[tuple[BatchHeader, memoryview]]:
@@ -333,16 +343,20 @@ class Log:
                 markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
             position += header.size_bytes
         segment = self._active
+        if not all(marker.commit for marker in markers.values()):
+            self._open_transaction_index(segment)
+        now_ms = self._clock.wall_ms()
         try:
             segment.append_run(data, [WrittenBatch(h.last_offset, h.max_timestamp, h.size_bytes) for h in headers])
+            for header in headers:
+                if header.producer_id >= 0:
+                    marker = markers.get(header.base_offset)
+                    note_batch(self.producers, header, header.base_offset, marker, segment, now_ms)
+            self.offsets.advance_log_end(headers[-1].next_offset)
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
-        now_ms = self._clock.wall_ms()
-        for header in headers:
-            if header.producer_id >= 0:
-                marker = markers.get(header.base_offset)
-                note_batch(self.producers, header, header.base_offset, marker, segment, now_ms)
-        self.offsets.advance_log_end(headers[-1].next_offset)
+        except Exception as error:
+            raise self._torn_from_its_end(error) from error
         self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
         self._snapshot_if_due()
 
@@ -361,6 +375,13 @@ class Log:
         with self._storage_errors():
             self.leader_epochs.assign(epoch, start_offset)
 
+    def _open_transaction_index(self, segment: LogSegment) -> None:
+        """An abort is going to be written: what can fail about its index comes before it. Raises KafkaStorageError."""
+        with self._storage_errors():
+            if segment.transaction_index_if_any() is None:
+                self.new_files = True
+            _ = segment.transaction_index
+
     @contextlib.contextmanager
     def _storage_errors(self) -> Iterator[None]:
         """What the file system refuses becomes what a client may be told."""
@@ -369,9 +390,32 @@ class Log:
         except OSError as error:
             raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror or error}") from error
 
-    def _check_writable(self) -> None:
+    def check_online(self) -> None:
+        """Raises KafkaStorageError if the log takes no more writes."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self.topic_partition} takes no more writes: {self.offline_reason}")
+
+    def take_offline(self, reason: str) -> KafkaStorageError:
+        """No more writes until a restart has read what is really there; returns what to raise."""
+        if self.offline_reason is None:
+            self.offline_reason = f"{reason}; restart the broker when the disk is mended"
+            _log.error("%s takes no more writes: %s", self.topic_partition, self.offline_reason)
+        return KafkaStorageError(f"{self.topic_partition}: {self.offline_reason}")
+
+    def _torn_from_its_end(self, error: Exception) -> KafkaStorageError:
+        """A batch was written, but its offsets were not given away: the next one must not get them."""
+        return self.take_offline(f"a batch in {self.directory} could not be entered: {error!r}")
+
+    @contextlib.contextmanager
+    def _offline_on_error(self, work: str) -> Iterator[None]:
+        """Files that cannot be cut or renamed no longer are what the log knows of them."""
+        try:
+            yield
+        except (OSError, KafkaError) as error:
+            raise self.take_offline(f"{work} in {self.directory} failed: {error}") from error
+
+    def _check_writable(self) -> None:
+        self.check_online()
         if self._tail_dirty and not self._active.cut_tail():
             raise KafkaStorageError(f"{self.topic_partition}: the disk does not remove the rest of a failed write")
         self._tail_dirty = False
@@ -408,16 +452,18 @@ class Log:
             return self.roll(base_offset)
         if segment.size and segment.index_entries_left <= 0:
             return self.roll(base_offset)
-        if segment.is_due(self._clock.wall_ms(), max_timestamp):
-            return self.roll(base_offset)
-        return segment
+        with self._storage_errors():
+            is_due = segment.is_due(self._clock.wall_ms(), max_timestamp)
+        return self.roll(base_offset) if is_due else segment
 
     def maybe_roll(self, now_ms: int) -> bool:
-        """Begin a new segment if segment.ms has passed since the first record of the active one."""
-        if self._active.is_due(now_ms, now_ms):
+        """Begin a new segment if segment.ms has passed since the first record of the active one. Raises
+        KafkaStorageError."""
+        with self._storage_errors():
+            is_due = self._active.is_due(now_ms, now_ms)
+        if is_due:
             self.roll()
-            return True
-        return False
+        return is_due
 
     def roll(self, base_offset: int = 0) -> LogSegment:
         """Begin a new segment at the log's end, or at `base_offset` above it. Raises KafkaStorageError.
@@ -428,17 +474,10 @@ class Log:
         active = self._active
         if active.base_offset == base_offset:
             return active
+        self.check_online()
         try:
             active.seal()
-            segment = LogSegment(
-                self.directory,
-                base_offset,
-                self._config,
-                disk=self._disk,
-                pool=self._pool,
-                created_ms=self._clock.wall_ms(),
-            )
-            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+            segment = self._create_segment(base_offset)
         except OSError as error:
             message = f"{self.topic_partition} in {self.directory}: no new segment: {error.strerror}"
             raise KafkaStorageError(message) from error
@@ -448,10 +487,28 @@ class Log:
         self.take_snapshot()
         return segment
 
+    def _create_segment(self, base_offset: int) -> LogSegment:
+        now_ms = self._clock.wall_ms()
+        segment = LogSegment(
+            self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=now_ms
+        )
+        try:
+            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+        except OSError:
+            # the next start would take it for where the log ends, whatever the segment before it gets until then
+            with self._offline_on_error(f"removing the new segment at {base_offset}"):
+                segment.remove()
+            raise
+        return segment
+
     def take_snapshot(self, *, sync: bool = False) -> None:
-        """Write the producers' state at the log's end. A failure only makes the next restart walk further."""
+        """Write the producers' state at the log's end. A failure only makes the next restart walk further.
+
+        The aborts up to there are in their index before: a restart does not look for them in front of a snapshot.
+        """
         self._snapshot_debt = 0
         with contextlib.suppress(OSError):
+            self._active.write_transaction_index()
             self.producers.take_snapshot(self.offsets.log_end_offset, self._segments.base_offsets, sync=sync)
 
     def _snapshot_if_due(self) -> None:
@@ -553,17 +610,22 @@ class Log:
         if offset < self._segments[0].base_offset:
             self.truncate_fully_and_start_at(offset)
             return True
+        self.check_online()
         self._truncations += 1
-        with self._storage_errors():
-            dropped = self._segments.remove_above(offset)
-            self._active = active = self._segments.active
-            self._drop_segments(dropped)
-            found = active.locate(offset)
-            end = offset
-            for _, header in active.headers(found[0]) if found is not None else ():
-                end = min(offset, header.base_offset)
-                break
-            active.truncate_to(offset)
+        with self._offline_on_error(f"cutting at {offset}"):
+            self._cut(offset)
+        return True
+
+    def _cut(self, offset: int) -> None:
+        dropped = self._segments.remove_above(offset)
+        self._active = active = self._segments.active
+        self._drop_segments(dropped)
+        found = active.locate(offset)
+        end = offset
+        for _, header in active.headers(found[0]) if found is not None else ():
+            end = min(offset, header.base_offset)
+            break
+        active.truncate_to(offset)
         active.configure(self._config)
         self._high_watermark_place = None
         if end < self.offsets.log_start_offset:
@@ -574,17 +636,15 @@ class Log:
             self.cleaned_offset = min(self.cleaned_offset, end)
         self.leader_epochs.truncate_from_end(end)
         rebuild_producers(self)
-        return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop all records; the next one gets `offset`. Raises KafkaStorageError."""
+        self.check_online()
         self._truncations += 1
-        segment = LogSegment(
-            self.directory, offset, self._config, disk=self._disk, pool=self._pool, created_ms=self._clock.wall_ms()
-        )
-        with self._storage_errors():
+        with self._offline_on_error(f"emptying the log up to {offset}"):
             self._drop_segments(self._segments)
-            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+            self.producers.remove_all_snapshots()
+            segment = self._create_segment(offset)
         self.new_files = True
         self._segments.replace_all(segment)
         self._active = segment
@@ -594,7 +654,6 @@ class Log:
         self.cleaned_offset = None
         self.leader_epochs.clear()
         self.producers.clear(offset)
-        self.producers.remove_all_snapshots()
 
     def delete_records(self, before_offset: int) -> int:
         """Move the log's start to `before_offset`; returns the start. Raises OffsetOutOfRange above the high
@@ -613,7 +672,8 @@ class Log:
             return
         self.offsets.advance_log_start(offset)
         self.leader_epochs.truncate_from_start(offset)
-        self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
+        with contextlib.suppress(OSError):  # the next start removes them
+            self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """Drop the segments that retention.ms, retention.bytes or the log's start leave behind; returns how many.
@@ -651,8 +711,8 @@ class Log:
             )
             segment.load()
         except (OSError, CorruptIndex) as error:
-            self.offline_reason = f"the cleaned segment at {base_offset} could not take its place: {error}; restart"
-            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {self.offline_reason}") from error
+            place = f"{self.directory}: the cleaned segment at {base_offset} could not take its place"
+            raise self.take_offline(f"{place}: {error}") from error
         self._segments.replace(old, segment)
         self._high_watermark_place = None
         self.new_files = True
@@ -667,16 +727,26 @@ class Log:
     # -- flushing and closing ------------------------------------------------------------------------------------------
 
     def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
-        """What has to be synced for all below `up_to` (the log's end) to be durable; None if it is already."""
+        """What has to be synced for all below `up_to` (the log's end) to be durable; None if it is already.
+
+        Raises KafkaStorageError, also if the log takes no more writes.
+        """
         return prepare_flush(self, self.offsets.log_end_offset if up_to is None else up_to)
 
     def flush(self, up_to: int | None = None) -> None:
-        """Sync the files and advance the recovery point. Raises KafkaStorageError, after which the log takes no
-        writes."""
-        task = self.prepare_flush(up_to)
+        """Sync the files and advance the recovery point. Raises KafkaStorageError; if a sync failed, the log takes no
+        more writes."""
+        self._run(self.prepare_flush(up_to))
+
+    @staticmethod
+    def _run(task: FlushTask | None) -> None:
         if task is not None:
             task.run()
             task.complete()
+
+    def _flush_if_due(self, last_offset: int) -> None:
+        if last_offset - self.recovery_point >= self._flush_messages - 1:
+            self.flush()
 
     def rename_directory(self, directory: str) -> None:
         """The directory was renamed: later opens use the new name."""
@@ -687,15 +757,19 @@ class Log:
         self.leader_epochs.path = f"{directory}/leader-epoch-checkpoint"
 
     def close(self, *, flush: bool = True) -> None:
-        """Complete the files and let go of them. Raises KafkaStorageError. Slices in flight stay readable."""
+        """Complete the files and let go of them. Slices in flight stay readable.
+
+        Raises KafkaStorageError: the next start has to look at what is there. So it does if the log takes no writes.
+        """
         try:
+            self.check_online()
             with self._storage_errors():
                 if self._active.size or self._config.preallocate:
                     self._active.seal()
                 if self.offsets.log_end_offset > self.offsets.log_start_offset:
                     self.take_snapshot(sync=flush)
                 if flush:
-                    self.flush()
+                    self._run(prepare_flush(self, self.offsets.log_end_offset, closing=True))
         finally:
             self.release()
 

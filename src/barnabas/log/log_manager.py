@@ -294,7 +294,8 @@ class LogManager:
                 log.producers.forget_oldest(share)
 
     def collect_flushes(self, now_ms: int) -> list[FlushTask]:
-        """What should become durable now: rolled segments, and logs whose flush.ms is over.
+        """What should become durable now: rolled segments, and logs whose flush.ms is over; not the logs that take no
+        more writes.
 
         Run the tasks in any thread, then `complete` them here. What fails for one log is reported and does not keep the
         others from it.
@@ -304,7 +305,7 @@ class LogManager:
             flush_ms = log.config.flush_ms
             due = flush_ms != LONG_MAX and now_ms - log.last_flush_ms >= flush_ms
             up_to = log.log_end_offset if due else log.active_segment.base_offset
-            if up_to <= log.recovery_point:
+            if up_to <= log.recovery_point or log.offline_reason is not None:
                 continue
             try:
                 task = log.prepare_flush(up_to)

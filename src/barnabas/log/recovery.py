@@ -92,10 +92,19 @@ def create_log(
     topic_id: uuid.UUID | None,
 ) -> Log:
     """A new, empty log in a new directory. Raises OSError."""
-    os.mkdir(directory)
-    if topic_id is not None:
-        write_partition_metadata(directory, topic_id)
-    segment = _new_segment(directory, 0, config, environment)
+    try:
+        os.mkdir(directory)
+    except FileExistsError:
+        with os.scandir(directory) as entries:
+            if any(entry.name.endswith(".log") and entry.stat().st_size for entry in entries):
+                raise  # records that nobody told us of
+    try:
+        if topic_id is not None:
+            write_partition_metadata(directory, topic_id)
+        segment = _new_segment(directory, 0, config, environment)
+    except OSError:
+        remove(directory)  # what is left all the same is empty, and taken over by the next try
+        raise
     log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), 0, topic_id)
     log.new_files = True
     return log
@@ -117,6 +126,8 @@ def load_log(
     offsets = LogOffsets(start, high_watermark, high_watermark, end)
     topic_id = read_partition_metadata(directory)
     recovery_point = min(state.recovery_point, end)
+    if loader.verified_from is not None:  # the indexes that were built again are not on the device
+        recovery_point = min(recovery_point, max(loader.verified_from, start))
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, start)
@@ -251,10 +262,10 @@ class _Loader:
             return
         path = f"{self._directory}/{base_offset:020d}.txnindex"
         try:
-            TransactionIndex(path).load()
+            TransactionIndex.load(path, self._environment.disk)
         except CorruptTransactionIndex as error:
             _log.warning("%s; building it again", error)
-            remove(path)
+            os.unlink(path)
             self.verified_from = base_offset if self.verified_from is None else min(self.verified_from, base_offset)
 
     def _will_verify(self, base_offset: int, base_offsets: list[int]) -> bool:
@@ -292,11 +303,13 @@ class _Loader:
 
     def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
         expected = segments[0].base_offset
+        ends = []
         for number, segment in enumerate(segments):
             active = number + 1 == len(segments)
             end = None if active else segments[number + 1].base_offset
             if end is not None and (verification is Verification.TAIL or end <= self._state.recovery_point):
                 expected = end
+                ends.append(end)
                 continue
             size = segment.size
             expected = max(expected, segment.base_offset)
@@ -304,6 +317,7 @@ class _Loader:
                 expected = self._verify_tail(segment, expected)
             else:
                 expected = self._verify_whole(segment, expected)
+            ends.append(expected)
             if active:
                 break
             segment.seal()
@@ -313,7 +327,12 @@ class _Loader:
                     _remove_segment(later)
                 segments = segments[: number + 1]
                 break
-        self.end_offset = expected
+        # a machine that goes down may leave the names of new segments and nothing of what stood before them
+        while len(segments) > 1 and not segments[-1].size and ends[-2] < segments[-1].base_offset:
+            _log.warning("%s: removed, it is empty and offsets are missing before it", segments[-1].path(".log"))
+            _remove_segment(segments.pop())
+            ends.pop()
+        self.end_offset = ends[-1]
         return segments
 
     def _verify_whole(self, segment: LogSegment, expected: int) -> int:
@@ -321,7 +340,10 @@ class _Loader:
         if self.verified_from is None or segment.base_offset < self.verified_from:
             self.verified_from = segment.base_offset
         self._clear_indexes(segment)
-        remove(segment.path(".txnindex"))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(segment.path(".txnindex"))
+        # a sync may have failed: what is in the page cache only is not to be trusted
+        self._environment.disk.forget_cached(segment.open_file().fd)
         return self._index_from(segment, 0, expected)
 
     def _verify_tail(self, segment: LogSegment, expected: int) -> int:

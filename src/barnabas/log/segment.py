@@ -133,7 +133,8 @@ class LogSegment:
 
     def create(self, preallocate_bytes: int = 0) -> None:
         """Make the file, empty, over whatever a crash left under its name."""
-        file = self.open_file()
+        self._file = file = OpenFile(self._disk.open(self.path(".log")))
+        self._pool.add(self)
         self._disk.ftruncate(file.fd, 0)
         if preallocate_bytes:
             self._disk.ftruncate(file.fd, preallocate_bytes)
@@ -163,9 +164,14 @@ class LogSegment:
         self.recently_used = True
         file = self._file
         if file is None:
-            file = self._file = OpenFile(self._disk.open(self.path(".log")))
+            file = self._file = OpenFile(self._disk.open_existing(self.path(".log")))
             self._pool.add(self)
         return file
+
+    @property
+    def held_file(self) -> OpenFile | None:
+        """The open file, if it is open. Any thread may ask; the file stays open as long as the answer is held."""
+        return self._file
 
     def release(self) -> None:
         """Let go of the file; it is closed when no slice names it any more."""
@@ -177,8 +183,7 @@ class LogSegment:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.write_tail()
         self.time_index.write_tail()
-        if self._transaction_index is not None:
-            self._transaction_index.write_tail()
+        self.write_transaction_index()
         file = self.open_file()
         if os.fstat(file.fd).st_size != self.size:  # preallocated
             self._disk.ftruncate(file.fd, self.size)
@@ -212,6 +217,20 @@ class LogSegment:
                 continue
             renamed.append(path + DELETED_SUFFIX)
         return renamed
+
+    def remove(self) -> None:
+        """Remove the files at once. Raises OSError, and has then tried all of them."""
+        self.close()
+        failure: OSError | None = None
+        for suffix in SEGMENT_SUFFIXES:
+            try:
+                os.unlink(self.path(suffix))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -260,7 +279,10 @@ class LogSegment:
         self._bytes_since_index += batch.size
 
     def _write(self, buffers: Sequence[bytes | memoryview], size: int, position: int) -> None:
-        file = self._file or self.open_file()
+        try:
+            file = self._file or self.open_file()
+        except OSError as error:
+            raise SegmentWriteFailed(error, True) from error
         try:
             written = self._disk.pwritev(file.fd, buffers, position)
             if written != size:
@@ -332,6 +354,8 @@ class LogSegment:
         while end - position >= header_size:
             if at + header_size > len(block):
                 block, at = self._disk.pread(fd, min(wanted, end - position), position), 0
+                if len(block) < header_size:
+                    raise CorruptMessage(f"{self.path('.log')} ends at byte {position + len(block)}, {end} were there")
             base_offset, batch_length, last_offset_delta = unpack(block, at)
             if batch_length < _BATCH_LENGTH_MIN:
                 raise CorruptMessage(f"{self.path('.log')}: impossible batch length {batch_length} at byte {position}")
@@ -403,18 +427,22 @@ class LogSegment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The segment's aborted transactions; the file appears with the first of them."""
+        """The segment's aborted transactions; the file appears with the first of them. Raises OSError,
+        CorruptTransactionIndex, as long as what the file holds is not known."""
         if self._transaction_index is None:
-            self._transaction_index = TransactionIndex(self.path(".txnindex"))
-            self._transaction_index.load()
+            self._transaction_index = TransactionIndex.load(self.path(".txnindex"), self._disk)
         return self._transaction_index
 
     def transaction_index_if_any(self) -> TransactionIndex | None:
-        """None when no transaction of this segment was aborted."""
+        """None when no transaction of this segment was aborted. Raises as `transaction_index` does."""
         if self._transaction_index is not None:
             return self._transaction_index
         if self._has_transaction_index is None:
-            self._has_transaction_index = os.path.exists(self.path(".txnindex"))
+            try:
+                os.stat(self.path(".txnindex"))
+                self._has_transaction_index = True
+            except FileNotFoundError:
+                self._has_transaction_index = False
         return self.transaction_index if self._has_transaction_index else None
 
     def write_transaction_index(self) -> None:

@@ -5,7 +5,6 @@ offset at that time, each i64.
 """
 
 import contextlib
-import errno
 import os
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from barnabas.errors import KafkaStorageError
+from barnabas.log.disk import Disk
 
 __all__ = ["AbortedTransaction", "CorruptTransactionIndex", "TransactionIndex", "pack_entries", "parse_entries"]
 
@@ -57,12 +57,16 @@ def pack_entries(entries: Iterable[AbortedTransaction]) -> bytes:
 class TransactionIndex:
     """All entries are kept in memory: aborts are rare, and a fetch asks for ranges of them."""
 
-    __slots__ = ("_entries", "_written", "path")
+    __slots__ = ("_disk", "_entries", "_synced", "_written", "path")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, disk: Disk) -> None:
         self.path = path
+        self._disk = disk
         self._entries: list[AbortedTransaction] = []
         self._written = 0
+        """How many entries are in the file."""
+        self._synced = 0
+        """How many are known to be on the device."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -72,23 +76,30 @@ class TransactionIndex:
         """All entries, oldest first."""
         return tuple(self._entries)
 
-    def load(self) -> None:
-        """Read the file, if there is one. Raises CorruptTransactionIndex."""
-        self._entries = []
-        self._written = 0
-        try:
-            with open(self.path, "rb") as file:
-                data = file.read()
-        except FileNotFoundError:
-            return
-        self._entries = parse_entries(self.path, data)
-        self._written = len(self._entries)
+    @classmethod
+    def load(cls, path: str, disk: Disk) -> "TransactionIndex":
+        """What a file holds, nothing if it is not there. Raises OSError, CorruptTransactionIndex."""
+        index = cls(path, disk)
+        with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+            index._entries = parse_entries(path, file.read())
+            index._written = len(index._entries)
+        return index
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether all entries are known to be on the device."""
+        return self._synced == len(self._entries)
+
+    def note_synced(self, entries: int) -> None:
+        """The file was synced when it held so many entries."""
+        self._synced = min(entries, self._written)
 
     def append(self, aborted: AbortedTransaction) -> None:
         """Add a transaction whose marker has just been written; markers come in order."""
         assert not self._entries or self._entries[-1].last_offset < aborted.last_offset, (self._entries[-1], aborted)
         self._entries.append(aborted)
-        # the marker is in the log already: a full disk keeps the entry in memory, a crash finds it by the marker
+        # The marker is in the log already. What a full disk refuses waits in memory, and until it is in the file no
+        # snapshot of the producers is taken behind the marker: a restart meets the marker again.
         with contextlib.suppress(OSError):
             self.write_tail()
 
@@ -97,10 +108,9 @@ class TransactionIndex:
         if self._written == len(self._entries):
             return
         data = pack_entries(self._entries[self._written :])
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = self._disk.open(self.path)
         try:
-            if os.pwrite(fd, data, self._written * _ENTRY.size) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
+            self._disk.write_fully(fd, data, self._written * _ENTRY.size)
         finally:
             os.close(fd)
         self._written = len(self._entries)
@@ -121,14 +131,8 @@ class TransactionIndex:
         """Drop the transactions whose marker is at or after `offset`."""
         kept = [entry for entry in self._entries if entry.last_offset < offset]
         if len(kept) < len(self._entries):
-            self._entries = kept
             if self._written > len(kept):
-                self._written = len(kept)
                 os.truncate(self.path, len(kept) * _ENTRY.size)
-
-    def reset(self) -> None:
-        """Drop all, also from the file."""
-        self._entries = []
-        self._written = 0
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
+                self._written = len(kept)
+            self._entries = kept
+            self._synced = 0

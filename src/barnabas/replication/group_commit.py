@@ -60,11 +60,14 @@ class GroupCommit:
             try:
                 if bug is not None:
                     raise KafkaStorageError(f"{partition.topic_partition}: not synced: {bug!r}")
-                task.complete()
+                is_durable = task.complete()
             except KafkaStorageError as error:
                 self._failed(partition, error)
-            else:
+                continue
+            if is_durable:
                 partition.flushed(end_offset)
+            else:
+                self._dirty.add(partition)
         self._begin_round()
 
     def _failed(self, partition: Partition, error: KafkaStorageError) -> None:

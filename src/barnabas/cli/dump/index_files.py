@@ -12,6 +12,7 @@ from typing import Final
 
 from barnabas.cli.dump.items import Item, problem
 from barnabas.cli.dump.log_file import LogScan
+from barnabas.log.disk import Disk
 from barnabas.log.transaction_index import CorruptTransactionIndex, TransactionIndex
 
 __all__ = ["dump_offset_index", "dump_time_index", "dump_transaction_index"]
@@ -93,9 +94,8 @@ def dump_time_index(path: str, log: LogScan | None) -> Iterator[Item]:
 
 
 def dump_transaction_index(path: str) -> Iterator[Item]:
-    index = TransactionIndex(path)
     try:
-        index.load()
+        index = TransactionIndex.load(path, Disk())
     except CorruptTransactionIndex as error:
         yield problem(path, 0, str(error).removeprefix(f"{path}: "))
         return

@@ -1,0 +1,256 @@
+"""A file system whose n-th call fails, and that forgets what was not synced when the machine goes down.
+
+It stands in front of the functions of `os`, of `open` and of `mmap` for what lies below one directory. Syncs are not
+passed on: what a file held when it was synced is remembered, and so are the names in a directory.
+"""
+
+import builtins
+import errno
+import mmap
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from barnabas.log.disk import Disk
+
+BY_PATH = ("listdir", "mkdir", "open", "rename", "replace", "scandir", "stat", "truncate", "unlink", "utime")
+BY_DESCRIPTOR = ("fdatasync", "fstat", "fsync", "ftruncate", "pread", "pwrite", "pwritev", "write", "writev")
+OPENS = frozenset(("open", "open()", "scandir", "listdir", "mmap"))
+TAKES_ROOM = frozenset(
+    ("open", "mkdir", "rename", "replace", "ftruncate", "fdatasync", "fsync", "pwrite", "pwritev", "write", "writev")
+)
+WRITES = frozenset(("pwrite", "pwritev", "write", "writev"))
+
+ENDINGS = ("killed", "power lost", "power lost, names last")
+EVERY_FAULT = os.environ.get("BARNABAS_EVERY_FAULT") == "1"
+STEP_OF_LASTING = 3
+
+
+class Call(NamedTuple):
+    """One call that the program under test made."""
+
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {os.path.basename(self.path)}"
+
+
+class Fault(NamedTuple):
+    """What happens at a call, and, if it `lasts`, at every later one that it can happen to."""
+
+    number: int
+    kind: str
+    lasts: bool = False
+
+    def strikes(self, number: int, call: str) -> bool:
+        if number != self.number and not (self.lasts and number > self.number):
+            return False
+        return can_meet(call, self.kind)
+
+    def __str__(self) -> str:
+        return f"call {self.number}: {self.kind}{' from then on' if self.lasts else ''}"
+
+
+def can_meet(call: str, kind: str) -> bool:
+    """Whether a call can fail in this way."""
+    if kind == "short write":
+        return call in WRITES
+    if kind in ("EMFILE", "ENFILE"):
+        return call in OPENS
+    return kind == "EIO" or call in TAKES_ROOM
+
+
+@contextmanager
+def directory_in_memory() -> Iterator[Path]:
+    """Where a thousand runs make ten thousand files, if the machine has such a place."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as path:
+        yield Path(path)
+
+
+def faults_at(calls: Sequence[Call], kind: str, *, lasts: bool) -> Iterator[tuple[Fault, str]]:
+    """A fault for every call that can meet it, and how its run ends.
+
+    Neighbours end in different ways, and what lasts begins at every third call only: where it began makes little
+    difference. With BARNABAS_EVERY_FAULT=1 it is every call, with all endings.
+    """
+    step = STEP_OF_LASTING if lasts and not EVERY_FAULT else 1
+    for turn, number in enumerate(range(0, len(calls), step)):
+        if can_meet(calls[number].name, kind):
+            for ending in ENDINGS if EVERY_FAULT else (ENDINGS[turn % len(ENDINGS)],):
+                yield Fault(number, kind, lasts), ending
+
+
+def _looked_up(name: str) -> Any:
+    """A function that looks for another one of `os` when it is called."""
+    return staticmethod(lambda *args: getattr(os, name)(*args))
+
+
+class FaultyFileSystem:
+    """Below `root`. `calls` are those that were made since `watch` began."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.calls: list[Call] = []
+        self.fault: Fault | None = None
+        self.struck = 0
+        self.most_open = 0
+        """So many descriptors were open at a time."""
+        self._paths: dict[int, str] = {}
+        self._kept: dict[int, int] = {}
+        """A descriptor for every inode that was ever opened: numbers are not given again, contents stay."""
+        self._synced: dict[int, bytes] = {}
+        self._names: dict[str, dict[str, int]] = {}
+        self._real = {name: getattr(os, name) for name in (*BY_PATH, *BY_DESCRIPTOR, "close")}
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        with ExitStack() as stack:
+            for name in BY_PATH:
+                stack.enter_context(mock.patch.object(os, name, self._by_path(name)))
+            for name in BY_DESCRIPTOR:
+                stack.enter_context(mock.patch.object(os, name, self._by_descriptor(name)))
+                if hasattr(Disk, name):
+                    stack.enter_context(mock.patch.object(Disk, name, _looked_up(name)))
+            stack.enter_context(mock.patch.object(os, "close", self._close))
+            stack.enter_context(mock.patch.object(builtins, "open", self._open_stream(builtins.open)))
+            stack.enter_context(mock.patch.object(mmap, "mmap", self._mmap(mmap.mmap)))
+            yield
+
+    def close(self) -> None:
+        for fd in self._kept.values():
+            self._real["close"](fd)
+        self._kept.clear()
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def _mine(self, path: Any) -> bool:
+        return isinstance(path, str) and path.startswith(self.root)
+
+    def _meet(self, name: str, path: str) -> bool:
+        """Count a call; raises what the fault says, or returns that a write is to be short."""
+        number = len(self.calls)
+        self.calls.append(Call(name, path))
+        fault = self.fault
+        if fault is None or not fault.strikes(number, name):
+            return False
+        self.struck += 1
+        if fault.kind == "short write":
+            return True
+        code = getattr(errno, fault.kind)
+        raise OSError(code, os.strerror(code), path)
+
+    def _by_path(self, name: str) -> Callable[..., Any]:
+        real = self._real[name]
+
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if isinstance(path, int) and path in self._paths:
+                self._meet(name, self._paths[path])
+            elif self._mine(path):
+                self._meet(name, path)
+                if name == "open":
+                    return self._note_open(real(path, *args, **kwargs), path)
+            return real(path, *args, **kwargs)
+
+        return call
+
+    def _note_open(self, fd: int, path: str) -> int:
+        self._paths[fd] = path
+        self.most_open = max(self.most_open, len(self._paths))
+        self._keep(path)
+        return fd
+
+    def _keep(self, path: str) -> None:
+        status = self._real["stat"](path)
+        if status.st_ino not in self._kept:
+            self._kept[status.st_ino] = self._real["open"](path, os.O_RDONLY)
+
+    def _by_descriptor(self, name: str) -> Callable[..., Any]:
+        real = self._real[name]
+
+        def call(fd: Any, *args: Any, **kwargs: Any) -> Any:
+            if fd not in self._paths:
+                return real(fd, *args, **kwargs)
+            short = self._meet(name, self._paths[fd])
+            if short:
+                return self._write_half(name, fd, *args)
+            if name in ("fsync", "fdatasync"):
+                return self._note_synced(fd)
+            return real(fd, *args, **kwargs)
+
+        return call
+
+    def _write_half(self, name: str, fd: int, data: Any, *position: int) -> int:
+        whole = b"".join(data) if name in ("pwritev", "writev") else bytes(data)
+        half = whole[: max(len(whole) // 2, 1)]
+        return self._real["pwrite" if position else "write"](fd, half, *position)
+
+    def _note_synced(self, fd: int) -> None:
+        path, inode = self._paths[fd], self._real["fstat"](fd).st_ino
+        if stat.S_ISDIR(self._real["stat"](path).st_mode):
+            with self._real["scandir"](path) as entries:
+                self._names[path] = {entry.name: entry.inode() for entry in entries}
+        else:
+            self._synced[inode] = self._contents(inode)
+
+    def _contents(self, inode: int) -> bytes:
+        fd = self._kept[inode]
+        return self._real["pread"](fd, self._real["fstat"](fd).st_size, 0)
+
+    def _close(self, fd: int) -> None:
+        self._paths.pop(fd, None)
+        self._real["close"](fd)
+
+    def _open_stream(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(path: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._mine(path):
+                self._meet("open()", path)
+            return real(path, *args, **kwargs)
+
+        return call
+
+    def _mmap(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(fd: int, *args: Any, **kwargs: Any) -> Any:
+            if fd in self._paths:
+                self._meet("mmap", self._paths[fd])
+            return real(fd, *args, **kwargs)
+
+        return call
+
+    # -- the machine goes down -----------------------------------------------------------------------------------------
+
+    def lose_power(self, *, names_last: bool) -> None:
+        """Leave what was synced: of the contents, and of the names unless they happen to be there all the same."""
+        tree = {path: dict(names) for path, names in self._names.items()}
+        if names_last:
+            for path, _, _ in os.walk(self.root):
+                with os.scandir(path) as entries:
+                    tree[path] = {entry.name: entry.inode() for entry in entries}
+        directories = {os.stat(path).st_ino: path for path, _, _ in os.walk(self.root)}
+        files: dict[str, bytes] = {}
+        kept_directories: list[str] = []
+
+        def collect(path: str) -> None:
+            kept_directories.append(path)
+            for name, inode in tree.get(path, {}).items():
+                if inode in directories:
+                    collect(directories[inode])
+                else:
+                    files[f"{path}/{name}"] = self._synced.get(inode, b"")
+
+        collect(self.root)
+        for name in os.listdir(self.root):
+            path = f"{self.root}/{name}"
+            shutil.rmtree(path) if os.path.isdir(path) else os.unlink(path)
+        for path in kept_directories:
+            os.makedirs(path, exist_ok=True)
+        for path, data in files.items():
+            with open(path, "wb") as file:
+                file.write(data)
