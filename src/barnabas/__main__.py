@@ -4,10 +4,14 @@ import sys
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code: 0 done, 1 failed, 2 wrong usage, 130 Ctrl-C."""
-    from barnabas.cli.main import run
+    """Run the command line and end the process with its exit code, one of `barnabas.cli.exit_codes`."""
+    try:
+        from barnabas.cli.main import run
 
-    sys.exit(run(sys.argv[1:]))
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:  # before or after the command itself
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
@@ -14,7 +14,7 @@ def calls() -> list[dict[str, Any]]:
 def app(calls: list[dict[str, Any]]) -> App:
     app = App("Things.")
 
-    @app.command()
+    @app.command(example="things make x")
     def make(
         names: Annotated[list[str], Argument("NAME", "What to make.")],
         count: Annotated[int, Option("--count", "-c", minimum=1, maximum=9, help="How many.")] = 3,
@@ -48,7 +48,7 @@ def test_values_may_begin_with_a_dash(app: App, calls: list[dict[str, Any]]) -> 
     assert (calls[0]["tag"], calls[0]["level"], calls[0]["names"]) == (["-1h", "--x"], -2.0, ["-y"])
     app.run("things", ["make", "x", "-c5"])
     assert calls[1]["count"] == 5
-    with pytest.raises(WrongUsage, match="expected one argument"):
+    with pytest.raises(WrongUsage, match="--tag: the value TEXT is missing"):
         app.run("things", ["make", "x", "--tag", "--count", "1"])
 
 
@@ -67,9 +67,12 @@ def test_the_environment_is_weaker_than_the_command_line(
         (["make", "x", "--cont", "1"], "no option --cont; did you mean --count?"),
         (["make", "x", "-c", "0"], "0 is below 1"),
         (["make", "x", "-c", "10"], "10 is above 9"),
-        (["make", "x", "-c", "many"], "invalid whole number value"),
+        (["make", "x", "-c", "many"], "--count: 'many' is not a whole number"),
         (["make", "x", "--kind", "c"], "'c' is none of a, b"),
-        (["make", "--dry-run"], "required: NAME"),
+        (["make", "--dry-run"], "NAME is missing, as in `things make x`"),
+        (["make"], "NAME is missing, as in `things make x`"),
+        (["--dry-run"], "COMMAND is missing; commands are make"),
+        ([], "COMMAND is missing; commands are make"),
         (["mke"], "no command 'mke'; did you mean make?"),
     ],
 )
@@ -91,9 +94,53 @@ def test_help_goes_to_standard_output(app: App, capsys: pytest.CaptureFixture[st
     assert "make  Make things." in capsys.readouterr().out
 
 
-def test_nothing_where_something_is_needed_shows_the_help_and_fails(
-    app: App, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert app.run("things", []) == 2
-    assert app.run("things", ["make"]) == 2
-    assert "NAME" in capsys.readouterr().err
+def test_help_shows_how_to_call_it_with_an_example(app: App, capsys: pytest.CaptureFixture[str]) -> None:
+    app.run("things", ["make", "--help"])
+    text = capsys.readouterr().out
+    assert "usage: things make NAME... [OPTIONS]" in text
+    assert "-c, --count N " in text
+    assert text.endswith("example:\n  things make x\n")
+
+
+def test_singular_and_plural_both_do(app: App, calls: list[dict[str, Any]]) -> None:
+    app.run("things", ["makes", "x", "--tags", "1", "--counts=2"])
+    assert (calls[0]["tag"], calls[0]["count"]) == (["1"], 2)
+
+
+class Shared(NamedTuple):
+    """Options that commands share."""
+
+    place: Annotated[str, Option("--place", help="Where.")] = "here"
+    depth: Annotated[int, Option("--depth", help="How deep.")] = 1
+
+
+DEEPER = Shared(depth=2)
+
+
+def test_a_named_tuple_stands_for_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    app, calls = App("Things."), []
+
+    @app.command("")
+    def look(name: Annotated[str, Argument("NAME")], shared: Shared = DEEPER) -> None:
+        """Look."""
+        calls.append((name, shared))
+
+    app.run("look", ["x", "--place", "there"])
+    assert calls == [("x", Shared("there", 2))]
+    app.run("look", ["--help"])
+    assert "shared options:\n  --place TEXT" in capsys.readouterr().out
+
+
+def test_a_group_may_have_a_command_for_lines_without_one(capsys: pytest.CaptureFixture[str]) -> None:
+    app, calls = App("Things.", default="list"), []
+
+    @app.command("list")
+    def list_things(long: Annotated[bool, Option("--long")] = False) -> None:
+        """List things."""
+        calls.append(long)
+
+    for arguments in ([], ["--long"], ["list", "--long"]):
+        app.run("things", arguments)
+    assert calls == [False, True, True]
+    app.run("things", ["--help"])
+    assert "Without a COMMAND this is `things list`." in capsys.readouterr().out

@@ -1,6 +1,7 @@
 import json
 
 from barnabas.cli.groups import _report, _text
+from barnabas.cli.lag import lag_text, total_lag
 from barnabas.client.core.admin.groups import GroupDescription, GroupListing, GroupMemberView, rebalances_of
 from barnabas.types import TopicPartition
 
@@ -20,10 +21,25 @@ def test_rebalances_are_told_with_their_reasons() -> None:
     rebalances = rebalances_of(json.dumps([EVENT, EVENT | {"completed_ms": None, "notes": [], "notes_dropped": 0}]))
     description = GroupDescription("g", "Stable", "consumer", "range", 1, (), rebalances)
     lines = _text(_report("g", description, None, [])).splitlines()
-    assert lines[0] == "group g, state Stable, type classic, assignor range, coordinator 1, 0 members, lag 0"
+    assert lines[0] == "group g, state Stable, type classic, assignor range, coordinator 1, no members, no commits"
     assert "member a left: the consumer is closed; member b joined; and 4 more" in lines[-2]
     assert lines[-2].startswith("2013-01-01T05:00:00.000Z  3")
     assert "running" in lines[-1]
+
+
+def row(committed: int | None, end: int | None) -> dict[str, int | None]:
+    lag = None if committed is None or end is None else end - committed
+    return {"committed_offset": committed, "end_offset": end, "lag": lag}
+
+
+def test_a_lag_is_told_only_where_something_is_committed() -> None:
+    assert (lag_text([]), total_lag([])) == ("no commits", None)
+    assert (lag_text([row(None, 5)]), total_lag([row(None, 5)])) == ("no commits", None)
+    assert (lag_text([row(5, 5)]), total_lag([row(5, 5)])) == ("lag 0", 0)
+    some = [row(3, 5), row(None, 7), row(2, None)]
+    assert lag_text(some) == "lag 2, 1 of 3 partitions without a commit, 1 of 3 partitions do not exist any more"
+    assert total_lag(some) == 2
+    assert (lag_text([row(2, None)]), total_lag([row(2, None)]))[1] is None
 
 
 def test_other_brokers_tell_none() -> None:

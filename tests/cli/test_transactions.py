@@ -232,7 +232,7 @@ def test_an_abort_that_fits_nothing(text: Ask, transactional: str, topic: str) -
         (("describe-producers", "-t", "no-such-topic", "-p", "0"), 1, "topic 'no-such-topic' does not exist"),
         (("find-hanging", "-t", "no-such-topic"), 1, "topic 'no-such-topic' does not exist"),
         (("find-hanging", "-p", "1"), 2, "--partition needs the one --topic"),
-        (("find-hanging", "--broker-id", "99"), 2, "broker 99 is not in the cluster"),
+        (("find-hanging", "--broker-id", "99"), 1, "broker 99 is not in the cluster"),
         (("list", "--state", "Nonsense"), 2, "never in state Nonsense, but in Empty, Ongoing"),
         (("list", "--transactional-id-pattern", "("), 1, "'(' is no regular expression"),
         (("abort", "-t", "t", "-p", "0"), 2, "give either --start-offset, or all of"),
@@ -247,4 +247,4 @@ def test_bad_input_is_one_line(text: Ask, arguments: tuple[str, ...], code: int,
 
 
 def test_a_partition_that_is_not_there(text: Ask, topic: str) -> None:
-    assert f"{topic}-9 is not there; it has 3 partitions" in text("find-hanging", "-t", topic, "-p", "9")[1]
+    assert f"topic '{topic}' has partitions 0 to 2, not 9" in text("find-hanging", "-t", topic, "-p", "9")[1]

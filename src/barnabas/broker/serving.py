@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import time
@@ -18,16 +19,17 @@ from barnabas.errors import KafkaStorageError, UsageError
 __all__ = ["run"]
 
 
-def run(config: BrokerConfig, *, ready_file: Path | None = None) -> int:
-    """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
+def run(config: BrokerConfig, *, ready_file: Path | None = None, ready_as_json: bool = False) -> int:
+    """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready. That it is ready is printed as a
+    sentence, or as a JSON object."""
     began = time.perf_counter()
     keep_freed_memory()
     raise_open_files_limit()
     with asyncio.Runner() as runner:
-        return runner.run(_serve(config, ready_file, began))
+        return runner.run(_serve(config, ready_file, began, ready_as_json))
 
 
-async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) -> int:
+async def _serve(config: BrokerConfig, ready_file: Path | None, began: float, ready_as_json: bool) -> int:
     loop = asyncio.get_running_loop()
     broker = Broker(config, loop)
     stop = asyncio.Event()
@@ -45,7 +47,7 @@ async def _serve(config: BrokerConfig, ready_file: Path | None, began: float) ->
         try:
             settle_collector()
             if not broker.interrupted:
-                _tell_ready(broker, ready_file, began)
+                _tell_ready(broker, ready_file, began, ready_as_json)
             await stop.wait()
         finally:
             if ready_file is not None:
@@ -69,15 +71,26 @@ def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[No
             signal.signal(number, handler_before if handler_before is not None else signal.SIG_DFL)
 
 
-def _tell_ready(broker: Broker, ready_file: Path | None, began: float) -> None:
+def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: bool) -> None:
     if ready_file is not None:
         _write_ready_file(ready_file, broker.endpoints)
-    address = ", ".join(endpoint.local_address for endpoint in broker.endpoints)
-    print(  # noqa: T201  the ready line is the command's output
-        f"barnabas broker {broker.node_id} is ready on {address} "
-        f"({(time.perf_counter() - began) * 1000:.0f} ms, data in {', '.join(broker.config.data_dirs)})",
-        flush=True,
+    addresses = [endpoint.local_address for endpoint in broker.endpoints]
+    ready_ms = (time.perf_counter() - began) * 1000
+    directories = broker.config.data_dirs
+    text = (
+        f"barnabas broker {broker.node_id} is ready on {', '.join(addresses)} "
+        f"({ready_ms:.0f} ms, data in {', '.join(directories)})"
     )
+    if as_json:
+        facts = {
+            "event": "ready",
+            "node_id": broker.node_id,
+            "addresses": addresses,
+            "ready_ms": round(ready_ms),
+            "data_dirs": [str(directory) for directory in directories],
+        }
+        text = json.dumps(facts)
+    print(text, flush=True)  # noqa: T201  the ready line is the command's output
 
 
 def _stopped(broker: Broker) -> bool:

@@ -61,8 +61,10 @@ class ChildBroker:
         return self
 
     def _end_on_sigterm(self) -> None:
-        """SIGTERM ends this process as an exception does, so that the block's end stops the broker."""
-        if threading.current_thread() is threading.main_thread():
+        """SIGTERM ends this process as an exception does, so that the block's end stops the broker. Commands have a
+        handler that does so already."""
+        default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+        if default and threading.current_thread() is threading.main_thread():
             self._sigterm = signal.signal(signal.SIGTERM, _exit_on_signal)
 
     def _check_port(self) -> None:

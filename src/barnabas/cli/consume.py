@@ -1,6 +1,5 @@
 """`barnabas consume`: print records in kcat's formats or as JSON lines, alone or in a group."""
 
-import contextlib
 import re
 import sys
 import time
@@ -10,21 +9,14 @@ from typing import Annotated, Final
 
 from barnabas import Admin, Consumer
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.formats import ENCODINGS, Renderer, compile_format, json_lines
-from barnabas.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    Client,
-    Json,
-    Timeout,
-    client_settings,
-    connect_admin,
-    parse_partitions,
-)
+from barnabas.cli.formats import ENCODINGS, FORMAT_NOTES, Renderer, compile_format, json_lines
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json, parse_partitions
+from barnabas.cli.output import notice
 from barnabas.cli.positions import Start, parse_starts, start_positions, stop_positions
 from barnabas.cli.progress import Progress
+from barnabas.cli.scopes import chosen_topics, is_pattern, name_pattern
 from barnabas.client.core.record_batch import RecordBatch
+from barnabas.client.drivers.signals import HELD
 from barnabas.client.errors import CommitFailed
 from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
@@ -41,15 +33,21 @@ CLOSE_TIMEOUT_S: Final = 2.0
 Filter = Callable[[ConsumerRecord], bool]
 
 
-@app.command("")
+@app.command(
+    "",
+    example="barnabas consume orders --exit\n"
+    "barnabas consume orders --group billing --format '%t-%p@%o %k %v\\n'\n"
+    "barnabas consume '^orders' --offset s@-1h --json",
+    notes=FORMAT_NOTES,
+)
 def consume(
-    topics: Annotated[list[str], Argument("TOPIC")],
+    topics: Annotated[list[str], Argument("TOPIC", "A topic, or ^PATTERN for all whose names begin so.")],
     format: Annotated[
-        str, Option("--format", "-f", help="Of each record: %t %p %o %k %v %h %T %d %K %V %R %%, with \\n \\t \\xHH.")
+        str, Option("--format", "-f", help="What to print of each record; the tokens are explained below.")
     ] = DEFAULT_FORMAT,
     offset: Annotated[
         list[str] | None,
-        Option("--offset", "-o", metavar="WHERE", help="beginning (default), end, stored, N, -N, s@TIME; and e@TIME."),
+        Option("--offset", "-o", metavar="WHERE", help="Where to begin, or (e@TIME) to end; explained below."),
     ] = None,
     exit_at_end: Annotated[bool, Option("--exit", "-e", help="Stop at the end as it was when reading began.")] = False,
     count: Annotated[int | None, Option("--count", "-c", minimum=1, help="Stop after so many records.")] = None,
@@ -70,14 +68,13 @@ def consume(
         bool, Option("--read-committed", help="Leave out open and aborted transactions.")
     ] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No notices about ends and rebalances, no progress.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Read records and print them, from the beginning on; with --group from where the group is.
 
-    TIME is milliseconds, 2013-01-01T05:15:00Z, now, or -1h. Ctrl-C stops; a group's position is committed then.
+    Goes on until Ctrl-C or SIGTERM, or as --exit and --count say. With --group what was printed is committed then, and
+    the group left, so that other members take over at once.
     Where the records do not go to the terminal it shows how far it is.
     """
     start, end_ms = parse_starts(offset or (), time.time_ns() // 1_000_000)
@@ -90,17 +87,17 @@ def consume(
         _filters(grep, grep_key, grep_value, grep_header),
         count,
     )
-    with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
+    with cluster.admin(beside_another=True) as admin:
         # unknown topics are refused before a group is troubled
         chosen = _chosen(admin, topics, partitions)
     settings = {
-        **client_settings(bootstrap, timeout, client),
+        **cluster.settings(),
         "group.id": group,
         "enable.auto.commit": False if group is not None else None,
         "auto.offset.reset": "none",  # where to go on then is said to the user
         "isolation.level": "read_committed" if read_committed else "read_uncommitted",
         "fetch.max.wait.ms": int(POLL_S * 1000),
-        "default.api.timeout.ms": int(timeout * 1000),
+        "default.api.timeout.ms": int(cluster.timeout * 1000),
     }
     with Consumer(settings) as consumer:
         reader = _Reader(consumer, printer, start, exit_at_end or end_ms is not None, end_ms, quiet)
@@ -108,13 +105,14 @@ def consume(
             if group is None:
                 reader.read_alone(chosen)
             else:
-                reader.read_in_group(topics)
+                reader.read_in_group(subscription(topics))
 
 
 def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
     """The partitions to read. Raises UnknownTopicOrPartition."""
     chosen = []
-    for topic, view in admin.describe_topics(topics).items():
+    for view in chosen_topics(admin, topics):
+        topic = view.name
         numbers = list(view.partitions) if partitions is None else parse_partitions(partitions)
         for number in numbers:
             if number not in view.partitions:
@@ -122,6 +120,14 @@ def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list
                 raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {last}, not {number}")
             chosen.append(TopicPartition(topic, number))
     return chosen
+
+
+def subscription(topics: Sequence[str]) -> Sequence[str] | re.Pattern[str]:
+    """What a consumer subscribes to: names, or a pattern for all where there is one among them."""
+    if not any(map(is_pattern, topics)):
+        return topics
+    parts = [name_pattern(topic).pattern if is_pattern(topic) else re.escape(topic) for topic in topics]
+    return re.compile("|".join(f"(?:{part})" for part in parts))
 
 
 def _filters(grep: str | None, key: str | None, value: str | None, header: str | None) -> list[Filter]:
@@ -207,6 +213,8 @@ class _Reader:
         self._stops: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}
         """Next offsets of what was printed and not committed yet."""
+        self._committed: dict[TopicPartition, int] = {}
+        """What this process has committed."""
         self._starts: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
         """Where reading began, and where it is."""
@@ -222,7 +230,7 @@ class _Reader:
         while not self._finished:
             self._read()
 
-    def read_in_group(self, topics: Sequence[str]) -> None:
+    def read_in_group(self, topics: Sequence[str] | re.Pattern[str]) -> None:
         self._consumer.subscribe(topics, on_assigned=self._take_over, on_revoked=self._give_up, on_lost=self._forget)
         committed_at = time.monotonic()
         try:
@@ -232,9 +240,19 @@ class _Reader:
                     self._commit()
                     committed_at = time.monotonic()
         finally:
-            sys.stdout.flush()  # only what was really written may be committed
-            self._commit(CLOSE_TIMEOUT_S)
-            self._consumer.close(CLOSE_TIMEOUT_S)
+            self._leave_group()
+
+    def _leave_group(self) -> None:
+        """Commit what was written, leave the group, and say so."""
+        committed = self._commit(CLOSE_TIMEOUT_S)
+        group = self._consumer.group_metadata().group_id
+        self._consumer.close(CLOSE_TIMEOUT_S)
+        positions = ", ".join(f"{where} at {offset}" for where, offset in sorted(self._committed.items()))
+        if not committed:
+            what = "could not commit all that was printed, so it will be read again"
+        else:
+            what = f"committed {positions}" if positions else "nothing to commit"
+        self._notify(f"group {group}: {what}; left the group")
 
     @property
     def _finished(self) -> bool:
@@ -285,8 +303,9 @@ class _Reader:
             return
         if batch is not None:
             where = TopicPartition(batch.topic, batch.partition)
-            next_offset = self._printer.print(batch, self._stops.get(where))
-            self._done[where] = self._next[where] = next_offset
+            with HELD:  # a Ctrl-C between what is printed and what counts as printed would have it printed again
+                next_offset = self._printer.print(batch, self._stops.get(where))
+                self._done[where] = self._next[where] = next_offset
             self._look_for_end(where, next_offset)
         elif self._ends:
             for where in list(self._open):
@@ -319,7 +338,7 @@ class _Reader:
     def _notify(self, text: str) -> None:
         if not self._quiet:
             self.progress.clear()
-            print(f"% {text}", file=sys.stderr)
+            notice(f"% {text}")
 
     def _how_far(self) -> str:
         """On the way to the stops in percent of the offsets; without stops how far behind the ends."""
@@ -330,9 +349,13 @@ class _Reader:
         left = sum(self._stops[where] - self._next[where] for where in self._open)
         return f"{100 * (total - left) / total:.0f} %" if total > 0 else ""
 
-    def _commit(self, timeout: float | None = None) -> None:
-        """What was printed. Where the group has moved on, others read it again: nothing can be done about that."""
+    def _commit(self, timeout: float | None = None) -> bool:
+        """Commit what was printed; False where the group has moved on, so that others read it again."""
         offsets, self._done = self._done, {}
         if offsets:
-            with contextlib.suppress(CommitFailed, RebalanceInProgress):
+            try:
                 self._consumer.commit(offsets, timeout)
+            except (CommitFailed, RebalanceInProgress):
+                return False
+            self._committed.update(offsets)
+        return True

@@ -17,7 +17,7 @@ SETTINGS: Final = {"group.initial.rebalance.delay.ms": "500"}
 app = App("Replay real data through a broker and check what comes back.")
 
 
-@app.command()
+@app.command(example="barnabas demo flights --listen 127.0.0.1:0")
 def flights(
     data_dir: Annotated[str, Option("--data-dir", metavar="DIR", help="Where the broker keeps its log.")] = "data",
     listen: Annotated[

@@ -13,7 +13,7 @@ from typing import Any, Final
 from barnabas import Admin, Consumer, Producer
 from barnabas.cli.demo_parts import Progress, Reading, Tally, measured
 from barnabas.cli.flights import Flight, checksum, flight_id, read_flights
-from barnabas.cli.options import client_settings
+from barnabas.cli.options import Cluster
 from barnabas.cli.outcomes import failures
 from barnabas.cli.output import CommandFailed
 from barnabas.cli.watermarks import watermarks
@@ -39,7 +39,7 @@ class FlightsDemo:
     """See the module. `run` returns the report that is printed."""
 
     def __init__(self, address: str, topic: str, partitions: int, limit: int | None, *, quiet: bool) -> None:
-        self._settings = {**client_settings(address, PATIENCE_S), "client.id": "barnabas-demo"}
+        self._settings = {**Cluster(address, PATIENCE_S).settings(), "client.id": "barnabas-demo"}
         self._topic = topic
         self._partitions = partitions
         self._quiet = quiet

@@ -4,7 +4,7 @@ import sys
 from typing import Annotated
 
 from barnabas.cli.app import App, Option
-from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Client, Json, client_settings
+from barnabas.cli.options import Bootstrap, Client, Cluster, Json, Profile
 from barnabas.cli.output import print_json
 from barnabas.client.diagnosis import FAILED, Check, diagnose
 
@@ -13,14 +13,15 @@ app = App("Say why a client cannot connect.")
 _MARKS = {"ok": "ok  ", "warning": "warn", "failed": "FAIL"}
 
 
-@app.command("")
+@app.command("", example="barnabas doctor --bootstrap kafka.example.org:9092\nbarnabas doctor --write")
 def doctor(
     write: Annotated[
         bool, Option("--write", help="Also write and read a record in a temporary topic, and compare the clocks.")
     ] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
     timeout: Annotated[float, Option("--timeout", metavar="SECONDS", minimum=0.1, help="For each stage.")] = 5.0,
     client: Client = None,
+    profile: Profile = None,
     json: Json = False,
 ) -> int:
     """Check name resolution, TCP, protocol, versions and advertised listeners, one by one.
@@ -28,19 +29,20 @@ def doctor(
     Exit code 1 if a check failed; each failure comes with the way out.
     """
     checks: list[Check] = []
-    settings = client_settings(bootstrap, timeout, client)
-    for check in diagnose(bootstrap, settings, timeout_s=timeout, write=write):
+    cluster = Cluster(bootstrap, timeout, client, profile)
+    address = cluster.address()
+    for check in diagnose(address, cluster.settings(), timeout_s=timeout, write=write):
         checks.append(check)
         if not json:
             _print(check)
     failed = [check for check in checks if check.status == FAILED]
     if json:
-        print_json({"ok": not failed, "bootstrap": bootstrap, "checks": [check._asdict() for check in checks]})
+        print_json({"ok": not failed, "bootstrap": address, "checks": [check._asdict() for check in checks]})
     elif failed:
-        print(f"\n{len(failed)} of {len(checks)} checks failed; clients cannot work with {bootstrap} like this")
+        print(f"\n{len(failed)} of {len(checks)} checks failed; clients cannot work with {address} like this")
     else:
         clock = "" if write else "; --write also tries a record and the clock"
-        print(f"\nall is well with {bootstrap}{clock}")
+        print(f"\nall is well with {address}{clock}")
     return 1 if failed else 0
 
 

@@ -38,7 +38,7 @@ DECODERS: Final[dict[str, Decoder]] = {
 SHOWN_BYTES: Final = 200
 
 
-@app.command("")
+@app.command("", example="barnabas dump-log data/orders-0 --deep\nbarnabas dump-log data --check")
 def dump_log(
     paths: Annotated[list[str], Argument("PATH", "Files, partition directories, or a whole data directory.")],
     deep: Annotated[bool, Option("--deep", "-d", help="Print the records in the batches, too.")] = False,

@@ -8,7 +8,7 @@ Lengths of what is null are -1. Escapes: \\n \\t \\r \\0 \\\\ \\xHH. Source: kca
 """
 
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,7 +18,18 @@ from barnabas.records.record import Headers
 if TYPE_CHECKING:
     from barnabas.client.core.record_batch import RecordBatch
 
-__all__ = ["ENCODINGS", "Renderer", "compile_format", "json_lines", "text_or_base64", "unescape"]
+__all__ = [
+    "ENCODINGS",
+    "ESCAPES",
+    "FORMAT_NOTES",
+    "STARTS",
+    "TOKENS",
+    "Renderer",
+    "compile_format",
+    "json_lines",
+    "text_or_base64",
+    "unescape",
+]
 
 Renderer = Callable[["RecordBatch"], bytes]
 """All records of a batch as they are printed, one after the other."""
@@ -35,6 +46,56 @@ Constant = Callable[["RecordBatch"], bytes]
 """What one token is for all records of a batch."""
 Part = bytes | Constant | Column
 """Of a format; bytes and constants are written as Python's own %-format has them."""
+
+TOKENS: Final = {
+    "%t": "topic",
+    "%p": "partition",
+    "%o": "offset",
+    "%T": "timestamp in milliseconds since 1970, -1 for none",
+    "%d": "timestamp as a date, such as 2013-01-01T05:15:00.000Z, - for none",
+    "%k": "key, as --key-as says; empty for null, or NULL with --null",
+    "%v": "value, as --value-as says; empty for null, or NULL with --null",
+    "%s": "the same as %v",
+    "%K": "length of the key in bytes, -1 for null",
+    "%V": "length of the value in bytes, -1 for null",
+    "%S": "the same as %V",
+    "%R": "length of the value as 4 bytes, big endian, -1 for null",
+    "%h": "headers, as name=value,name=value",
+    "%%": "a percent sign",
+}
+"""What stands for what in a format; those of kcat, and %v, %V, %d."""
+ESCAPES: Final = {
+    "\\n": "line feed",
+    "\\t": "tab",
+    "\\r": "carriage return",
+    "\\0": "zero byte",
+    "\\a": "bell",
+    "\\e": "escape, which begins a terminal's colours",
+    "\\\\": "backslash",
+    "\\xHH": "the byte with this hexadecimal number",
+}
+STARTS: Final = {
+    "beginning": "the oldest record; the default. `earliest` is the same",
+    "end": "only records that are still to come. `latest` is the same",
+    "stored": "where the group of --group has committed, else the beginning",
+    "N": "this offset, in every partition",
+    "-N": "the last N records of every partition",
+    "s@TIME": "the first record at or after a time",
+    "e@TIME": "end at the first record at or after a time; beside one of the others",
+}
+"""What `--offset` takes."""
+
+
+def _explained(meanings: Mapping[str, str]) -> str:
+    return "".join(f"  {name:<10} {meaning}\n" for name, meaning in meanings.items())
+
+
+FORMAT_NOTES: Final = (
+    f"tokens of --format:\n{_explained(TOKENS)}\nescapes of --format:\n{_explained(ESCAPES)}"
+    f"\nwhere --offset begins and ends:\n{_explained(STARTS)}"
+    "\nTIME is milliseconds, 2013-01-01T05:15:00Z, 2013-01-01, now, or -1h (s, m, h, d, w).\n"
+)
+"""Below the options of `barnabas consume --help`."""
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "e": b"\x1b", "a": b"\a"}
 

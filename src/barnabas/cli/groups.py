@@ -1,4 +1,4 @@
-"""`barnabas groups`: list, describe, reset offsets, delete."""
+"""`barnabas groups`: list, describe, reset offsets, remove members, delete."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,130 +6,118 @@ from typing import Annotated, Any
 
 from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    Client,
-    Json,
-    Timeout,
-    connect_admin,
-    parse_partitions,
-)
+from barnabas.cli.lag import group_rows, lag_text, total_lag
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.outcomes import failures, refused
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.cli.positions import parse_time
+from barnabas.cli.scopes import PARTITIONS, chosen_names, chosen_partitions, is_pattern, plural, split_partitions
 from barnabas.cli.watermarks import watermarks
-from barnabas.client.core.admin.groups import GroupDescription
+from barnabas.client.core.admin.groups import GroupDescription, GroupListing, MemberToRemove
 from barnabas.client.errors import ItemsFailed
-from barnabas.errors import BarnabasError, GroupIdNotFound, UnknownTopicOrPartition, UsageError
+from barnabas.errors import BarnabasError, GroupIdNotFound, UsageError
 from barnabas.printable import printable
 from barnabas.types import TopicPartition
 
 app = App("List, describe, reset and delete consumer groups.")
 
 Group = Annotated[str, Argument("GROUP")]
+Scope = Annotated[
+    list[str] | None,
+    Option("--topic", "-t", metavar=PARTITIONS, help="A topic, some of its partitions, or ^PATTERN; repeat for more."),
+]
 
 
-@app.command("list")
+@app.command("list", example="barnabas groups list --state Stable")
 def list_groups(
     state: Annotated[
         list[str] | None, Option("--state", help="Only groups in it, such as Stable or Empty; repeat for more.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    no_lag: Annotated[
+        bool, Option("--no-lag", help="Do not ask for offsets, which takes a request per group.")
+    ] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """List all groups."""
-    with connect_admin(bootstrap, timeout, client) as admin:
+    """List all groups with their state and lag.
+
+    The lag is the number of records between a group's committed offsets and the ends of their partitions. Groups
+    without commits have none (JSON: null).
+    """
+    with cluster.admin() as admin:
         groups = admin.list_groups(states=state or ())
+        consumers = {} if no_lag or quiet else {g.group_id: None for g in groups}
+        rows = group_rows(admin, consumers, skip_refused=True)
+    lags = {group: total_lag(found) for group, found in rows.items()}
     if json:
         print_json(
-            [{"group": g.group_id, "state": g.state, "type": g.type, "protocol_type": g.protocol_type} for g in groups]
+            [
+                {
+                    "group": g.group_id,
+                    "state": g.state,
+                    "type": g.type,
+                    "protocol_type": g.protocol_type,
+                    "lag": lags.get(g.group_id),
+                }
+                for g in groups
+            ]
         )
+    elif quiet:
+        print("".join(f"{printable(g.group_id)}\n" for g in groups), end="")
     elif groups:
-        rows = [(g.group_id, g.state or None, g.type or None, g.protocol_type or None) for g in groups]
-        print(table(("group", "state", "type", "protocol type"), rows))
+        cells = [
+            (g.group_id, g.state or None, g.type or None, g.protocol_type or None, lags.get(g.group_id)) for g in groups
+        ]
+        columns = 4 if no_lag else 5
+        names = ("group", "state", "type", "protocol type", "lag")
+        print(table(names[:columns], [row[:columns] for row in cells]))
+    else:
+        print("no groups" + (f" in state {' or '.join(state)}" if state else ""))
 
 
-@app.command()
+@app.command(example="barnabas groups describe billing\nbarnabas groups describe --all --json")
 def describe(
-    group: Group,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    groups: Annotated[list[str] | None, Argument("GROUP", "A group's name, or ^PATTERN for those that match.")] = None,
+    all_groups: Annotated[bool, Option("--all", help="All groups.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Show state, members, their partitions, committed offsets and lag."""
-    with connect_admin(bootstrap, timeout, client) as admin:
-        description = _describe(admin, group)
-        rows = _offset_rows(admin, group, description)
-        listing = next((g for g in admin.list_groups() if g.group_id == group), None)
-    if description is None and listing is None and not rows:
-        raise GroupIdNotFound(f"group {group!r} does not exist; `barnabas groups list` shows what does")
-    report = _report(group, description, listing, rows)
+    """Show state, members, their partitions, committed offsets and lag of groups.
+
+    With --json one GROUP gives an object; several, a pattern or --all give a list of such objects.
+    """
+    if bool(groups) == all_groups:
+        raise UsageError("groups describe: give either GROUP, as in `barnabas groups describe billing`, or --all")
+    with cluster.admin() as admin:
+        listings = {listing.group_id: listing for listing in admin.list_groups()}
+        names = list(listings) if groups is None else chosen_names(groups, listings, "group")
+        descriptions = _described(admin, names)
+        rows = group_rows(admin, {name: descriptions.get(name) for name in names})
+    for name in names:
+        if name not in descriptions and name not in listings and not rows[name]:
+            raise GroupIdNotFound(f"group {name!r} does not exist; `barnabas groups list` shows what does")
+    reports = [_report(name, descriptions.get(name), listings.get(name), rows[name]) for name in names]
     if json:
-        print_json(report)
+        one = groups is not None and len(groups) == 1 and not is_pattern(groups[0])
+        print_json(reports[0] if one else reports)
     else:
-        print(_text(report))
+        print("\n\n".join(map(_text, reports)) or "no groups")
 
 
-def _describe(admin: Admin, group: str) -> GroupDescription | None:
-    """None for groups that the classic call does not show (those of KIP-848 on Apache Kafka)."""
+def _described(admin: Admin, names: Sequence[str]) -> dict[str, GroupDescription]:
+    """Without the groups that the classic call does not show (those of KIP-848 on Apache Kafka)."""
     try:
-        return admin.describe_groups(group)[group]
+        return admin.describe_groups(names)
     except ItemsFailed as error:
         if error.only(GroupIdNotFound):
-            return None
+            return dict(error.succeeded)
         raise
 
 
-def _offset_rows(admin: Admin, group: str, description: GroupDescription | None) -> list[dict[str, Any]]:
-    """A row for each partition that has a commit or a member."""
-    try:
-        committed = admin.list_group_offsets(group)
-    except GroupIdNotFound:
-        committed = {}
-    owners = {tp: member for member in (description.members if description else ()) for tp in member.assignment}
-    partitions = sorted({*committed, *owners})
-    marks = _watermarks(admin, partitions)
-    rows = []
-    for tp in partitions:
-        offset = committed[tp].offset if tp in committed else None
-        end = marks[tp][1] if tp in marks else None
-        owner = owners.get(tp)
-        rows.append(
-            {
-                "topic": tp.topic,
-                "partition": tp.partition,
-                "committed_offset": offset,
-                "end_offset": end,
-                "lag": None if offset is None or end is None else max(end - offset, 0),
-                "metadata": committed[tp].metadata if tp in committed else None,
-                "member_id": owner.member_id if owner else None,
-                "client_id": owner.client_id if owner else None,
-                "host": owner.client_host if owner else None,
-            }
-        )
-    return rows
-
-
-def _watermarks(admin: Admin, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Of the partitions that exist: commits outlive topics."""
-    try:
-        views = admin.describe_topics({tp.topic for tp in partitions})
-    except ItemsFailed as error:
-        refused(error)
-        views = error.succeeded
-    there = {TopicPartition(name, number) for name, view in views.items() for number in view.partitions}
-    return watermarks(admin, [tp for tp in partitions if tp in there])
-
-
 def _report(
-    group: str, description: GroupDescription | None, listing: Any, rows: list[dict[str, Any]]
+    group: str, description: GroupDescription | None, listing: GroupListing | None, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    lags = [row["lag"] for row in rows if row["lag"] is not None]
     return {
         "group": group,
         "state": description.state if description else (listing.state if listing else "Unknown"),
@@ -137,7 +125,7 @@ def _report(
         "protocol_type": description.protocol_type if description else (listing.protocol_type if listing else ""),
         "protocol": description.protocol if description else None,
         "coordinator": description.coordinator if description else None,
-        "lag": sum(lags),
+        "lag": total_lag(rows),
         "members": None
         if description is None
         else [
@@ -163,8 +151,8 @@ def _text(report: Mapping[str, Any]) -> str:
     if report["coordinator"] is not None:
         parts.append(f"coordinator {report['coordinator']}")
     shown = report["members"]
-    parts.append("members not shown by this broker" if shown is None else f"{len(shown)} members")
-    parts.append(f"lag {report['lag']}")
+    parts.append("members not shown by this broker" if shown is None else plural(len(shown), "member"))
+    parts.append(lag_text(report["partitions"]))
     lines = [printable(", ".join(parts))]
     if report["members"]:
         members = [
@@ -190,12 +178,14 @@ def _rebalance(event: Mapping[str, Any]) -> tuple[object, ...]:
     return time_text(event.get("started_ms", -1)), generation, event.get("member_count"), reason
 
 
-@app.command("reset-offsets")
+@app.command(
+    "reset-offsets",
+    example="barnabas groups reset-offsets billing --topic orders --to-earliest\n"
+    "barnabas groups reset-offsets billing --all-topics --to-datetime -1h --execute",
+)
 def reset_offsets(
     group: Group,
-    topic: Annotated[
-        list[str] | None, Option("--topic", "-t", metavar="TOPIC[:0,2,5-7]", help="What to reset; repeat for more.")
-    ] = None,
+    topic: Scope = None,
     all_topics: Annotated[bool, Option("--all-topics", help="All that the group has committed.")] = False,
     to_earliest: Annotated[bool, Option("--to-earliest", help="To the first offset that is there.")] = False,
     to_latest: Annotated[bool, Option("--to-latest", help="To the end.")] = False,
@@ -205,15 +195,13 @@ def reset_offsets(
         str | None, Option("--to-datetime", metavar="TIME", help="To the first record from then on.")
     ] = None,
     shift_by: Annotated[int | None, Option("--shift-by", help="By so many records, back if negative.")] = None,
-    execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show what would be done.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show the plan.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Move a group's committed offsets. Shows the plan; --execute carries it out (the group must have no members).
+    """Move a group's committed offsets: show the plan, or carry it out with --execute.
 
-    TIME is milliseconds, 2013-01-01T05:15:00Z (UTC without a zone), now, or -1h.
+    The group must have no members then. TIME is milliseconds, 2013-01-01T05:15:00Z (UTC without a zone), now, or -1h.
     """
     asked = [to_earliest, to_latest, to_current, to_offset is not None, to_datetime is not None, shift_by is not None]
     if sum(asked) != 1:
@@ -223,9 +211,9 @@ def reset_offsets(
         )
     if bool(topic) == all_topics:
         raise UsageError("reset-offsets: give either --topic or --all-topics")
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         committed = {tp: c.offset for tp, c in admin.list_group_offsets(group).items()}
-        partitions = sorted(committed) if all_topics else _scope(admin, topic or ())
+        partitions = sorted(committed) if all_topics else chosen_partitions(admin, topic or ())
         if shift_by is not None or to_current:
             _must_be_committed(group, partitions, committed)
         marks = watermarks(admin, partitions)
@@ -248,21 +236,6 @@ def reset_offsets(
 
 def _move(admin: Admin, group: str, plan: Mapping[TopicPartition, int]) -> None:
     admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in plan.items()})
-
-
-def _scope(admin: Admin, topics: Sequence[str]) -> list[TopicPartition]:
-    """`flights` and `flights:0,2` to partitions that exist. Raises UnknownTopicOrPartition, UsageError."""
-    found = []
-    for text in topics:
-        name, colon, numbers = text.partition(":")
-        view = admin.describe_topics(name)[name]
-        wanted = parse_partitions(numbers) if colon else list(view.partitions)
-        for number in wanted:
-            if number not in view.partitions:
-                last = len(view.partitions) - 1
-                raise UnknownTopicOrPartition(f"topic {name!r} has partitions 0 to {last}, not {number}")
-            found.append(TopicPartition(name, number))
-    return found
 
 
 def _must_be_committed(
@@ -296,49 +269,113 @@ def _finish_reset(
     if as_json:
         print_json(report)
     elif report:
-        rows = [(r["topic"], r["partition"], r["from_offset"], r["to_offset"]) for r in report]
-        print(table(("topic", "partition", "from", "to"), rows))
+        rows = [(r["topic"], r["partition"], r["from_offset"], r["to_offset"]) for r in report if not r["error"]]
+        if rows:
+            print(
+                f"moved the offsets of group {group}:" if executed else f"PLAN for group {group}, nothing is moved yet:"
+            )
+            print(table(("topic", "partition", "from", "to"), rows))
         if not executed:
-            print("\nnothing is changed yet; add --execute to do it")
+            print("\n--execute carries it out")
     else:
         print(f"group {group} has nothing to reset")
     failed = next(iter(errors.values()), None)
     if failed is not None:
-        raise failed if not as_json else CommandFailed("")
+        raise failed
 
 
-@app.command()
+@app.command("remove-members", example="barnabas groups remove-members billing --instance billing-1")
+def remove_members(
+    group: Group,
+    member: Annotated[
+        list[str] | None,
+        Option("--member", metavar="ID", help="A member's id, from `groups describe`; repeat for more."),
+    ] = None,
+    instance: Annotated[
+        list[str] | None,
+        Option("--instance", metavar="ID", help="A static member's group.instance.id; repeat for more."),
+    ] = None,
+    all_members: Annotated[bool, Option("--all", help="All members.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Make members leave their group, so that others take over their partitions at once.
+
+    Meant for members that are gone and whose session has not ended yet; one that lives joins again.
+    """
+    members = [*map(MemberToRemove, member or ()), *(MemberToRemove("", name) for name in instance or ())]
+    if bool(members) == all_members:
+        raise UsageError("remove-members: give --member or --instance, or --all")
+    with cluster.admin() as admin:
+        failed: Mapping[MemberToRemove, BarnabasError] = {}
+        try:
+            removed: Sequence[MemberToRemove] = admin.remove_members(group, None if all_members else members)
+        except ItemsFailed as error:
+            removed, failed = list(error.succeeded), refused(error)
+            if error.only(GroupIdNotFound):
+                raise
+    if json:
+        print_json(
+            [{**m._asdict(), "removed": m not in failed, "error": _error(failed.get(m))} for m in (*removed, *failed)]
+        )
+    elif not removed and not failed:
+        print(f"group {group} has no members")
+    else:
+        for gone in removed:
+            print(printable(f"removed {gone.group_instance_id or gone.member_id} from {group}"))
+    if failed:
+        raise CommandFailed("; ".join(map(str, failed.values())))
+
+
+def _error(error: BarnabasError | None) -> str | None:
+    return None if error is None else str(error)
+
+
+@app.command(example="barnabas groups delete billing")
 def delete(
     groups: Annotated[list[str], Argument("GROUP")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Delete groups without members, with their offsets."""
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         failed = failures(lambda: admin.delete_groups(groups))
     _finish("group", dict.fromkeys(groups), failed, "deleted", json)
 
 
-@app.command("delete-offsets")
+@app.command("delete-offsets", example="barnabas groups delete-offsets billing --topic orders")
 def delete_offsets(
     group: Group,
-    topic: Annotated[
-        list[str] | None, Option("--topic", "-t", metavar="TOPIC[:0,2,5-7]", help="What to forget; repeat for more.")
-    ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    topic: Scope = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Forget a group's committed offsets of topics that its members do not read."""
     if not topic:
-        raise UsageError("delete-offsets: give at least one --topic")
-    with connect_admin(bootstrap, timeout, client) as admin:
-        partitions = _scope(admin, topic)
+        raise UsageError("delete-offsets: --topic is missing")
+    with cluster.admin() as admin:
+        partitions = _committed_partitions(group, admin.list_group_offsets(group), topic)
         failed = failures(lambda: admin.delete_group_offsets(group, partitions))
     _finish("partition", dict.fromkeys(partitions), failed, "forgotten", json)
+
+
+def _committed_partitions(
+    group: str, committed: Iterable[TopicPartition], asked: Sequence[str]
+) -> list[TopicPartition]:
+    """Those of the committed partitions that are asked for, also of topics that are gone. Raises CommandFailed where
+    there are none."""
+    there = sorted(committed)
+    found: dict[TopicPartition, None] = {}
+    for text in asked:
+        name, numbers = split_partitions(text)
+        names = chosen_names([name], {tp.topic for tp in there}, "topic with a commit")
+        chosen = [tp for tp in there if tp.topic in names and (numbers is None or tp.partition in numbers)]
+        if not chosen:
+            raise CommandFailed(
+                f"group {group!r} has committed nothing for {text}; `groups describe` shows its commits"
+            )
+        found.update(dict.fromkeys(chosen))
+    return list(found)
 
 
 def _finish(thing: str, items: Iterable[object], failed: Mapping[Any, BarnabasError], done: str, as_json: bool) -> None:
@@ -349,4 +386,4 @@ def _finish(thing: str, items: Iterable[object], failed: Mapping[Any, BarnabasEr
             if item not in failed:
                 print(printable(f"{done} {item}"))
     if failed:
-        raise CommandFailed("" if as_json else "; ".join(map(str, failed.values())))
+        raise CommandFailed("; ".join(map(str, failed.values())))

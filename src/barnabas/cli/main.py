@@ -1,25 +1,27 @@
 """Dispatch: the first word chooses a module, only that module is imported; errors become one line and an exit code.
 
-0: done. 1: the operation failed. 2: wrong usage. 130: Ctrl-C. A reader that went away (`| head`) is no error.
+The codes are those of `exit_codes`. A reader that went away (`| head`) is no error.
 """
 
-import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from barnabas.printable import printable
+from barnabas.cli.exit_codes import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
+from barnabas.cli.streams import OutputLost, finish_output, open_closed_streams, redirect_to_null
 
 if TYPE_CHECKING:
     from barnabas.cli.app import App
 
 __all__ = ["COMMANDS", "Command", "run"]
 
-OK: Final = 0
-FAILED: Final = 1
-USAGE: Final = 2
-INTERRUPTED: Final = 130
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: the command ends as it does on Ctrl-C."""
 
 
 class Command(NamedTuple):
@@ -42,10 +44,18 @@ COMMANDS: Final[dict[str, Command]] = {
     "consume": Command("consume", "Read records and print them."),
     "groups": Command("groups", "List, describe, reset and delete consumer groups."),
     "transactions": Command("transactions", "List and describe transactions; find and abort those that hang."),
-    "configs": Command("configs", "Show and change settings of topics and brokers."),
+    "configs": Command("configs", "Show and change settings of topics, brokers and groups."),
+    "cluster": Command("cluster", "Describe the cluster: its id, controller, brokers and features."),
+    "brokers": Command("brokers", "List the brokers."),
+    "log-dirs": Command("log_dirs", "Show the brokers' log directories and the replicas in them."),
+    "get-offsets": Command("get_offsets", "Show where partitions begin and end, or stood at a time."),
+    "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
+    "elect-leaders": Command("elect_leaders", "Make preferred replicas the leaders of their partitions."),
     "dump-log": Command("dump_log", "Print and check the files of a log directory."),
     "perf": Command("perf", "Measure producing, consuming and latency."),
     "doctor": Command("doctor", "Say why a client cannot connect."),
+    "profiles": Command("profiles", "List profiles: named files of client settings, used with --profile."),
+    "completion": Command("completion", "Print what makes a shell complete commands, options and names."),
     "pipeline": Command(".pipeline.commands", "Data pipelines on Spark: from topics to tables and back."),
     "sql": Command(".pipeline.sql.command", "Ask topics in SQL; Spark runs in this process."),
     "demo": Command("demo", "Replay real data through a broker and check what comes back."),
@@ -54,45 +64,85 @@ COMMANDS: Final[dict[str, Command]] = {
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. Never raises what a user can cause."""
+    open_closed_streams(drop_output=arguments[:1] == ["serve"])
+    as_json = "--json" in arguments
     try:
-        return _dispatch(list(arguments))
-    except KeyboardInterrupt:
-        return _interrupted()
+        with _sigterm_raises():
+            code = _dispatch(list(arguments))
+            finish_output()
+            return code
+    except KeyboardInterrupt as interrupt:
+        return _interrupted(interrupt, as_json=as_json)
+    except OutputLost as lost:
+        return _say(type(lost).__name__, str(lost), FAILED, as_json=as_json)
     except BrokenPipeError:
-        return _reader_gone()
+        redirect_to_null(sys.stdout)
+        return OK
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM raises Terminated, unless it is ignored or handled already. Only the main thread may say so."""
+    handled = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+    if handled or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
     finally:
-        _flush()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _terminate(_number: int, _frame: object) -> NoReturn:
+    raise Terminated
 
 
 def _dispatch(arguments: list[str]) -> int:
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    if not arguments or arguments[0] in ("-h", "--help"):
         print(_overview())
         return OK if arguments else USAGE
     name, rest = arguments[0], arguments[1:]
+    if name == "help":
+        return _dispatch([*rest, "--help"])
     if name in ("-V", "--version", "version"):
-        from barnabas import __version__
-
-        print(f"barnabas {__version__}")
-        return OK
-    command = COMMANDS.get(name)
-    if command is None:
-        return _unknown(name)
+        return _version(as_json="--json" in rest)
+    as_json = "--json" in arguments
+    known = _known(name)
+    if known is None:
+        return _unknown(name, as_json=as_json)
     try:
-        if name == "serve":
+        if known == "serve":
             from barnabas.cli.serve import serve
 
             code = serve(rest)
             if code is not None:
                 return code
-        return _run_app(name, command, rest)
+        return COMMANDS[known].load().run(f"barnabas {known}", rest)
     except (KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
-        return _failed(error, as_json="--json" in rest)
+        return _failed(error, as_json=as_json)
 
 
-def _run_app(name: str, command: Command, arguments: list[str]) -> int:
-    return command.load().run(f"barnabas {name}", arguments)
+def _known(name: str) -> str | None:
+    if name in COMMANDS:
+        return name
+    from barnabas.cli.app import meant
+
+    return meant(name, COMMANDS)
+
+
+def _version(*, as_json: bool) -> int:
+    from barnabas import __version__
+
+    if as_json:
+        from barnabas.cli.output import print_json
+
+        print_json({"version": __version__})
+    else:
+        print(f"barnabas {__version__}")
+    return OK
 
 
 def _overview() -> str:
@@ -107,19 +157,24 @@ def _overview() -> str:
             "Commands:",
             *lines,
             "",
-            "`barnabas COMMAND --help` shows its options. Brokers are found by --bootstrap HOST:PORT or",
+            "Examples:",
+            "  barnabas serve --data-dir data",
+            "  barnabas topics create orders --partitions 3",
+            "  barnabas consume orders --exit",
+            "",
+            "`barnabas COMMAND --help` explains a command. Brokers are found by --bootstrap HOST:PORT or",
             "BARNABAS_BOOTSTRAP (127.0.0.1:9092 otherwise); --json gives machine-readable output everywhere.",
+            "Topic and topics, group and groups, ...: either form of a command's name does.",
         ]
     )
 
 
-def _unknown(name: str) -> int:
+def _unknown(name: str, *, as_json: bool) -> int:
     from barnabas.cli.app import closest
 
     close = closest(name, COMMANDS)
     way_out = f"did you mean {close[0]}?" if close else f"commands are {', '.join(COMMANDS)}"
-    print(f"barnabas: there is no command {name!r}; {way_out}", file=sys.stderr)
-    return USAGE
+    return _say("WrongUsage", f"there is no command {name!r}; {way_out}", USAGE, as_json=as_json)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
@@ -134,11 +189,10 @@ def _failed(error: Exception, *, as_json: bool) -> int:
     causes: list[Exception] = list(error.failed.values()) if isinstance(error, ItemsFailed) else [error]
     names, texts = zip(*map(_told, causes), strict=True)
     text = "; ".join(dict.fromkeys(texts))
-    if as_json:
-        _print_json_error(names[0], text, attempts or getattr(causes[0], "attempts", ()))
-    elif text:
-        print(f"{'' if text.startswith('barnabas ') else 'barnabas: '}{_one_line(text)}", file=sys.stderr)
-    return USAGE if isinstance(error, UsageError) else FAILED
+    code = USAGE if isinstance(error, UsageError) else FAILED
+    if not text and not as_json:
+        return code  # everything was said already
+    return _say(names[0], text, code, attempts or getattr(causes[0], "attempts", ()), as_json=as_json)
 
 
 def _told(error: Exception) -> tuple[str, str]:
@@ -159,34 +213,27 @@ def _told(error: Exception) -> tuple[str, str]:
     raise error
 
 
-def _print_json_error(name: str, text: str, attempts: Any) -> None:
-    import json
+def _say(name: str, text: str, code: int, attempts: Any = (), *, as_json: bool) -> int:
+    """Report on standard error why the command ends, and give the exit code on."""
+    from barnabas.cli.output import notice
 
-    body = {"error": name, "message": text, "attempts": [attempt._asdict() for attempt in attempts]}
-    print(json.dumps(body), file=sys.stderr)
+    if as_json:
+        import json
 
-
-def _one_line(text: str) -> str:
-    return printable(" ".join(text.split()))
-
-
-def _interrupted() -> int:
-    # what is buffered for a reader is still worth having, but not waiting for
-    return INTERRUPTED
+        body = {"error": name, "message": text, "attempts": [attempt._asdict() for attempt in attempts]}
+        notice(json.dumps(body))
+    else:
+        notice(f"{'' if text.startswith('barnabas ') else 'barnabas: '}{' '.join(text.split())}")
+    return code
 
 
-def _reader_gone() -> int:
-    """Nobody reads our output any more: that was the reader's wish."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
-    return OK
-
-
-def _flush() -> None:
+def _interrupted(interrupt: KeyboardInterrupt, *, as_json: bool) -> int:
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _reader_gone()
-    except (OSError, ValueError):
-        return
+        finish_output()
+    except KeyboardInterrupt:  # the reader takes nothing, and the user will not wait for it
+        redirect_to_null(sys.stdout)
+    except OutputLost as lost:
+        return _say(type(lost).__name__, str(lost), FAILED, as_json=as_json)
+    if isinstance(interrupt, Terminated):
+        return _say("Terminated", "stopped by SIGTERM", TERMINATED, as_json=as_json)
+    return _say("Interrupted", "stopped by Ctrl-C", INTERRUPTED, as_json=as_json)

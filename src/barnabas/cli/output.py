@@ -1,5 +1,6 @@
 """What commands print: aligned tables for people, JSON with stable keys for programs."""
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,11 +8,17 @@ from typing import Any
 from barnabas.errors import BarnabasError
 from barnabas.printable import printable, printable_json
 
-__all__ = ["CommandFailed", "print_json", "size_text", "table", "time_text"]
+__all__ = ["CommandFailed", "notice", "print_json", "size_text", "table", "time_text"]
 
 
 class CommandFailed(BarnabasError):
     """The operation failed and one line says why; an empty line if everything was said already. Exit code 1."""
+
+
+def notice(text: str) -> None:
+    """A line on standard error. One that cannot be written is dropped: it must not end what it reports on."""
+    with contextlib.suppress(OSError, ValueError):
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:

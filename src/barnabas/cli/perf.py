@@ -4,24 +4,14 @@ The clients are this package's, in one process: the figures are what a Python pr
 """
 
 import random
-import sys
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Final
 
 from barnabas import Consumer, Producer
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    Client,
-    Json,
-    Timeout,
-    client_settings,
-    connect_admin,
-)
-from barnabas.cli.output import CommandFailed, print_json
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.output import CommandFailed, notice, print_json
 from barnabas.cli.produce import ACKS, BATCH_BYTES, CODECS, producer_settings
 from barnabas.cli.watermarks import watermarks
 from barnabas.client.core.admin.topics import NewTopic
@@ -41,7 +31,7 @@ Topic = Annotated[str, Argument("TOPIC", f"Made if it does not exist ({TOPIC})."
 Acks = Annotated[str, Option("--acks", choices=ACKS, help="Who must have a record; all also means idempotent.")]
 
 
-@app.command()
+@app.command(example="barnabas perf producer --records 1000000 --size 100")
 def producer(
     topic: Topic = TOPIC,
     records: Annotated[int, Option("--records", "-n", minimum=1, help="How many.")] = 500_000,
@@ -51,18 +41,14 @@ def producer(
     acks: Acks = "all",
     compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
     batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Write records as fast as they are acknowledged, or at a rate. Counted are acknowledged records."""
     tally = _ProducerTally(quiet=json)
     payloads = _payloads(size)
-    settings = producer_settings(
-        bootstrap, timeout, client, acks=acks, compression=compression, batch_bytes=batch_bytes
-    )
-    _ensure_topic(bootstrap, timeout, client, topic, partitions)
+    settings = producer_settings(cluster, acks=acks, compression=compression, batch_bytes=batch_bytes)
+    _ensure_topic(cluster, topic, partitions)
     with Producer(settings) as sender:
         sender.partitions_for(topic)
         tally.begin()
@@ -97,28 +83,26 @@ def _send_at_rate(
                 time.sleep(ahead)
 
 
-@app.command()
+@app.command(example="barnabas perf consumer barnabas-perf")
 def consumer(
     topic: Topic = TOPIC,
     records: Annotated[int | None, Option("--records", "-n", minimum=1, help="Stop after so many.")] = None,
     fetch_bytes: Annotated[int, Option("--fetch-bytes", minimum=1, help="Most of one partition in one answer.")] = 1
     << 20,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Read a topic from its beginning to its end as it is now. Counted are records, and bytes of keys and values."""
-    with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
+    with cluster.admin(beside_another=True) as admin:
         partitions = [TopicPartition(topic, number) for number in admin.describe_topics(topic)[topic].partitions]
         ends = {tp: end for tp, (start, end) in watermarks(admin, partitions).items() if end > start}
     meter = _Meter(quiet=json)
-    with Consumer(_consumer_settings(bootstrap, timeout, client), max_partition_fetch_bytes=fetch_bytes) as reader:
+    with Consumer(_consumer_settings(cluster), max_partition_fetch_bytes=fetch_bytes) as reader:
         meter.begin()
         reader.assign(ends)
         left = set(ends)
         while left and (records is None or meter.records < records):
-            found = reader.poll(timeout, POLL_RECORDS)
+            found = reader.poll(cluster.timeout, POLL_RECORDS)
             meter.add(len(found), sum([len(record.key or b"") + len(record.value or b"") for record in found]))
             left = {where for where in left if reader.position(where) < ends[where]}
             meter.show_progress()
@@ -126,20 +110,18 @@ def consumer(
     _report(meter.report() | {"topic": topic}, json)
 
 
-def _consumer_settings(bootstrap: str, timeout: float, client: list[str] | None) -> dict[str, object]:
-    settings = client_settings(bootstrap, timeout, client)
-    return {**settings, "auto.offset.reset": "earliest", "default.api.timeout.ms": int(timeout * 1000)}
+def _consumer_settings(cluster: Cluster) -> dict[str, object]:
+    settings = cluster.settings()
+    return {**settings, "auto.offset.reset": "earliest", "default.api.timeout.ms": int(cluster.timeout * 1000)}
 
 
-@app.command()
+@app.command(example="barnabas perf latency --records 1000")
 def latency(
     topic: Topic = TOPIC,
     records: Annotated[int, Option("--records", "-n", minimum=1, help="How many, one at a time.")] = 2_000,
     size: Annotated[int, Option("--size", "-s", minimum=0, help="Bytes of each value.")] = 100,
     acks: Acks = "all",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Write one record, wait until a waiting consumer has it, and so on: until acknowledged, and until read."""
@@ -147,12 +129,10 @@ def latency(
     acknowledged: list[float] = []
     read: list[float] = []
     progress = _Meter(quiet=json)
-    _ensure_topic(bootstrap, timeout, client, topic, 1)
+    _ensure_topic(cluster, topic, 1)
     where = TopicPartition(topic, 0)
-    settings = producer_settings(
-        bootstrap, timeout, client, acks=acks, compression="none", batch_bytes=BATCH_BYTES, linger_ms=0
-    )
-    with Producer(settings) as sender, Consumer(_consumer_settings(bootstrap, timeout, client)) as reader:
+    settings = producer_settings(cluster, acks=acks, compression="none", batch_bytes=BATCH_BYTES, linger_ms=0)
+    with Producer(settings) as sender, Consumer(_consumer_settings(cluster)) as reader:
         sender.partitions_for(topic)
         reader.assign([where])
         reader.seek_to_end()
@@ -164,8 +144,8 @@ def latency(
             began = time.perf_counter()
             sender.send(topic, payload, partition=0).result()
             acknowledged.append(time.perf_counter() - began)
-            if not reader.poll(timeout):
-                raise CommandFailed(f"{where}: a record was not readable within {timeout:g} s")
+            if not reader.poll(cluster.timeout):
+                raise CommandFailed(f"{where}: a record was not readable within {cluster.timeout:g} s")
             read.append(time.perf_counter() - began)
             progress.add(1, size)
             progress.show_progress()
@@ -184,8 +164,8 @@ def _payloads(size: int) -> list[bytes]:
     return [bytes(source.choices(alphabet, k=size)) for _ in range(PAYLOADS)]
 
 
-def _ensure_topic(bootstrap: str, timeout: float, client: list[str] | None, topic: str, partitions: int) -> None:
-    with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
+def _ensure_topic(cluster: Cluster, topic: str, partitions: int) -> None:
+    with cluster.admin(beside_another=True) as admin:
         try:
             admin.describe_topics(topic)
         except ItemsFailed as error:
@@ -220,7 +200,7 @@ class _Meter:
         if self._quiet or now - self._shown < PROGRESS_S:
             return
         rate = (self.records - self._shown_records) / (now - self._shown)
-        print(f"{now - self._began:6.1f} s  {self.records:>12,} records  {rate:>12,.0f} records/s", file=sys.stderr)
+        notice(f"{now - self._began:6.1f} s  {self.records:>12,} records  {rate:>12,.0f} records/s")
         self._shown, self._shown_records = now, self.records
 
     def report(self) -> dict[str, Any]:

@@ -8,18 +8,10 @@ from barnabas import Admin, Producer
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.formats import unescape
 from barnabas.cli.input_records import JsonParser, LineParser, LineReader, Rows, check_partition, parse_header
-from barnabas.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    Client,
-    Json,
-    Timeout,
-    client_settings,
-    connect_admin,
-)
-from barnabas.cli.output import CommandFailed, print_json
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.output import CommandFailed, notice, print_json
 from barnabas.cli.progress import Progress
+from barnabas.cli.streams import is_readable
 from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.errors import ItemsFailed, RecordsFailed
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition, UsageError
@@ -36,7 +28,11 @@ UNDER_WAY_MAX: Final = 4096
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@app.command("")
+@app.command(
+    "",
+    example="printf 'k1:first\\nk2:second\\n' | barnabas produce orders --key-separator :\n"
+    "barnabas produce orders --file orders.jsonl --from-json",
+)
 def produce(
     topic: Annotated[str, Argument("TOPIC")],
     file: Annotated[
@@ -69,9 +65,7 @@ def produce(
     create: Annotated[bool, Option("--create", help="Let the broker create the topic if it does not exist.")] = False,
     batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No summary and no progress.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Write records, one a line, and wait until they are acknowledged.
@@ -97,13 +91,11 @@ def produce(
             empty_is_null,
             partition,
         )
-    settings = producer_settings(
-        bootstrap, timeout, client, acks=acks, compression=compression, batch_bytes=batch_bytes
-    )
+    settings = producer_settings(cluster, acks=acks, compression=compression, batch_bytes=batch_bytes)
     report = _Report(topic, json, quiet)
     with _open(file) as source:
         if not create:
-            with connect_admin(bootstrap, timeout, client, beside_another=True) as admin:
+            with cluster.admin(beside_another=True) as admin:
                 count = _partition_count(admin, topic)
             check_partition(topic, partition, count)
             if isinstance(parser, JsonParser):
@@ -146,19 +138,17 @@ def _share_read(reader: LineReader) -> str:
 
 
 def producer_settings(
-    bootstrap: str,
-    timeout: float,
-    client: list[str] | None,
+    cluster: Cluster,
     *,
     acks: str,
     compression: str,
     batch_bytes: int,
     linger_ms: int = LINGER_MS,
 ) -> dict[str, object]:
-    """A producer's that waits for `timeout` seconds and takes what a line can hold."""
-    timeout_ms = int(timeout * 1000)
+    """The settings of a producer that waits for the cluster's timeout and takes what a line can hold."""
+    timeout_ms = int(cluster.timeout * 1000)
     return {
-        **client_settings(bootstrap, timeout, client),
+        **cluster.settings(),
         "acks": acks,
         "compression.type": compression,
         "batch.size": batch_bytes,
@@ -172,18 +162,20 @@ def producer_settings(
 
 
 def _partition_count(admin: Admin, topic: str) -> int:
-    """Asked at once, because a producer would wait for the topic to appear. Raises UsageError if it does not exist."""
+    """Asks at once, as a producer would wait for the topic to appear. Raises CommandFailed if it does not exist."""
     try:
         return len(admin.describe_topics(topic)[topic].partitions)
     except ItemsFailed as error:
         if not error.only(UnknownTopicOrPartition):
             raise
         way_out = f"create it first with `barnabas topics create {topic}`"
-        raise UsageError(f"topic {topic!r} does not exist; {way_out}") from None
+        raise CommandFailed(f"topic {topic!r} does not exist; {way_out}") from None
 
 
 def _open(file: str | None) -> BinaryIO:
     if file is None or file == "-":
+        if not is_readable(sys.stdin):
+            raise UsageError("standard input is closed; give records by a pipe, or --file FILE")
         return sys.stdin.buffer
     return open(file, "rb", buffering=0)
 
@@ -283,7 +275,7 @@ class _Report:
                 for partition, entry in sorted(self._partitions.items())
             )
             more = f" (partition: offsets {places})" if places else ""
-            print(f"{_records(self.records)} to {self._topic}{more}", file=sys.stderr)
+            notice(f"{_records(self.records)} to {self._topic}{more}")
 
     def _as_dict(self) -> dict[str, Any]:
         error = self.failed or self.refused

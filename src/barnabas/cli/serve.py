@@ -14,8 +14,10 @@ __all__ = ["ServeOptions", "parse_serve", "serve"]
 
 NOT_SETTINGS: Final = (
     "BARNABAS_BOOTSTRAP",
+    "BARNABAS_CLIENT_CONFIG",
     "BARNABAS_DATA_DIR",
     "BARNABAS_LISTEN",
+    "BARNABAS_PROFILE",
     "BARNABAS_TEST_BROKER",
     "BARNABAS_TIMEOUT",
 )
@@ -41,6 +43,7 @@ class ServeOptions(NamedTuple):
     settings: tuple[str, ...] = ()
     node_id: str | None = None
     log_level: str | None = None
+    json: bool = False
 
 
 def serve(arguments: Sequence[str]) -> int | None:
@@ -55,6 +58,9 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
     repeated: dict[str, list[str]] = {}
     words = iter(arguments)
     for word in words:
+        if word == "--json":
+            single["json"] = True
+            continue
         name, equals, value = word.partition("=")
         if name not in SINGLE and name not in REPEATED:
             return None
@@ -84,7 +90,7 @@ def run_broker(options: ServeOptions) -> int:
     ready_file = None if options.ready_file is None else Path(options.ready_file)
     if ready_file is not None and not ready_file.absolute().parent.is_dir():
         raise UsageError(f"--ready-file {ready_file}: its directory does not exist; create it first")
-    return run(loaded.config, ready_file=ready_file)
+    return run(loaded.config, ready_file=ready_file, ready_as_json=options.json)
 
 
 def _settings(options: ServeOptions) -> dict[str, str]:

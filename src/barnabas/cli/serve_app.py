@@ -3,12 +3,17 @@
 from typing import Annotated
 
 from barnabas.cli.app import App, Option
+from barnabas.cli.output import print_json
 from barnabas.cli.serve import LOG_LEVELS, ServeOptions, run_broker
 
 app = App("Run a broker in the foreground.")
 
 
-@app.command("")
+@app.command(
+    "",
+    example="barnabas serve --data-dir data\n"
+    "barnabas serve --data-dir data --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://kafka.example.org:9092",
+)
 def serve(
     data_dir: Annotated[
         list[str] | None,
@@ -35,6 +40,9 @@ def serve(
         str | None, Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
     ] = None,
     help_settings: Annotated[bool, Option("--help-settings", help="Print all settings and exit.")] = False,
+    json: Annotated[
+        bool, Option("--json", help="Print that it is ready as a JSON object, and the settings, too.")
+    ] = False,
 ) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 
@@ -43,11 +51,14 @@ def serve(
     later ones win.
     """
     if help_settings:
-        from barnabas.config.docs import render_help
+        from barnabas.config.docs import render_help, settings_as_dicts
 
-        print(render_help())
+        if json:
+            print_json(settings_as_dicts())
+        else:
+            print(render_help())
         return 0
     options = ServeOptions(
-        tuple(data_dir or ()), listen, ready_file, tuple(config or ()), tuple(settings or ()), node_id, log_level
+        tuple(data_dir or ()), listen, ready_file, tuple(config or ()), tuple(settings or ()), node_id, log_level, json
     )
     return run_broker(options)

@@ -1,25 +1,16 @@
 """`barnabas topics`: list, create, describe, delete, grow."""
 
 import itertools
-import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    Client,
-    Json,
-    Timeout,
-    connect_admin,
-    parse_settings,
-)
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.outcomes import failures, refused
-from barnabas.cli.output import CommandFailed, print_json, size_text, table, time_text
+from barnabas.cli.output import CommandFailed, notice, print_json, size_text, table, time_text
+from barnabas.cli.scopes import chosen_names, chosen_topics, is_pattern, plural
 from barnabas.cli.watermarks import watermarks
 from barnabas.client.core.admin.configs import ConfigResource
 from barnabas.client.core.admin.storage import LogDir, LogDirReplica
@@ -35,28 +26,28 @@ app = App("List, create, describe, delete and grow topics.")
 Names = Annotated[list[str], Argument("TOPIC")]
 
 
-@app.command("list")
+@app.command("list", example="barnabas topics list '^orders'")
 def list_topics(
+    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these; ^PATTERN for all that begin so.")] = None,
     internal: Annotated[bool, Option("--internal", help="Show __consumer_offsets and its like, too.")] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """List all topics."""
-    with connect_admin(bootstrap, timeout, client) as admin:
-        topics = admin.list_topics(internal=internal)
+    """List topics with the numbers of their partitions and replicas."""
+    with cluster.admin() as admin:
+        views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=internal)
     if json:
-        print_json([_summary(topic) for topic in topics])
+        print_json([_summary(view) for view in views])
     elif quiet:
-        print("".join(f"{topic.name}\n" for topic in topics), end="")
-    elif topics:
-        rows = [(topic.name, len(topic.partitions), _replication(topic)) for topic in topics]
-        print(table(("topic", "partitions", "replicas"), rows))
+        print("".join(f"{view.name}\n" for view in views), end="")
+    elif views:
+        print(table(("topic", "partitions", "replicas"), [(v.name, len(v.partitions), _replication(v)) for v in views]))
+    else:
+        print("no topics" + ("" if internal else "; --internal shows those that brokers keep for themselves"))
 
 
-@app.command()
+@app.command(example="barnabas topics create orders --partitions 3 --config retention.ms=86400000")
 def create(
     topics: Names,
     partitions: Annotated[int, Option("--partitions", "-p", help="How many; -1: the broker's default.")] = -1,
@@ -68,16 +59,14 @@ def create(
     ] = None,
     if_not_exists: Annotated[bool, Option("--if-not-exists", help="No error for topics that exist.")] = False,
     validate_only: Annotated[bool, Option("--validate-only", help="Check the request, make nothing.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Create topics."""
     settings = parse_settings(config or (), "--config")
     new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
     failed: Mapping[str, BarnabasError] = {}
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         try:
             made = admin.create_topics(new, validate_only=validate_only)
         except ItemsFailed as error:
@@ -94,20 +83,28 @@ def create(
     _finish(report, json)
 
 
-@app.command()
+@app.command(example="barnabas topics delete orders")
 def delete(
-    topics: Names,
+    topics: Annotated[list[str], Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")],
     if_exists: Annotated[bool, Option("--if-exists", help="No error for topics that do not exist.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    execute: Annotated[bool, Option("--execute", help="With a pattern: do it; otherwise only show the plan.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Delete topics with all their records."""
-    with connect_admin(bootstrap, timeout, client) as admin:
-        failed = failures(lambda: admin.delete_topics(topics))
-    report = []
-    for name in dict.fromkeys(topics):
+    """Delete topics with all their records.
+
+    What a pattern matches is shown as a plan, and deleted with --execute.
+    """
+    with cluster.admin() as admin:
+        names = list(dict.fromkeys(topics))
+        if any(map(is_pattern, topics)):
+            names = chosen_names(topics, (view.name for view in admin.list_topics()), "topic")
+            if not execute:
+                _show_plan(names, json)
+                return
+        failed = failures(lambda: admin.delete_topics(names))
+    report: list[dict[str, Any]] = []
+    for name in names:
         error = failed.get(name)
         if error is None:
             report.append({"topic": name, "result": "deleted", "error": None})
@@ -118,27 +115,33 @@ def delete(
     _finish(report, json)
 
 
-@app.command("add-partitions")
+def _show_plan(names: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print_json([{"topic": name, "result": "planned", "error": None} for name in names])
+        return
+    print(f"PLAN, nothing is deleted yet; with --execute {plural(len(names), 'topic')} and their records will be:")
+    print("".join(f"{name}\n" for name in names), end="")
+
+
+@app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
 def add_partitions(
     topic: Annotated[str, Argument("TOPIC")],
     to: Annotated[int, Option("--to", metavar="TOTAL", help="How many there shall be.")] = 0,
     by: Annotated[int, Option("--by", metavar="N", help="How many to add.")] = 0,
     validate_only: Annotated[bool, Option("--validate-only", help="Check the request, add nothing.")] = False,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Give a topic more partitions. Keys will map to other partitions from then on."""
     if (to > 0) == (by > 0):
         raise UsageError("add-partitions: give either --to TOTAL or --by N, as a number above 0")
-    with connect_admin(bootstrap, timeout, client) as admin:
-        total = to or len(_existing(admin, [topic])[0].partitions) + by
+    with cluster.admin() as admin:
+        total = to or len(chosen_topics(admin, [topic])[0].partitions) + by
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
             error = failures(lambda: admin.create_partitions({topic: total}, validate_only=validate_only)).get(topic)
     for warning in told:
-        print(f"barnabas: {warning.message}", file=sys.stderr)
+        notice(f"barnabas: {warning.message}")
     done = "checked" if validate_only else "grown"
     if error is None:
         _finish([{"topic": topic, "result": done, "partitions": total, "error": None}], json)
@@ -146,29 +149,21 @@ def add_partitions(
         _finish([{"topic": topic, "result": "failed", "error": _words(error, topic)}], json)
 
 
-@app.command()
+@app.command(example="barnabas topics describe orders")
 def describe(
-    topics: Annotated[list[str] | None, Argument("TOPIC")] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    topics: Annotated[list[str] | None, Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")] = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Show partitions, leaders, offsets, sizes and changed settings (of all topics if none is named)."""
-    with connect_admin(bootstrap, timeout, client) as admin:
-        views = _existing(admin, topics) if topics else admin.list_topics()
+    with cluster.admin() as admin:
+        views = chosen_topics(admin, topics or ())
         marks, replicas = _marks(admin, views), _replicas(admin)
         described = [_description(admin, view, marks, replicas) for view in views]
     if json:
         print_json(described)
         return
-    for index, description in enumerate(described):
-        print(("\n" if index else "") + _description_text(description))
-
-
-def _existing(admin: Admin, names: Sequence[str]) -> list[TopicView]:
-    found = admin.describe_topics(names)
-    return [found[name] for name in dict.fromkeys(names)]
+    print("\n\n".join(map(_description_text, described)) or "no topics")
 
 
 def _marks(admin: Admin, views: Sequence[TopicView]) -> dict[TopicPartition, tuple[int, int]]:
@@ -298,6 +293,7 @@ def _finish(report: list[dict[str, Any]], as_json: bool) -> None:
             if not entry["error"]:
                 count = entry.get("partitions", -1)
                 more = f" ({count} partition{'s' if count != 1 else ''})" if count > 0 else ""
-                print(f"{entry['result']} {entry['topic']}{more}")
+                unchanged = "; nothing was changed" if entry["result"] == "checked" else ""
+                print(f"{entry['result']} {entry['topic']}{more}{unchanged}")
     if failed:
-        raise CommandFailed("" if as_json else "; ".join(entry["error"] for entry in failed))
+        raise CommandFailed("; ".join(entry["error"] for entry in failed))

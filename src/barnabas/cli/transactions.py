@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 from barnabas import Admin
 from barnabas.cli.app import App, Argument, Option
 from barnabas.cli.hanging import HangingTransaction, find_hanging_transactions
-from barnabas.cli.options import DEFAULT_BOOTSTRAP, DEFAULT_TIMEOUT_S, Bootstrap, Client, Json, Timeout, connect_admin
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
+from barnabas.cli.scopes import broker_ids
 from barnabas.client.core.admin.transactions import ProducerOnPartition, TransactionDescription
 from barnabas.errors import UsageError
 from barnabas.printable import printable
@@ -24,7 +25,7 @@ Partition = Annotated[int, Option("--partition", "-p", minimum=0, help="The part
 BrokerId = Annotated[int | None, Option("--broker-id", minimum=0, help="Ask this replica instead of the leader.")]
 
 
-@app.command("list")
+@app.command("list", example="barnabas transactions list --state Ongoing")
 def list_transactions(
     state: Annotated[
         list[str] | None, Option("--state", help="Only those in it, such as Ongoing or Empty; repeat for more.")
@@ -38,13 +39,11 @@ def list_transactions(
     transactional_id_pattern: Annotated[
         str | None, Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that it matches as a whole.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """List the transactional ids that the coordinators know, with their states."""
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         found = admin.list_transactions(
             states=state or (),
             producer_ids=producer_id or (),
@@ -56,18 +55,18 @@ def list_transactions(
     elif found:
         rows = [(t.transactional_id, t.coordinator, t.producer_id, t.state) for t in found]
         print(table(("transactional id", "coordinator", "producer id", "state"), rows))
+    else:
+        print("no transactional ids" + (" of this kind" if state or producer_id or transactional_id_pattern else ""))
 
 
-@app.command()
+@app.command(example="barnabas transactions describe billing-1")
 def describe(
     transactional_id: Annotated[str, Argument("TRANSACTIONAL-ID")],
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Show a transactional id: its state, its producer, and the partitions of its open transaction."""
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         report = _report(admin.describe_transactions(transactional_id)[transactional_id], _now_ms())
     if json:
         print_json(report)
@@ -108,19 +107,17 @@ def _text(report: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-@app.command("describe-producers")
+@app.command("describe-producers", example="barnabas transactions describe-producers --topic orders --partition 0")
 def describe_producers(
     topic: Topic,
     partition: Partition,
     broker_id: BrokerId = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Show the producers that a partition remembers, and where their open transactions begin."""
     where = TopicPartition(topic, partition)
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         producers = sorted(admin.describe_producers([where], broker_id=broker_id)[where])
     if json:
         print_json([_producer(producer) for producer in producers])
@@ -138,6 +135,8 @@ def describe_producers(
             for p in producers
         ]
         print(table(names, rows))
+    else:
+        print(f"no producers are known to {where}")
 
 
 def _producer(producer: ProducerOnPartition) -> dict[str, int | None]:
@@ -155,7 +154,7 @@ def _known(value: int) -> int | None:
     return value if value >= 0 else None
 
 
-@app.command("find-hanging")
+@app.command("find-hanging", example="barnabas transactions find-hanging --topic orders")
 def find_hanging(
     broker_id: BrokerId = None,
     topic: Annotated[
@@ -173,9 +172,7 @@ def find_hanging(
             help="What was written to more recently is left alone: the brokers' transaction.max.timeout.ms.",
         ),
     ] = 15,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Find transactions that no coordinator will ever end. Readers with read_committed stop in front of them.
@@ -185,8 +182,9 @@ def find_hanging(
     if partition is not None and len(topic or ()) != 1:
         raise UsageError("find-hanging: --partition needs the one --topic that it belongs to")
     now_ms = _now_ms()
-    with connect_admin(bootstrap, timeout, client) as admin:
-        _check_broker(admin, broker_id)
+    with cluster.admin() as admin:
+        if broker_id is not None:
+            broker_ids(admin, [broker_id])
         partitions = _scope(admin, topic, partition, broker_id)
         found = find_hanging_transactions(
             admin,
@@ -225,7 +223,7 @@ def _scope(
         return found
     chosen = [tp for tp in found if tp.partition == partition]
     if not chosen:
-        raise UsageError(f"find-hanging: {views[0].name}-{partition} is not there; it has {len(found)} partitions")
+        raise CommandFailed(f"topic {views[0].name!r} has partitions 0 to {len(found) - 1}, not {partition}")
     return chosen
 
 
@@ -244,7 +242,7 @@ def _hanging(hanging: HangingTransaction, now_ms: int) -> dict[str, Any]:
     }
 
 
-@app.command()
+@app.command(example="barnabas transactions abort --topic orders --partition 0 --start-offset 1234")
 def abort(
     topic: Topic,
     partition: Partition,
@@ -258,9 +256,7 @@ def abort(
     coordinator_epoch: Annotated[
         int | None, Option("--coordinator-epoch", help="The epoch of the coordinator's last marker, -1 for none.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
     """Abort a transaction that hangs in a partition, by its offset (`find-hanging` shows it) or by its producer.
@@ -274,7 +270,7 @@ def abort(
             "abort: give either --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch"
         )
     where = TopicPartition(topic, partition)
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         if start_offset is not None:
             producer = _producer_at(admin, where, start_offset)
             spec = {name: getattr(producer, name) for name in given}
@@ -293,11 +289,6 @@ def _producer_at(admin: Admin, partition: TopicPartition, start_offset: int) -> 
     open_at = sorted(offset for p in producers if (offset := p.current_transaction_start_offset) >= 0)
     shown = f"open ones begin at {', '.join(map(str, open_at))}" if open_at else "none is open there"
     raise CommandFailed(f"no transaction begins at offset {start_offset} of {partition}; {shown}")
-
-
-def _check_broker(admin: Admin, broker_id: int | None) -> None:
-    if broker_id is not None and broker_id not in (brokers := admin.describe_cluster().brokers):
-        raise UsageError(f"broker {broker_id} is not in the cluster; its brokers are {', '.join(map(str, brokers))}")
 
 
 def _now_ms() -> int:

@@ -6,7 +6,7 @@ from barnabas.config.broker_settings import GROUPS
 from barnabas.config.definitions import DynamicMode, Setting
 from barnabas.config.topic import TOPIC_CONFIGS
 
-__all__ = ["render_help", "render_markdown", "settings_table"]
+__all__ = ["render_help", "render_markdown", "settings_as_dicts", "settings_table"]
 
 _DYNAMIC = {
     DynamicMode.READ_ONLY: "at start",
@@ -54,6 +54,22 @@ def render_help() -> str:
             )
             lines.append(f"      {setting.doc}")
     return "\n".join(lines)
+
+
+def settings_as_dicts() -> list[dict[str, str | None]]:
+    """All broker settings for programs."""
+    return [
+        {
+            "name": setting.name,
+            "group": title,
+            "type": setting.type.name.lower(),
+            "default": setting.format(setting.default),
+            "rule": None if setting.rule is None else str(setting.rule),
+            "doc": setting.doc,
+        }
+        for title, settings in GROUPS.items()
+        for setting in settings
+    ]
 
 
 def settings_table(settings: Iterable[Setting], column: str, cell: Callable[[Setting], str]) -> str:

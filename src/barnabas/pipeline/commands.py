@@ -4,12 +4,15 @@ import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Json
-from barnabas.cli.output import print_json, table, time_text
+from barnabas.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Cluster, Json
+from barnabas.cli.output import notice, print_json, table, time_text
 from barnabas.errors import BarnabasError, UsageError
+
+if TYPE_CHECKING:
+    from barnabas import Admin
 
 app = App("Data pipelines on Spark: from topics to tables and back.")
 
@@ -23,7 +26,7 @@ _Servers = Annotated[
 _Master = Annotated[str | None, Option("--master", metavar="URL", help="Spark's master; this machine's cores else.")]
 
 
-@app.command()
+@app.command(example="barnabas pipeline demo --limit 10000")
 def demo(
     data_dir: Annotated[
         str, Option("--data-dir", metavar="DIR", help="Where broker, checkpoints, archive and pictures are kept.")
@@ -103,7 +106,7 @@ def _text(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-@app.command()
+@app.command(example="barnabas pipeline init orders-archive --template archive")
 def init(
     directory: Annotated[str, Argument("DIR", help="Made if it is not there.")],
     template: Annotated[
@@ -115,7 +118,8 @@ def init(
             help="copy, archive, backfill, cdc, merge, dead-letters, bronze-silver-gold, declarative.",
         ),
     ] = "copy",
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    bootstrap: Bootstrap = None,
+    json: Json = False,
 ) -> None:
     """Write a pipeline to begin with: settings in pipeline.toml, queries in pipeline.py.
 
@@ -127,12 +131,16 @@ def init(
     """
     from barnabas.pipeline.project import create
 
-    for file in create(Path(directory), template, bootstrap):
+    files = create(Path(directory), template, Cluster(bootstrap).address())
+    if json:
+        print_json({"directory": directory, "template": template, "files": [str(file) for file in files]})
+        return
+    for file in files:
         print(f"wrote {file}")
     print(f"look at them, create the topics, then: barnabas pipeline run {directory}")
 
 
-@app.command()
+@app.command(example="barnabas pipeline run orders-archive --once")
 def run(
     directory: Annotated[str, Argument("DIR", help="A pipeline's directory.")],
     master: _Master = None,
@@ -156,6 +164,7 @@ def run(
             help="Serve lag and throughput for Prometheus on this machine.",
         ),
     ] = None,
+    json: Json = False,
 ) -> None:
     """Run a pipeline's queries, and show how far they are, until Ctrl-C.
 
@@ -173,15 +182,21 @@ def run(
             raise UsageError(
                 "--metrics-port: flows of a declarative pipeline report to Spark alone; see `pipeline lag`"
             )
-        names = run_declarative(spec_file, master, once=once, every=every, anew=new)
+        show = notice if json else print
+        names = run_declarative(spec_file, master, once=once, every=every, anew=new, show=show)
     else:
         from barnabas.pipeline.running import run_project
 
-        names = run_project(Path(directory), master, once=once, every=every, anew=new, metrics_port=metrics_port)
+        names = run_project(
+            Path(directory), master, once=once, every=every, anew=new, metrics_port=metrics_port, quiet=json
+        )
+    if json:
+        print_json({"directory": directory, "queries": names})
+        return
     print(f"done: {', '.join(names) if names else 'all is written'}")
 
 
-@app.command()
+@app.command(example="barnabas pipeline status orders-archive")
 def status(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -> None:
     """Show the last batch of each query, its throughput and its lag.
 
@@ -217,7 +232,7 @@ def status(directory: _Directory, bootstrap: _Servers = None, json: Json = False
             print(f"{file} cannot be read; see barnabas pipeline repair-checkpoint {directory}")
 
 
-@app.command()
+@app.command(example="barnabas pipeline lag orders-archive")
 def lag(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -> None:
     """Show for each partition up to where a query has read, and where the topic ends.
 
@@ -239,11 +254,12 @@ def lag(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -
     print(f"lag {sum(row['lag'] for row in rows):,}")
 
 
-@app.command()
+@app.command(example="barnabas pipeline repair-checkpoint orders-archive")
 def repair_checkpoint(
     directory: _Directory,
     yes: Annotated[bool, Option("--yes", help="Change the checkpoint; a copy of it is kept.")] = False,
     bootstrap: _Servers = None,
+    json: Json = False,
 ) -> int:
     """Say what is wrong with a checkpoint, and put right what can be.
 
@@ -251,39 +267,68 @@ def repair_checkpoint(
     that were made again and offsets that are gone. Nothing is changed without --yes, and no query may run then; what
     `pipeline run` runs on this machine is noticed. Exit code 1 if anything is wrong and was not put right.
     """
-    from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
-    from barnabas.pipeline.diagnosis import find_problems
+    from barnabas.pipeline.checkpoint import find_checkpoints
     from barnabas.pipeline.project import alone, home_of
-    from barnabas.pipeline.tending import admin_of, backup_of, repair, view
+    from barnabas.pipeline.tending import admin_of
 
-    left = 0
+    reports = []
     home = home_of(Path(directory)) if yes else None
     with contextlib.nullcontext() if home is None else alone(home), admin_of(_kafka(directory, bootstrap)) as admin:
         for path in find_checkpoints(Path(directory)):
-            checkpoint = read_checkpoint(path)
-            try:
-                broker = view(admin, checkpoint)
-            except BarnabasError as error:
-                broker = None
-                print(f"{path}: only the files were looked at, the brokers could not be asked for all: {error}")
-            problems = find_problems(checkpoint, broker)
-            if not problems:
-                print(f"{path}: nothing is wrong")
-                continue
-            for problem in problems:
-                print(f"{path}: {problem.what}\n    {problem.way_out}")
-            helpless = sum(problem.changes is None for problem in problems)
-            if helpless:
-                print(f"{path}: not to be put right here: {helpless} of {len(problems)} problems; nothing was changed")
-            elif yes:
-                backup = backup_of(path)
-                repair(path, problems, backup)
-                print(f"{path}: repaired; as it was: {backup}")
-                continue
-            else:
-                print(f"{path}: --yes puts that right, and keeps a copy")
-            left += 1
-    return 1 if left else 0
+            reports.append(_repair(admin, path, yes))
+            if not json:
+                print(_repair_text(reports[-1]), flush=True)
+    if json:
+        print_json(reports)
+    return 1 if any(report["problems"] and not report["repaired"] for report in reports) else 0
+
+
+def _repair(admin: "Admin", path: Path, yes: bool) -> dict[str, Any]:
+    """Look at a checkpoint, put it right if all that is wrong can be and `yes`, and report."""
+    from barnabas.pipeline.checkpoint import read_checkpoint
+    from barnabas.pipeline.diagnosis import find_problems
+    from barnabas.pipeline.tending import backup_of, repair, view
+
+    checkpoint = read_checkpoint(path)
+    broker, unanswered = None, None
+    try:
+        broker = view(admin, checkpoint)
+    except BarnabasError as error:
+        unanswered = str(error)
+    problems = find_problems(checkpoint, broker)
+    repairs = yes and bool(problems) and all(problem.changes is not None for problem in problems)
+    backup = backup_of(path) if repairs else None
+    if backup is not None:
+        repair(path, problems, backup)
+    return {
+        "checkpoint": str(path),
+        "brokers_error": unanswered,
+        "problems": [
+            {"problem": problem.what, "way_out": problem.way_out, "repairable": problem.changes is not None}
+            for problem in problems
+        ],
+        "repaired": repairs,
+        "backup": None if backup is None else str(backup),
+    }
+
+
+def _repair_text(report: dict[str, Any]) -> str:
+    path, problems = report["checkpoint"], report["problems"]
+    lines = []
+    if report["brokers_error"]:
+        lines.append(f"{path}: only the files were looked at, the brokers could not be asked for all: ")
+        lines[-1] += report["brokers_error"]
+    if not problems:
+        return "\n".join([*lines, f"{path}: nothing is wrong"])
+    lines += [f"{path}: {problem['problem']}\n    {problem['way_out']}" for problem in problems]
+    helpless = sum(not problem["repairable"] for problem in problems)
+    if helpless:
+        what = f"not to be put right here: {helpless} of {len(problems)} problems; nothing was changed"
+    elif report["repaired"]:
+        what = f"repaired; as it was: {report['backup']}"
+    else:
+        what = "nothing was changed; --yes puts that right, and keeps a copy"
+    return "\n".join([*lines, f"{path}: {what}"])
 
 
 def _kafka(directory: str, bootstrap: str | None) -> dict[str, str]:

@@ -60,8 +60,17 @@ _LINES_MAX: Final = 400
 Ends = Mapping[TopicPartition, int]
 
 
-def run_declarative(file: Path, master: str | None, *, once: bool, every: str, anew: bool = False) -> list[str]:
-    """Until all that is there is through (`once`), or for ever. Gives the names of the flows. `file`: the spec's."""
+def run_declarative(
+    file: Path,
+    master: str | None,
+    *,
+    once: bool,
+    every: str,
+    anew: bool = False,
+    show: Callable[[str], None] = print,
+) -> list[str]:
+    """Until all that is there is through (`once`), or for ever. Gives the names of the flows. `file`: the spec's;
+    `show` is given a line for each thing that a flow does."""
     need_spark()
     need_pipelines()
     pause_s = parse_duration_ms(every, "--every", bare=False) / 1000
@@ -84,7 +93,7 @@ def run_declarative(file: Path, master: str | None, *, once: bool, every: str, a
             environment = _client_environment(spark)
             command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(file.resolve())]
             rounds(
-                lambda: run_logged(command, environment, log, session=java_process()),
+                lambda: run_logged(command, environment, log, show, session=java_process()),
                 lambda: {} if admin is None else _ends(admin, spec),
                 lambda: pause(pause_s, log),
                 once=once,

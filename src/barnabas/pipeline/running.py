@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas import Admin
-from barnabas.cli.output import CommandFailed
+from barnabas.cli.output import CommandFailed, notice
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.pipeline.checkpoint import read_checkpoint
 from barnabas.pipeline.diagnosis import find_problems
@@ -55,7 +55,7 @@ def run_project(
         with (
             failures_told(log),
             alone(directory),
-            _listener(metrics_port) as listener,
+            _listener(metrics_port, quiet=quiet) as listener,
         ):
             check_broker(project.settings["kafka"])
             with spark_process(project.settings["name"], log, project.settings["spark"], master) as spark:
@@ -125,7 +125,7 @@ def remember(directory: Path, paths: Sequence[Path]) -> None:
 
 
 @contextlib.contextmanager
-def _listener(port: int | None) -> Iterator["BarnabasQueryListener"]:
+def _listener(port: int | None, *, quiet: bool) -> Iterator["BarnabasQueryListener"]:
     from barnabas.spark import BarnabasQueryListener
 
     try:
@@ -134,7 +134,8 @@ def _listener(port: int | None) -> Iterator["BarnabasQueryListener"]:
         raise UsageError(f"--metrics-port {port}: {error.strerror}; choose another one, or 0 for any") from None
     try:
         if port is not None:
-            print(f"metrics at http://127.0.0.1:{listener.port}/metrics", flush=True)
+            text = f"metrics at http://127.0.0.1:{listener.port}/metrics"
+            notice(text) if quiet else print(text, flush=True)
         yield listener
     finally:
         listener.close()

@@ -106,20 +106,26 @@ def _start_told(log: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _interrupts_put_off() -> Iterator[Callable[[], None]]:
-    """Ctrl-C waits for the end of the block, and for a call of what this gives. A JVM whose start is cut short would
-    stay for good, as nobody knows of it yet. And Spark's own handler, set meanwhile, cancels its jobs one by one."""
-    before = signal.getsignal(signal.SIGINT)
+    """Ctrl-C and SIGTERM wait for the end of the block, and for a call of what this gives. A JVM whose start is cut
+    short would stay for good, as nobody knows of it yet. And Spark's own handler, set meanwhile, cancels its jobs one
+    by one."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     came: list[int] = []
 
     def raise_put_off() -> None:
         if came:
+            handler = before[signal.Signals(came[0])]
+            if callable(handler):
+                handler(came[0], None)
             raise KeyboardInterrupt
 
-    signal.signal(signal.SIGINT, lambda number, _: came.append(number))
+    for number in before:
+        signal.signal(number, lambda number, _: came.append(number))
     try:
         yield raise_put_off
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

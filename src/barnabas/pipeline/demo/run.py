@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas import Admin
-from barnabas.cli.options import client_settings
+from barnabas.cli.options import Cluster
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.demo.check import Checks, check_archive, compare, expected_delays, read_results
@@ -40,7 +40,7 @@ class PipelineDemo:
     def __init__(
         self, address: str, directory: Path, limit: int | None, seconds: float, master: str | None, *, quiet: bool
     ) -> None:
-        self._settings = {**client_settings(address, _TIMEOUT_S), "client.id": "barnabas-pipeline"}
+        self._settings = {**Cluster(address, _TIMEOUT_S).settings(), "client.id": "barnabas-pipeline"}
         self._address = address
         self._directory = directory
         self._limit = limit

@@ -10,17 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 from barnabas.cli.app import App, Argument, Option
-from barnabas.cli.options import (
-    DEFAULT_BOOTSTRAP,
-    DEFAULT_TIMEOUT_S,
-    Bootstrap,
-    Client,
-    Json,
-    Timeout,
-    client_settings,
-    connect_admin,
-    parse_settings,
-)
+from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.errors import UsageError
 from barnabas.pipeline.spark_process import need_spark, spark_process
 
@@ -30,7 +20,7 @@ FORMATS: Final = ("auto", "binary", "string", "json", "avro", "confluent-avro", 
 _SHOWN_ROWS: Final = 100
 
 
-@app.command("")
+@app.command("", example="barnabas sql 'SELECT value.carrier, count(*) FROM flights GROUP BY 1'")
 def sql(
     query: Annotated[str, Argument("QUERY", "What to ask; the tables are topics.")],
     value_format: Annotated[
@@ -53,12 +43,10 @@ def sql(
     master: Annotated[
         str | None, Option("--master", metavar="URL", help="Spark's master; this machine's cores else.")
     ] = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    timeout: Timeout = DEFAULT_TIMEOUT_S,
-    client: Client = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Ask topics in SQL, as `barnabas sql 'SELECT value.carrier, count(*) FROM flights GROUP BY 1'`.
+    """Ask topics in SQL.
 
     Each topic that the query names is a table with the columns key, value, topic, partition, offset, timestamp and
     timestampType. Of JSON values the fields are within value (value.carrier); what does not parse is in _corrupt.
@@ -70,9 +58,9 @@ def sql(
     if json and csv:
         raise UsageError("--json and --csv contradict each other; give one of them")
     most = limit if limit is not None else 0 if json or csv else _SHOWN_ROWS
-    with connect_admin(bootstrap, timeout, client) as admin:
+    with cluster.admin() as admin:
         topics = [topic.name for topic in admin.list_topics(internal=True)]
-    source = _source_options(client_settings(bootstrap, timeout, client), value_format, key_format, option)
+    source = _source_options(cluster.settings(), value_format, key_format, option)
     with tempfile.TemporaryDirectory(prefix="barnabas-sql-") as directory:
         with _said("starting Spark"):
             began = time.perf_counter()

@@ -1,0 +1,22 @@
+"""The exit codes of every command, in one table; docs/cli.md shows it."""
+
+from typing import Final
+
+__all__ = ["EXIT_CODES", "FAILED", "INTERRUPTED", "OK", "TERMINATED", "USAGE"]
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+INTERRUPTED: Final = 130
+TERMINATED: Final = 143
+
+EXIT_CODES: Final = {
+    OK: "Done. A reader of the output that went away (`| head`) is no failure, and nothing to list is none either.",
+    FAILED: "The operation failed: the brokers refused it or did not answer in time, what was named does not exist in"
+    " the cluster, a file cannot be read or the output not written. Or a check (`doctor`, `dump-log`, the demos) found"
+    " something wrong.",
+    USAGE: "Wrong usage: the command line, a setting, or a line of the input is not valid.",
+    INTERRUPTED: "Ctrl-C (SIGINT). Consumers have committed what was printed and left their group.",
+    TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0.",
+}
+"""What each code means."""
