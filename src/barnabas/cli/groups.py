@@ -91,7 +91,7 @@ def describe(
         raise UsageError("groups describe: give either GROUP, as in `barnabas groups describe billing`, or --all")
     with cluster.admin() as admin:
         listings = {listing.group_id: listing for listing in admin.list_groups()}
-        names = list(listings) if groups is None else chosen_names(groups, listings, "group")
+        names = chosen_names(groups, listings, "group") if groups else list(listings)
         descriptions = _described(admin, names)
         rows = group_rows(admin, {name: descriptions.get(name) for name in names})
     for name in names:

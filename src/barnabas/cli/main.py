@@ -122,6 +122,8 @@ def _dispatch(arguments: list[str]) -> int:
     except (KeyboardInterrupt, BrokenPipeError):
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is None:
+            finish_output()  # raises with more to say, if that is what failed
         return _failed(error, as_json=as_json)
 
 

@@ -1,10 +1,10 @@
 """What commands print: aligned tables for people, JSON with stable keys for programs."""
 
-import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from barnabas.cli.streams import redirect_to_null
 from barnabas.errors import BarnabasError
 from barnabas.printable import printable, printable_json
 
@@ -17,8 +17,10 @@ class CommandFailed(BarnabasError):
 
 def notice(text: str) -> None:
     """A line on standard error. One that cannot be written is dropped: it must not end what it reports on."""
-    with contextlib.suppress(OSError, ValueError):
+    try:
         print(printable(text), file=sys.stderr, flush=True)
+    except OSError:
+        redirect_to_null(sys.stderr)
 
 
 def print_json(value: Any, *, compact: bool = False) -> None:
