@@ -20,10 +20,11 @@ fastavro = pytest.importorskip("fastavro")
 
 from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
 
+from barnabas.client.avro_references import BrokenReference, named_types, whole  # noqa: E402
+from barnabas.client.schema_registry import Registry, RegistryUnavailable, UnknownSchema  # noqa: E402
 from barnabas.errors import UsageError  # noqa: E402
-from barnabas.spark.formats.avro_references import BrokenReference, named_types, whole  # noqa: E402
 from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
-from barnabas.spark.formats.registry import Registry, RegistryUnavailable, UnknownSchema, with_reader_schema  # noqa: E402
+from barnabas.spark.formats.registry import with_reader_schema  # noqa: E402
 from barnabas.spark.formats.rules import FormatRules  # noqa: E402
 from barnabas.spark.formats.values import decoder_of  # noqa: E402
 

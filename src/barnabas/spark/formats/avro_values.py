@@ -4,16 +4,15 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final
 
+from barnabas.client.schema_registry import PREFIX_BYTES, Registry, UnknownSchema, schema_id_of
 from barnabas.errors import UsageError
 from barnabas.spark.formats.avro_schema import avro_shape, parse_schema, reading_schema, require_fastavro
-from barnabas.spark.formats.registry import Registry, UnknownSchema, shared_registry
+from barnabas.spark.formats.registry import shared_registry
 from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.formats.shapes import Shape, built
 
 __all__ = ["AvroDecoder", "ConfluentDecoder", "avro_decoder"]
 
-_MAGIC: Final = 0
-_PREFIX: Final = 5
 _SCHEMAS_MAX: Final = 1000
 
 Read = Callable[[bytes], Any]
@@ -72,12 +71,11 @@ class ConfluentDecoder(AvroDecoder):
         """Parsed schemas, or why there is none, by id."""
 
     def _read(self, value: bytes) -> Any:
-        if len(value) < _PREFIX or value[0] != _MAGIC:
-            raise _Unreadable(
-                f"it does not begin with a zero and a schema's id, but with {value[:_PREFIX].hex() or 'nothing'}"
-            )
-        writer = self._writer(int.from_bytes(value[1:_PREFIX], "big"))
-        return self._read_by(writer, self._schema, value, _PREFIX)
+        schema_id = schema_id_of(value)
+        if schema_id is None:
+            begin = value[:PREFIX_BYTES].hex() or "nothing"
+            raise _Unreadable(f"it does not begin with a zero and a schema's id, but with {begin}")
+        return self._read_by(self._writer(schema_id), self._schema, value, PREFIX_BYTES)
 
     def _writer(self, schema_id: int) -> Any:
         found = self._writers.get(schema_id)

@@ -1,0 +1,186 @@
+"""A schema registry, asked by HTTP as Confluent's is; what it has said once is kept."""
+
+import base64
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, urlsplit
+
+from barnabas.client.avro_references import BrokenReference, named_types, whole
+from barnabas.errors import BarnabasError, UsageError
+
+__all__ = ["PREFIX_BYTES", "RegisteredSchema", "Registry", "RegistryUnavailable", "UnknownSchema", "schema_id_of"]
+
+_ROUNDS: Final = 2
+_ANSWER_MAX: Final = 16 * 1024 * 1024
+_KEPT_MAX: Final = 1000
+_REFERENCES_MAX: Final = 100
+_AVRO: Final = "AVRO"
+_MAGIC: Final = 0
+PREFIX_BYTES: Final = 5
+"""In front of a value: a zero, and the id of its schema as 4 bytes, big endian."""
+
+
+class RegistryUnavailable(BarnabasError):
+    """No registry gives an answer, or not to us."""
+
+
+class UnknownSchema(BarnabasError):
+    """The registry does not have it, or it is of another kind than the one that is asked for."""
+
+
+class RegisteredSchema(NamedTuple):
+    """A schema with all that it refers to, if it is Avro; of other kinds as it is registered."""
+
+    kind: str
+    """AVRO, JSON or PROTOBUF."""
+    text: str
+
+
+def schema_id_of(value: bytes) -> int | None:
+    """The id of the schema in front of a value; None where the value does not begin with one."""
+    if len(value) < PREFIX_BYTES or value[0] != _MAGIC:
+        return None
+    return int.from_bytes(value[1:PREFIX_BYTES], "big")
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """Follows redirects, and keeps the password to the address that it was given for."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        """Returns the request to the new address, without credentials unless scheme, host and port are the same."""
+        request = super().redirect_request(req, fp, code, msg, headers, newurl)
+        if request is not None and _origin(newurl) != _origin(req.full_url):
+            request.remove_header("Authorization")
+        return request
+
+
+_opener: Final = urllib.request.build_opener(_Redirects)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+
+
+class Registry:
+    """One or several addresses of the same registry."""
+
+    def __init__(self, settings: Mapping[str, str], timeout_s: float) -> None:
+        """Raises UsageError."""
+        urls = [url.strip().rstrip("/") for url in settings.get("url", "").split(",") if url.strip()]
+        if not urls:
+            raise UsageError(
+                "schema.registry.url is missing; give the registry's address, such as http://localhost:8081"
+            )
+        for url in urls:
+            if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+                raise UsageError(f"schema.registry.url: {url!r} is no address; write http://host:8081")
+        self._urls = urls
+        self._timeout_s = timeout_s
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        user = settings.get("basic.auth.user.info")
+        if user is not None:
+            if ":" not in user:
+                raise UsageError("schema.registry.basic.auth.user.info must be user:password")
+            self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
+        self._schemas: dict[int, RegisteredSchema] = {}
+
+    def find(self, schema_id: int) -> RegisteredSchema:
+        """A schema by its id. Raises UnknownSchema, RegistryUnavailable."""
+        found = self._schemas.get(schema_id)
+        if found is None:
+            answer = self._ask(f"/schemas/ids/{schema_id}")
+            if answer is None:
+                raise UnknownSchema(f"the registry at {self._urls[0]} has no schema {schema_id}")
+            found = self._whole(answer, f"schema {schema_id}")
+            if len(self._schemas) >= _KEPT_MAX:
+                self._schemas.clear()
+            self._schemas[schema_id] = found
+        return found
+
+    def schema_of(self, schema_id: int) -> str:
+        """The JSON of an Avro schema by its id. Raises UnknownSchema, RegistryUnavailable."""
+        return _avro(self.find(schema_id), f"schema {schema_id}")
+
+    def latest(self, subject: str) -> str:
+        """The JSON of the newest Avro schema of a subject. Raises UnknownSchema, RegistryUnavailable."""
+        answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
+        what = f"subject {subject!r}"
+        if answer is None:
+            raise UnknownSchema(f"the registry at {self._urls[0]} has no {what}")
+        return _avro(self._whole(answer, what), what)
+
+    def _whole(self, answer: Any, what: str) -> RegisteredSchema:
+        """The schema of an answer, if it is Avro with all that it refers to in it. Raises UnknownSchema,
+        RegistryUnavailable."""
+        schema, references = _registered(answer, what)
+        if not references or schema.kind != _AVRO:
+            return schema
+        known: dict[str, Any] = {}
+        try:
+            self._gather(references, what, known, set())
+            return RegisteredSchema(_AVRO, whole(schema.text, known))
+        except BrokenReference as error:
+            raise UnknownSchema(f"{what} of the registry: {error}") from None
+
+    def _gather(self, references: Any, what: str, known: dict[str, Any], seen: set[tuple[str, int]]) -> None:
+        for reference in references:
+            try:
+                place = str(reference["subject"]), int(reference["version"])
+            except (LookupError, TypeError, ValueError):
+                raise UnknownSchema(
+                    f"{what} refers to {str(reference)[:80]}, which names no subject and version"
+                ) from None
+            if place in seen:
+                continue
+            if len(seen) >= _REFERENCES_MAX:
+                raise UnknownSchema(f"{what} refers to more than {_REFERENCES_MAX} other schemas")
+            seen.add(place)
+            subject, version = place
+            answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true")
+            if answer is None:
+                raise UnknownSchema(f"{what} refers to version {version} of subject {subject!r}, which is not there")
+            name = f"version {version} of subject {subject!r}"
+            schema, more = _registered(answer, name)
+            self._gather(more, name, known, seen)
+            known |= named_types(_avro(schema, name))
+
+    def _ask(self, path: str) -> Any:
+        """The answer's document; None if there is no such thing."""
+        failures: dict[str, str] = {}
+        for url in self._urls * _ROUNDS:
+            request = urllib.request.Request(url + path, headers=self._headers)
+            try:
+                with _opener.open(request, timeout=self._timeout_s) as answer:
+                    return json.loads(answer.read(_ANSWER_MAX))
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code == 404:
+                        return None
+                    failures[url] = f"HTTP {error.code} {error.reason}"
+                    if error.code in (401, 403):
+                        failures[url] += " (schema.registry.basic.auth.user.info is user:password)"
+            except (OSError, ValueError) as error:
+                failures[url] = str(getattr(error, "reason", error)) or type(error).__name__
+        told = "; ".join(f"{url}: {reason}" for url, reason in failures.items())
+        raise RegistryUnavailable(f"the schema registry gives no answer to {path} ({told}); see schema.registry.url")
+
+
+def _registered(answer: Any, what: str) -> tuple[RegisteredSchema, list[Any]]:
+    """The schema, and what it refers to. Raises UnknownSchema."""
+    schema = answer.get("schema") if isinstance(answer, dict) else None
+    if not isinstance(schema, str):
+        raise UnknownSchema(f"the registry's answer for {what} has no schema")
+    references = answer.get("references")
+    kind = str(answer.get("schemaType") or _AVRO)
+    return RegisteredSchema(kind, schema), references if isinstance(references, list) else []
+
+
+def _avro(schema: RegisteredSchema, what: str) -> str:
+    """Raises UnknownSchema for other kinds."""
+    if schema.kind != _AVRO:
+        raise UnknownSchema(f"{what} is {schema.kind}, not Avro")
+    return schema.text
