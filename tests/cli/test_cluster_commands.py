@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from barnabas.cli.main import run
 from barnabas.testing import Broker
-from cli.conftest import Run, run_barnabas
+from cli.conftest import Run
 
 
 @pytest.fixture(scope="module")
@@ -17,6 +18,12 @@ def bootstrap() -> Iterator[str]:
     """Of a broker whose topics and groups are these tests' alone."""
     with Broker() as broker:
         yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def barnabas(in_process: Run) -> Run:
+    """Runs `barnabas ...` in this process."""
+    return in_process
 
 
 @pytest.fixture
@@ -28,7 +35,7 @@ def topic(barnabas: Run, name: str) -> str:
     return name
 
 
-def test_empty_results_say_so() -> None:
+def test_empty_results_say_so(capsys: pytest.CaptureFixture[str]) -> None:
     with Broker() as broker:
         for arguments, words in {
             ("topics", "list"): "no topics; --internal shows those that brokers keep for themselves",
@@ -39,10 +46,10 @@ def test_empty_results_say_so() -> None:
             ("transactions", "list"): "no transactional ids",
             ("get-offsets",): "no topics",
         }.items():
-            done = run_barnabas(*arguments, "-b", broker.bootstrap_servers)
-            assert (done.returncode, done.stdout) == (0, f"{words}\n")
-            as_json = run_barnabas(*arguments, "-b", broker.bootstrap_servers, "--json")
-            assert json.loads(as_json.stdout) == []
+            assert run([*arguments, "-b", broker.bootstrap_servers]) == 0
+            assert capsys.readouterr().out == f"{words}\n"
+            assert run([*arguments, "-b", broker.bootstrap_servers, "--json"]) == 0
+            assert json.loads(capsys.readouterr().out) == []
 
 
 def test_the_cluster_and_its_brokers(barnabas: Run, bootstrap: str, topic: str) -> None:

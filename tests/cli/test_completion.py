@@ -27,11 +27,11 @@ def test_commands_and_options_are_completed() -> None:
     assert words("nonsense", "") == words("produce", "t", "--file", "x") == words("completion", "bash", "x") == []
 
 
-def test_names_in_the_cluster_are_completed(barnabas: Run, bootstrap: str, name: str) -> None:
-    barnabas("topics", "create", name)
+def test_names_in_the_cluster_are_completed(in_process: Run, bootstrap: str, name: str) -> None:
+    in_process("topics", "create", name)
     assert words("consume", "-b", bootstrap, name[:-1]) == [name]
     assert words("groups", "reset-offsets", "g", "-b", bootstrap, "--topic", name[:-1]) == [name]
-    barnabas("consume", name, "-g", name, "-e")
+    in_process("consume", name, "-g", name, "-e")
     assert words("groups", "describe", f"--bootstrap={bootstrap}", name[:-1]) == [name]
     assert words("consume", "-b", "127.0.0.1:1", "") == []
 

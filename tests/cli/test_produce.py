@@ -122,7 +122,7 @@ def test_ctrl_c_says_what_was_written(barnabas: Run, bootstrap: str, name: str) 
         _, errors = process.communicate(timeout=60)
         os.close(writing)
     assert process.returncode == 130
-    assert errors.decode() == f"2 records to {name} (partition: offsets 0: 0-1)\n"
+    assert errors.decode() == f"2 records to {name} (partition: offsets 0: 0-1)\nbarnabas: stopped by Ctrl-C\n"
 
 
 def test_how_far_it_is_on_a_terminal(barnabas: Run, bootstrap: str, name: str) -> None:

@@ -30,6 +30,10 @@ POLL_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 2.0
 """What Ctrl-C waits for at most, twice: the last commit, and leaving the group."""
 
+REGISTRY: Final = "registry"
+RAW: Final = "raw"
+PRINTED_AS: Final = (*ENCODINGS, REGISTRY)
+
 Filter = Callable[[ConsumerRecord], bool]
 
 
@@ -37,7 +41,8 @@ Filter = Callable[[ConsumerRecord], bool]
     "",
     example="barnabas consume orders --exit\n"
     "barnabas consume orders --group billing --format '%t-%p@%o %k %v\\n'\n"
-    "barnabas consume '^orders' --offset s@-1h --json",
+    "barnabas consume '^orders' --offset s@-1h --json\n"
+    "barnabas consume orders --registry http://localhost:8081",
     notes=FORMAT_NOTES,
 )
 def consume(
@@ -61,8 +66,21 @@ def consume(
         str | None, Option("--grep-header", metavar="REGEX", help="Only if a header matches, as name=value.")
     ] = None,
     group: Annotated[str | None, Option("--group", "-g", help="Read as a member of this group, and commit.")] = None,
-    key_as: Annotated[str, Option("--key-as", choices=tuple(ENCODINGS), help="How %k prints bytes.")] = "raw",
-    value_as: Annotated[str, Option("--value-as", choices=tuple(ENCODINGS), help="How %v prints bytes.")] = "raw",
+    key_as: Annotated[
+        str, Option("--key-as", choices=PRINTED_AS, help="How keys are printed; registry: decoded, as JSON.")
+    ] = "raw",
+    value_as: Annotated[
+        str, Option("--value-as", choices=PRINTED_AS, help="How values are printed; registry: decoded, as JSON.")
+    ] = "raw",
+    registry: Annotated[
+        str | None,
+        Option(
+            "--registry",
+            metavar="URL",
+            help="The schema registry that keys or values are decoded by (values, if neither is said)."
+            " Also schema.registry.url by -X or in a profile.",
+        ),
+    ] = None,
     null: Annotated[bool, Option("--null", "-Z", help="Print NULL for null keys and values.")] = False,
     read_committed: Annotated[
         bool, Option("--read-committed", help="Leave out open and aborted transactions.")
@@ -82,15 +100,27 @@ def consume(
         raise UsageError("--partitions and --group exclude each other: a group assigns partitions itself")
     if start.kind == "stored" and group is None:
         raise UsageError("-o stored: needs --group, whose committed offsets are meant")
+    if registry is not None and REGISTRY not in (key_as, value_as):
+        value_as = REGISTRY
+    decoder = None
+    if REGISTRY in (key_as, value_as):
+        from barnabas.cli.registry_values import BatchDecoder
+
+        settings = cluster.registry_settings() | ({} if registry is None else {"url": registry})
+        decoder = BatchDecoder(
+            settings, cluster.timeout, keys=key_as == REGISTRY, values=value_as == REGISTRY, quiet=quiet
+        )
+        key_as, value_as = (RAW if each == REGISTRY else each for each in (key_as, value_as))
     printer = _Printer(
         json_lines if json else compile_format(format, encode_key=key_as, encode_value=value_as, null=b"NULL" * null),
         _filters(grep, grep_key, grep_value, grep_header),
         count,
+        None if decoder is None else decoder.decode,
     )
     with cluster.admin(beside_another=True) as admin:
         # unknown topics are refused before a group is troubled
         chosen = _chosen(admin, topics, partitions)
-    settings = {
+    client = {
         **cluster.settings(),
         "group.id": group,
         "enable.auto.commit": False if group is not None else None,
@@ -99,13 +129,15 @@ def consume(
         "fetch.max.wait.ms": int(POLL_S * 1000),
         "default.api.timeout.ms": int(cluster.timeout * 1000),
     }
-    with Consumer(settings) as consumer:
+    with Consumer(client) as consumer:
         reader = _Reader(consumer, printer, start, exit_at_end or end_ms is not None, end_ms, quiet)
         with reader.progress:
             if group is None:
                 reader.read_alone(chosen)
             else:
                 reader.read_in_group(subscription(topics))
+    if decoder is not None:
+        decoder.finish()
 
 
 def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
@@ -157,8 +189,16 @@ def _regex(text: str) -> re.Pattern[bytes]:
 class _Printer:
     """Writes records to standard output until the count is reached."""
 
-    def __init__(self, render: Renderer, filters: Sequence[Filter], count: int | None) -> None:
+    def __init__(
+        self,
+        render: Renderer,
+        filters: Sequence[Filter],
+        count: int | None,
+        decode: Callable[[RecordBatch], RecordBatch] | None = None,
+    ) -> None:
+        """`decode` is applied first, so that filters see what is printed."""
         self._render = render
+        self._decode = decode
         self._filters = filters
         self._left = count
         self.count = 0
@@ -176,6 +216,10 @@ class _Printer:
         if stop is not None and stop < next_offset:
             batch = RecordBatch.of(where, batch[: bisect_left(offsets, stop)])
             next_offset = stop
+        if self._decode is not None:
+            if self._left is not None and self._left < len(batch) and not self._filters:
+                batch = RecordBatch.of(where, batch[: self._left])  # the rest is not printed, so it need not be good
+            batch = self._decode(batch)
         if self._filters:
             batch = RecordBatch.of(where, [record for record in batch if all(take(record) for take in self._filters)])
         if self._left is not None:

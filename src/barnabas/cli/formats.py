@@ -24,6 +24,7 @@ __all__ = [
     "FORMAT_NOTES",
     "STARTS",
     "TOKENS",
+    "JsonText",
     "Renderer",
     "compile_format",
     "json_lines",
@@ -33,6 +34,10 @@ __all__ = [
 
 Renderer = Callable[["RecordBatch"], bytes]
 """All records of a batch as they are printed, one after the other."""
+
+
+class JsonText(bytes):
+    """A key or value that was decoded: a JSON document, which stands in JSON lines as it is."""
 
 
 class Column(NamedTuple):
@@ -237,6 +242,8 @@ def json_lines(batch: "RecordBatch") -> bytes:
 def _json_field(text: Callable[[object], str], name: str, data: bytes | None) -> str:
     if data is None:
         return f'"{name}": null'
+    if isinstance(data, JsonText):
+        return f'"{name}": {data.decode()}'
     try:
         return f'"{name}": {text(data.decode())}'
     except UnicodeDecodeError:
