@@ -60,6 +60,8 @@ def test_partition_lists() -> None:
     for text in ("", "a", "1-", "-1"):
         with pytest.raises(UsageError, match="numbers and ranges"):
             parse_partitions(text)
+    with pytest.raises(UsageError, match="at most 100000 partitions"):
+        parse_partitions("0-9999999999")
 
 
 def test_settings() -> None:

@@ -45,6 +45,11 @@ def test_init(template: str, tmp_path: Path, capsys: pytest.CaptureFixture[str])
     compile(code, "pipeline.py", "exec")
     assert run(["pipeline", "init", str(directory), "--template", template]) == 2
     assert "is there already; choose another directory" in capsys.readouterr().err
+    other = str(tmp_path / "other")
+    assert run(["pipeline", "init", other, "--template", template, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["directory"] == other
+    assert all(Path(file).exists() for file in report["files"])
 
 
 def test_what_init_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +99,9 @@ def test_repair(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{offsets}/2 cannot be read: it ends after its first line" in out
     assert "--yes puts that right, and keeps a copy" in out
     assert (offsets / "2").exists()
+    assert run(["pipeline", "repair-checkpoint", str(project), "--json"]) == 1
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["repaired"], [problem["repairable"] for problem in report["problems"]]) == (False, [True])
     assert run(["pipeline", "repair-checkpoint", str(project), "--yes"]) == 0
     backup = Path(capsys.readouterr().out.rpartition("as it was: ")[2].strip())
     assert ((backup / "offsets" / "2").read_text(), (offsets / "2").exists()) == ("v1\n", False)

@@ -35,12 +35,15 @@ class FakeJava:
         return 0
 
 
-def test_an_interrupt_while_spark_starts_ends_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_spark_starts_ends_its_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
     java = FakeJava()
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.getsignal(number)
 
     def interrupted(*_: Any, **__: Any) -> object:
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
         monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=java))
         return object()
 
@@ -48,7 +51,7 @@ def test_an_interrupt_while_spark_starts_ends_its_process(tmp_path: Path, monkey
     with pytest.raises(KeyboardInterrupt), spark_process("test", tmp_path / "log", {}, None):
         pytest.fail("the block was entered")
     assert java.is_ended
-    assert signal.getsignal(signal.SIGINT) is before
+    assert signal.getsignal(number) is before
 
 
 def test_a_port_for_metrics_that_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,6 +136,8 @@ def consume(
                 reader.read_alone(chosen)
             else:
                 reader.read_in_group(subscription(topics))
+    if not printer.count:
+        reader.notify("no records")
     if decoder is not None:
         decoder.finish()
 
@@ -296,7 +298,7 @@ class _Reader:
             what = "could not commit all that was printed, so it will be read again"
         else:
             what = f"committed {positions}" if positions else "nothing to commit"
-        self._notify(f"group {group}: {what}; left the group")
+        self.notify(f"group {group}: {what}; left the group")
 
     @property
     def _finished(self) -> bool:
@@ -326,7 +328,7 @@ class _Reader:
         self._begin(positions | fresh)
         group = consumer.group_metadata()
         names = ", ".join(map(str, sorted(consumer.assignment()))) or "nothing"
-        self._notify(f"group {group.group_id} generation {group.generation_id}: assigned {names}")
+        self.notify(f"group {group.group_id} generation {group.generation_id}: assigned {names}")
 
     def _give_up(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._commit()
@@ -377,9 +379,10 @@ class _Reader:
                 continue
             position = low[where] if offset < low[where] else high[where]
             self._consumer.seek(where, position)
-            self._notify(f"{where}: offset {offset} is gone, going on at {position}")
+            self.notify(f"{where}: offset {offset} is gone, going on at {position}")
 
-    def _notify(self, text: str) -> None:
+    def notify(self, text: str) -> None:
+        """Tell the user, unless he wants it quiet."""
         if not self._quiet:
             self.progress.clear()
             notice(f"% {text}")

@@ -24,6 +24,8 @@ __all__ = [
 ]
 
 CLIENT_ID: Final = "barnabas-cli"
+PARTITIONS_MAX: Final = 100_000
+"""In one range."""
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -173,5 +175,7 @@ def parse_partitions(text: str) -> list[int]:
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise UsageError(f"partitions {text!r}: write numbers and ranges, such as 0,2,5-7")
+        if int(last or first) - int(first) >= PARTITIONS_MAX:
+            raise UsageError(f"partitions {text!r}: a range has at most {PARTITIONS_MAX} partitions")
         found += range(int(first), int(last or first) + 1)
     return found
