@@ -92,9 +92,9 @@ def _check_names(admin: Admin, resource: Resource, names: Iterable[str], entries
 def describe(
     kind: Kind,
     name: Name,
-    keys: Annotated[list[str] | None, Argument("SETTING", "These only.")] = None,
-    all_settings: Annotated[bool, Option("--all", "-a", help="Those at their defaults, too.")] = False,
-    documentation: Annotated[bool, Option("--doc", help="With what each setting means.")] = False,
+    keys: Annotated[list[str] | None, Argument("SETTING", "Only these settings.")] = None,
+    all_settings: Annotated[bool, Option("--all", "-a", help="Also settings at their defaults.")] = False,
+    documentation: Annotated[bool, Option("--doc", help="Also say what each setting means.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -141,8 +141,8 @@ def _text(entries: Sequence[ConfigEntry], documentation: bool) -> str:
 def set_values(
     kind: Kind,
     name: Name,
-    settings: Annotated[list[str], Argument("SETTING=VALUE")],
-    validate_only: Annotated[bool, Option("--validate-only", help="Check, change nothing.")] = False,
+    settings: Annotated[list[str], Argument("SETTING=VALUE", "A setting by Kafka's name, and its new value.")],
+    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether it could be done.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -164,9 +164,9 @@ def set_values(
 def delete(
     kind: Kind,
     name: Name,
-    settings: Annotated[list[str], Argument("SETTING")],
+    settings: Annotated[list[str], Argument("SETTING", "A setting by Kafka's name.")],
     if_set: Annotated[bool, Option("--if-set", help="No error for settings that are not set.")] = False,
-    validate_only: Annotated[bool, Option("--validate-only", help="Check, change nothing.")] = False,
+    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether it could be done.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -54,18 +54,29 @@ def consume(
         list[str] | None,
         Option("--offset", "-o", metavar="WHERE", help="Where to begin, or (e@TIME) to end; explained below."),
     ] = None,
-    exit_at_end: Annotated[bool, Option("--exit", "-e", help="Stop at the end as it was when reading began.")] = False,
+    exit_at_end: Annotated[
+        bool, Option("--exit", "-e", help="Stop where the partitions ended when reading began.")
+    ] = False,
     count: Annotated[int | None, Option("--count", "-c", minimum=1, help="Stop after so many records.")] = None,
-    partitions: Annotated[str | None, Option("--partitions", "-p", metavar="0,2,5-7", help="These only.")] = None,
-    grep: Annotated[str | None, Option("--grep", metavar="REGEX", help="Only if key or value matches.")] = None,
-    grep_key: Annotated[str | None, Option("--grep-key", metavar="REGEX", help="Only if the key matches.")] = None,
+    partitions: Annotated[
+        str | None, Option("--partitions", "-p", metavar="0,2,5-7", help="Read only these partitions.")
+    ] = None,
+    grep: Annotated[
+        str | None, Option("--grep", metavar="REGEX", help="Print only records whose key or value matches.")
+    ] = None,
+    grep_key: Annotated[
+        str | None, Option("--grep-key", metavar="REGEX", help="Print only records whose key matches.")
+    ] = None,
     grep_value: Annotated[
-        str | None, Option("--grep-value", metavar="REGEX", help="Only if the value matches.")
+        str | None, Option("--grep-value", metavar="REGEX", help="Print only records whose value matches.")
     ] = None,
     grep_header: Annotated[
-        str | None, Option("--grep-header", metavar="REGEX", help="Only if a header matches, as name=value.")
+        str | None,
+        Option("--grep-header", metavar="REGEX", help="Print only records with a header that matches, as name=value."),
     ] = None,
-    group: Annotated[str | None, Option("--group", "-g", help="Read as a member of this group, and commit.")] = None,
+    group: Annotated[
+        str | None, Option("--group", "-g", help="Read as a member of this group, and commit what was printed.")
+    ] = None,
     key_as: Annotated[
         str, Option("--key-as", choices=PRINTED_AS, help="How keys are printed; registry: decoded, as JSON.")
     ] = "raw",
@@ -83,7 +94,7 @@ def consume(
     ] = None,
     null: Annotated[bool, Option("--null", "-Z", help="Print NULL for null keys and values.")] = False,
     read_committed: Annotated[
-        bool, Option("--read-committed", help="Leave out open and aborted transactions.")
+        bool, Option("--read-committed", help="Leave out records of open and aborted transactions.")
     ] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No notices about ends and rebalances, no progress.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,

@@ -27,7 +27,9 @@ def flights(
         str | None, Option("--bootstrap", "-b", metavar="HOST:PORT", help="Use this running broker and start none.")
     ] = None,
     topic: Annotated[str, Option("--topic", help="The topic's name.")] = "flights",
-    partitions: Annotated[int, Option("--partitions", "-p", minimum=1, help="Of a new topic.")] = 6,
+    partitions: Annotated[
+        int, Option("--partitions", "-p", minimum=1, help="The number of partitions, if the topic is created.")
+    ] = 6,
     limit: Annotated[int | None, Option("--limit", minimum=1, help="Only the first so many flights.")] = None,
     clean: Annotated[bool, Option("--clean", help="Delete the topic first and start clean.")] = False,
     keep: Annotated[bool, Option("--keep", help="Leave the broker running afterwards, until Ctrl-C.")] = False,

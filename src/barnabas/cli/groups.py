@@ -21,7 +21,7 @@ from barnabas.types import TopicPartition
 
 app = App("List, describe, reset and delete consumer groups.")
 
-Group = Annotated[str, Argument("GROUP")]
+Group = Annotated[str, Argument("GROUP", "The group's name.")]
 Scope = Annotated[
     list[str] | None,
     Option("--topic", "-t", metavar=PARTITIONS, help="A topic, some of its partitions, or ^PATTERN; repeat for more."),
@@ -31,7 +31,7 @@ Scope = Annotated[
 @app.command("list", example="barnabas groups list --state Stable")
 def list_groups(
     state: Annotated[
-        list[str] | None, Option("--state", help="Only groups in it, such as Stable or Empty; repeat for more.")
+        list[str] | None, Option("--state", help="Only groups in this state, such as Stable or Empty; repeat for more.")
     ] = None,
     no_lag: Annotated[
         bool, Option("--no-lag", help="Do not ask for offsets, which takes a request per group.")
@@ -186,15 +186,19 @@ def _rebalance(event: Mapping[str, Any]) -> tuple[object, ...]:
 def reset_offsets(
     group: Group,
     topic: Scope = None,
-    all_topics: Annotated[bool, Option("--all-topics", help="All that the group has committed.")] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first offset that is there.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="To the end.")] = False,
-    to_current: Annotated[bool, Option("--to-current", help="To what is committed, put within what is there.")] = False,
+    all_topics: Annotated[bool, Option("--all-topics", help="All partitions that the group has committed.")] = False,
+    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record that is there.")] = False,
+    to_latest: Annotated[bool, Option("--to-latest", help="To the end, so that only new records are read.")] = False,
+    to_current: Annotated[
+        bool, Option("--to-current", help="To the committed offsets, moved to the nearest records that are there.")
+    ] = False,
     to_offset: Annotated[int | None, Option("--to-offset", help="To this offset.")] = None,
     to_datetime: Annotated[
-        str | None, Option("--to-datetime", metavar="TIME", help="To the first record from then on.")
+        str | None, Option("--to-datetime", metavar="TIME", help="To the first record at or after this time.")
     ] = None,
-    shift_by: Annotated[int | None, Option("--shift-by", help="By so many records, back if negative.")] = None,
+    shift_by: Annotated[
+        int | None, Option("--shift-by", help="Forward by so many records, or back if negative.")
+    ] = None,
     execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -333,7 +337,7 @@ def _error(error: BarnabasError | None) -> str | None:
 
 @app.command(example="barnabas groups delete billing")
 def delete(
-    groups: Annotated[list[str], Argument("GROUP")],
+    groups: Annotated[list[str], Argument("GROUP", "The groups' names.")],
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -27,24 +27,37 @@ PROGRESS_S: Final = 1.0
 SAMPLE_EVERY: Final = 64
 POLL_RECORDS: Final = 10_000
 
-Topic = Annotated[str, Argument("TOPIC", f"Made if it does not exist ({TOPIC}).")]
-Acks = Annotated[str, Option("--acks", choices=ACKS, help="Who must have a record; all also means idempotent.")]
+Topic = Annotated[str, Argument("TOPIC", f"The topic, {TOPIC} by default; created if it does not exist.")]
+Acks = Annotated[
+    str,
+    Option(
+        "--acks",
+        choices=ACKS,
+        help="Which replicas must have a record: all in sync (and no duplicates), the leader (1), none (0).",
+    ),
+]
 
 
 @app.command(example="barnabas perf producer --records 1000000 --size 100")
 def producer(
     topic: Topic = TOPIC,
-    records: Annotated[int, Option("--records", "-n", minimum=1, help="How many.")] = 500_000,
-    size: Annotated[int, Option("--size", "-s", minimum=0, help="Bytes of each value.")] = 100,
-    rate: Annotated[float | None, Option("--rate", minimum=1, help="Records per second at most.")] = None,
-    partitions: Annotated[int, Option("--partitions", "-p", minimum=1, help="Of a topic that is made.")] = 4,
+    records: Annotated[int, Option("--records", "-n", minimum=1, help="How many records to write.")] = 500_000,
+    size: Annotated[int, Option("--size", "-s", minimum=0, help="The size of each value, in bytes.")] = 100,
+    rate: Annotated[float | None, Option("--rate", minimum=1, help="Write at most so many records per second.")] = None,
+    partitions: Annotated[
+        int, Option("--partitions", "-p", minimum=1, help="The number of partitions, if the topic is created.")
+    ] = 4,
     acks: Acks = "all",
-    compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
-    batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
+    compression: Annotated[
+        str, Option("--compression", "-z", choices=CODECS, help="How batches are compressed.")
+    ] = "none",
+    batch_bytes: Annotated[
+        int, Option("--batch-bytes", minimum=1, help="The size of the largest batch, in bytes.")
+    ] = BATCH_BYTES,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Write records as fast as they are acknowledged, or at a rate. Counted are acknowledged records."""
+    """Write records as fast as they are acknowledged, or at a rate, and count the acknowledged ones."""
     tally = _ProducerTally(quiet=json)
     payloads = _payloads(size)
     settings = producer_settings(cluster, acks=acks, compression=compression, batch_bytes=batch_bytes)
@@ -86,13 +99,14 @@ def _send_at_rate(
 @app.command(example="barnabas perf consumer barnabas-perf")
 def consumer(
     topic: Topic = TOPIC,
-    records: Annotated[int | None, Option("--records", "-n", minimum=1, help="Stop after so many.")] = None,
-    fetch_bytes: Annotated[int, Option("--fetch-bytes", minimum=1, help="Most of one partition in one answer.")] = 1
-    << 20,
+    records: Annotated[int | None, Option("--records", "-n", minimum=1, help="Stop after so many records.")] = None,
+    fetch_bytes: Annotated[
+        int, Option("--fetch-bytes", minimum=1, help="The most bytes of one partition that a broker sends at once.")
+    ] = 1 << 20,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Read a topic from its beginning to its end as it is now. Counted are records, and bytes of keys and values."""
+    """Read a topic from its beginning to its end as it is now, and count records and the bytes of keys and values."""
     with cluster.admin(beside_another=True) as admin:
         partitions = [TopicPartition(topic, number) for number in admin.describe_topics(topic)[topic].partitions]
         ends = {tp: end for tp, (start, end) in watermarks(admin, partitions).items() if end > start}
@@ -118,13 +132,15 @@ def _consumer_settings(cluster: Cluster) -> dict[str, object]:
 @app.command(example="barnabas perf latency --records 1000")
 def latency(
     topic: Topic = TOPIC,
-    records: Annotated[int, Option("--records", "-n", minimum=1, help="How many, one at a time.")] = 2_000,
-    size: Annotated[int, Option("--size", "-s", minimum=0, help="Bytes of each value.")] = 100,
+    records: Annotated[
+        int, Option("--records", "-n", minimum=1, help="How many records to write, one at a time.")
+    ] = 2_000,
+    size: Annotated[int, Option("--size", "-s", minimum=0, help="The size of each value, in bytes.")] = 100,
     acks: Acks = "all",
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Write one record, wait until a waiting consumer has it, and so on: until acknowledged, and until read."""
+    """Write one record after the other, and measure how long each takes to be acknowledged and to be read."""
     payloads = _payloads(size)
     acknowledged: list[float] = []
     read: list[float] = []

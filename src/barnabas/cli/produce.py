@@ -34,21 +34,38 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
     "barnabas produce orders --file orders.jsonl --from-json",
 )
 def produce(
-    topic: Annotated[str, Argument("TOPIC")],
+    topic: Annotated[str, Argument("TOPIC", "The topic to write to.")],
     file: Annotated[
-        str | None, Option("--file", "-f", metavar="FILE", help="Read it instead of standard input.")
+        str | None,
+        Option("--file", "-f", metavar="FILE", help="Read records from this file instead of standard input."),
     ] = None,
     key_separator: Annotated[
-        str | None, Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
+        str | None,
+        Option(
+            "--key-separator", "-K", metavar="TEXT", help="The text between key and value of a line, such as : or \\t."
+        ),
     ] = None,
-    key: Annotated[str | None, Option("--key", "-k", help="One key for all records without their own.")] = None,
+    key: Annotated[
+        str | None, Option("--key", "-k", help="The key of all records that have none of their own.")
+    ] = None,
     header: Annotated[
-        list[str] | None, Option("--header", "-H", metavar="NAME=VALUE", help="On every record; repeat for more.")
+        list[str] | None,
+        Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record; repeat for more."),
     ] = None,
-    partition: Annotated[int | None, Option("--partition", "-p", help="Instead of the key's murmur2 hash.")] = None,
-    compression: Annotated[str, Option("--compression", "-z", choices=CODECS, help="Of batches.")] = "none",
+    partition: Annotated[
+        int | None,
+        Option("--partition", "-p", help="Write to this partition, instead of the one that the key's hash chooses."),
+    ] = None,
+    compression: Annotated[
+        str, Option("--compression", "-z", choices=CODECS, help="How batches are compressed.")
+    ] = "none",
     acks: Annotated[
-        str, Option("--acks", choices=ACKS, help="Who must have a record; all also means idempotent.")
+        str,
+        Option(
+            "--acks",
+            choices=ACKS,
+            help="Which replicas must have a record: all in sync (and no duplicates), the leader (1), none (0).",
+        ),
     ] = "all",
     from_json: Annotated[
         bool,
@@ -58,12 +75,14 @@ def produce(
             " to the partition that it names only if it names no other topic.",
         ),
     ] = False,
-    delimiter: Annotated[str, Option("--delimiter", "-D", metavar="TEXT", help="What ends a record.")] = "\\n",
+    delimiter: Annotated[str, Option("--delimiter", "-D", metavar="TEXT", help="The text that ends a record.")] = "\\n",
     empty_is_null: Annotated[
         bool, Option("--null", "-Z", help="Empty keys and values become null (tombstones).")
     ] = False,
     create: Annotated[bool, Option("--create", help="Let the broker create the topic if it does not exist.")] = False,
-    batch_bytes: Annotated[int, Option("--batch-bytes", minimum=1, help="Largest batch.")] = BATCH_BYTES,
+    batch_bytes: Annotated[
+        int, Option("--batch-bytes", minimum=1, help="The size of the largest batch, in bytes.")
+    ] = BATCH_BYTES,
     quiet: Annotated[bool, Option("--quiet", "-q", help="No summary and no progress.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,

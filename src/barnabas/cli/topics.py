@@ -23,13 +23,15 @@ from barnabas.types import TopicPartition
 
 app = App("List, create, describe, delete and grow topics.")
 
-Names = Annotated[list[str], Argument("TOPIC")]
+Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
 
 
 @app.command("list", example="barnabas topics list '^orders'")
 def list_topics(
     topics: Annotated[list[str] | None, Argument("TOPIC", "Only these; ^PATTERN for all that begin so.")] = None,
-    internal: Annotated[bool, Option("--internal", help="Show __consumer_offsets and its like, too.")] = False,
+    internal: Annotated[
+        bool, Option("--internal", help="Also topics that brokers keep for themselves, such as __consumer_offsets.")
+    ] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -50,19 +52,27 @@ def list_topics(
 @app.command(example="barnabas topics create orders --partitions 3 --config retention.ms=86400000")
 def create(
     topics: Names,
-    partitions: Annotated[int, Option("--partitions", "-p", help="How many; -1: the broker's default.")] = -1,
+    partitions: Annotated[
+        int, Option("--partitions", "-p", help="How many partitions each has; -1 leaves that to the brokers.")
+    ] = -1,
     replication_factor: Annotated[
-        int, Option("--replication-factor", "-r", help="Copies of each partition; -1: the broker's default.")
+        int,
+        Option(
+            "--replication-factor",
+            "-r",
+            help="How many copies there are of each partition; -1 leaves that to the brokers.",
+        ),
     ] = -1,
     config: Annotated[
-        list[str] | None, Option("--config", "-c", metavar="NAME=VALUE", help="A topic setting; repeat for more.")
+        list[str] | None,
+        Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topics; repeat for more."),
     ] = None,
     if_not_exists: Annotated[bool, Option("--if-not-exists", help="No error for topics that exist.")] = False,
-    validate_only: Annotated[bool, Option("--validate-only", help="Check the request, make nothing.")] = False,
+    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether they could be created.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Create topics."""
+    """Create topics. Partitions, replicas and settings that are not given are the brokers' defaults."""
     settings = parse_settings(config or (), "--config")
     new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
     failed: Mapping[str, BarnabasError] = {}
@@ -125,10 +135,10 @@ def _show_plan(names: Sequence[str], as_json: bool) -> None:
 
 @app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
 def add_partitions(
-    topic: Annotated[str, Argument("TOPIC")],
-    to: Annotated[int, Option("--to", metavar="TOTAL", help="How many there shall be.")] = 0,
-    by: Annotated[int, Option("--by", metavar="N", help="How many to add.")] = 0,
-    validate_only: Annotated[bool, Option("--validate-only", help="Check the request, add nothing.")] = False,
+    topic: Annotated[str, Argument("TOPIC", "The topic's name.")],
+    to: Annotated[int, Option("--to", metavar="TOTAL", help="How many partitions it shall have in total.")] = 0,
+    by: Annotated[int, Option("--by", metavar="N", help="How many partitions to add.")] = 0,
+    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether they could be added.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -155,7 +165,10 @@ def describe(
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
-    """Show partitions, leaders, offsets, sizes and changed settings (of all topics if none is named)."""
+    """Show the partitions of topics with leaders, offsets and sizes, and settings that were changed.
+
+    All topics are described where none is named.
+    """
     with cluster.admin() as admin:
         views = chosen_topics(admin, topics or ())
         marks, replicas = _marks(admin, views), _replicas(admin)

@@ -28,16 +28,21 @@ BrokerId = Annotated[int | None, Option("--broker-id", minimum=0, help="Ask this
 @app.command("list", example="barnabas transactions list --state Ongoing")
 def list_transactions(
     state: Annotated[
-        list[str] | None, Option("--state", help="Only those in it, such as Ongoing or Empty; repeat for more.")
+        list[str] | None, Option("--state", help="Only ids in this state, such as Ongoing or Empty; repeat for more.")
     ] = None,
     producer_id: Annotated[
-        list[int] | None, Option("--producer-id", help="Only those of this producer; repeat for more.")
+        list[int] | None, Option("--producer-id", help="Only ids of this producer; repeat for more.")
     ] = None,
     duration_filter: Annotated[
-        int, Option("--duration-filter", metavar="MS", help="Only those that have run for longer.")
+        int,
+        Option(
+            "--duration-filter",
+            metavar="MS",
+            help="Only ids whose transaction has run for longer than so many milliseconds.",
+        ),
     ] = -1,
     transactional_id_pattern: Annotated[
-        str | None, Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that it matches as a whole.")
+        str | None, Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that this matches as a whole.")
     ] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -61,7 +66,7 @@ def list_transactions(
 
 @app.command(example="barnabas transactions describe billing-1")
 def describe(
-    transactional_id: Annotated[str, Argument("TRANSACTIONAL-ID")],
+    transactional_id: Annotated[str, Argument("TRANSACTIONAL-ID", "The producer's transactional.id.")],
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -169,7 +174,7 @@ def find_hanging(
             "--max-transaction-timeout",
             metavar="MINUTES",
             minimum=0,
-            help="What was written to more recently is left alone: the brokers' transaction.max.timeout.ms.",
+            help="Leave alone what was written to more recently; the brokers' transaction.max.timeout.ms.",
         ),
     ] = 15,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -250,7 +255,8 @@ def abort(
         int | None, Option("--start-offset", minimum=0, help="Where the transaction begins in the partition.")
     ] = None,
     producer_id: Annotated[
-        int | None, Option("--producer-id", minimum=0, help="Instead: its producer, with both epochs.")
+        int | None,
+        Option("--producer-id", minimum=0, help="The producer's id, instead of --start-offset; needs both epochs."),
     ] = None,
     producer_epoch: Annotated[int | None, Option("--producer-epoch", "--epoch", help="The producer's epoch.")] = None,
     coordinator_epoch: Annotated[

@@ -93,7 +93,7 @@ def run_declarative(
             environment = _client_environment(spark)
             command = [sys.executable, "-m", "pyspark.pipelines.cli", "run", "--spec", str(file.resolve())]
             rounds(
-                lambda: run_logged(command, environment, log, show, session=java_process()),
+                lambda: run_logged(command, environment, log, show=show, session=java_process()),
                 lambda: {} if admin is None else _ends(admin, spec),
                 lambda: pause(pause_s, log),
                 once=once,
