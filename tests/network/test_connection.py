@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.network import connection as module
+from barnabas.network import turns
 from barnabas.network.connection import NO_REPLY, OUTGOING_BYTES_MAX, SENDFILE_MIN, Connection, Parts, PendingReply
 from barnabas.records.file_slice import FileSlice
 from network.rig import Rig, framed, run
@@ -227,6 +228,64 @@ def test_requests_held_for_later_answers_are_bounded_over_all_connections() -> N
             held = rig.acceptor._held
             assert held is not None
             assert held.size_bytes == 0
+
+    run(main())
+
+
+def test_connections_that_pipeline_many_requests_do_not_hold_up_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has handled a slice at a time: one request here."""
+    monkeypatch.setattr(module, "SLICE_S", 0)
+    monkeypatch.setattr(turns, "TURN_S", 0)
+
+    async def main() -> None:
+        async with Rig() as rig:
+            greedy = [await rig.connect() for _ in range(10)]
+            other = await rig.connect()
+            await rig.accepted(11)
+            for number, client in enumerate(greedy):
+                await client.send(*[f"echo:{number}-{count}" for count in range(100)])
+            await other.send("echo:other")
+            assert await other.receive() == "other"
+            assert rig.script.seen.index("echo:other") <= 20
+            await other.send("echo:again")
+            assert await other.receive() == "again"
+            assert rig.script.seen.index("echo:again") <= 60
+            for number, client in enumerate(greedy):
+                assert [await client.receive() for _ in range(100)] == [f"{number}-{count}" for count in range(100)]
+                await client.send("echo:read on")
+                assert await client.receive() == "read on"
+
+    run(main())
+
+
+def test_requests_wait_while_one_before_them_mutes_the_connection() -> None:
+    replies: list[PendingReply] = []
+
+    def mute(connection: Connection) -> PendingReply:
+        connection.mute()
+        replies.append(connection.pending_reply())
+        return replies[-1]
+
+    async def main() -> None:
+        async with Rig() as rig:
+            rig.script.others["mute"] = mute
+            client, connection = await rig.connected()
+            for round_ in range(2):
+                await client.send("echo:before", "mute:", f"echo:{round_}", "mute:", "echo:after")
+                await client.send("echo:a piece of its own")
+                assert await client.receive() == "before"
+                for answer in ("first", "second"):
+                    await rig.until(lambda: replies)
+                    await rig.turns()
+                    assert rig.script.seen[-1] == "mute:"
+                    replies.pop().resolve((framed(answer.encode()),))
+                    await rig.turns()
+                    assert rig.script.seen[-1] == "mute:", "the answer alone lets nobody in"
+                    connection.unmute()
+                    assert await client.receive() == answer
+                    if answer == "first":
+                        assert await client.receive() == str(round_)
+                assert [await client.receive() for _ in range(2)] == ["after", "a piece of its own"]
 
     run(main())
 

@@ -130,6 +130,7 @@ class Broker:
                 limits,
                 self.log,
                 in_thread=partial(self.loop.run_in_executor, self._readers),
+                turns=self.turns,
             )
             for sock, endpoint in listeners:
                 self._acceptor.listen(sock, endpoint.name)

@@ -12,6 +12,7 @@ from typing import Final
 
 from barnabas.errors import UsageError
 from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, InThread, RequestHandler, plain_address
+from barnabas.network.turns import Turns
 from barnabas.protocol.framing import BufferPool
 
 __all__ = ["Acceptor", "ConnectionLimits", "open_listener"]
@@ -79,12 +80,15 @@ class Acceptor:
         log: logging.Logger,
         *,
         in_thread: InThread | None = None,
+        turns: Turns | None = None,
     ) -> None:
+        """`turns` is the queue of long work, if others on this loop use it as well."""
         self._loop = loop
         self._handler = handler
         self._limits = limits
         self._log = log
         self._in_thread = in_thread
+        self._turns = turns or Turns(loop)
         self._pool = BufferPool()
         self._held = HeldRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
         self._listeners: dict[socket.socket, str] = {}
@@ -197,6 +201,7 @@ class Acceptor:
                 request_size_max=limits.socket_request_max_bytes,
                 handler=self._handler,
                 on_close=self._closed,
+                turns=self._turns,
                 pending_max=limits.queued_max_requests,
                 held=self._held,
                 in_thread=self._in_thread,

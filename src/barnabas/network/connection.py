@@ -14,12 +14,13 @@ import errno
 import os
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
 from barnabas.errors import BarnabasError
 from barnabas.network.page_cache import CHUNK_SIZE, bring_in, is_resident, read_resident
+from barnabas.network.turns import SLICE_S, Turns
 from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
 
@@ -48,7 +49,6 @@ HALF_CLOSED_MAX_S: Final = 10.0
 """How long a client that has ended its stream is owed answers."""
 _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 """What one connection may send before others have their turn."""
-_READS_MAX: Final = 4
 _GATHERED_MAX: Final = 16
 """Answers to requests that came together leave together, up to so many: a send costs more than a small request."""
 _GATHERED_PART_MAX: Final = 4096
@@ -142,8 +142,10 @@ class Connection:
         "_handler",
         "_head_sent",
         "_held",
+        "_in_line",
         "_in_thread",
         "_loop",
+        "_muted",
         "_on_close",
         "_out",
         "_out_bytes",
@@ -153,6 +155,7 @@ class Connection:
         "_recv_into",
         "_resident",
         "_socket",
+        "_turns",
         "_unhandled",
         "_writing",
         "client_software",
@@ -176,6 +179,7 @@ class Connection:
         request_size_max: int,
         handler: RequestHandler,
         on_close: Callable[["Connection", str], None],
+        turns: Turns,
         pending_max: int = PENDING_MAX,
         held: HeldRequests | None = None,
         in_thread: InThread | None = None,
@@ -188,6 +192,7 @@ class Connection:
         self._frames = FrameReader(pool, request_size_max)
         self._handler = handler
         self._on_close = on_close
+        self._turns = turns
         self._pending_max = pending_max
         self._held = held
         self._in_thread = in_thread
@@ -203,10 +208,13 @@ class Connection:
         self._writing = False
         """Whether somebody will call `_flush`: the loop when the socket takes more, or a thread's end."""
         self._paused = False
+        self._muted = False
+        self._in_line = False
+        """Whether requests that have come wait for their turn: the socket is not read from meanwhile."""
         self._ended: asyncio.TimerHandle | None = None
         """Set once the client has ended its stream and is still owed answers: who takes none is closed by it."""
-        self._unhandled: list[bytes] = []
-        """Requests that had come in one piece with the one that made us pause."""
+        self._unhandled: deque[bytes] = deque()
+        """Requests that had come in one piece with the one that made us pause, or that used up the slice."""
         self.closed = False
         self.listener_name = listener_name
         self.peer_host, self.peer_port = _address(sock.getpeername())
@@ -222,8 +230,9 @@ class Connection:
     def read(self) -> None:
         """Take what the socket has. The loop calls it when there is something."""
         frames = self._frames
-        self.last_active = self._loop.time()
-        for _ in range(_READS_MAX):
+        loop = self._loop
+        self.last_active = began = loop.time()
+        while True:
             buffer = frames.buffer()
             try:
                 count = self._recv_into(buffer)
@@ -242,7 +251,7 @@ class Connection:
             except (FrameTooLarge, BarnabasError) as error:
                 self.close(str(error))
                 return
-            if not filled:
+            if not filled or loop.time() - began >= SLICE_S:
                 return
 
     def _on_end_of_stream(self) -> None:
@@ -257,38 +266,58 @@ class Connection:
         self._ended = self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
 
     def _handle(self, frames: Sequence[memoryview]) -> bool:
-        """Hand requests over until one of them makes us stop reading; False if one did. The rest is kept."""
+        """Hand requests over; False if one of them makes us stop reading, or all together take longer than a slice.
+        The rest is kept then."""
         if len(frames) < 2:
-            return self._hand_over(frames)
+            for frame in frames:
+                self._request(frame)
+            return not (self.closed or self._paused)
+        left = iter(frames)
+        if self._hand_over(left):
+            return True
+        if not self.closed:
+            self._unhandled.extend(map(bytes, left))
+            if not self._paused:
+                self._loop.remove_reader(self._fd)
+                self._stand_in_line()
+        return False
+
+    def _hand_over(self, frames: Iterator[memoryview]) -> bool:
+        """False if there may be more that must wait."""
+        now = self._loop.time
+        until = now() + SLICE_S
         self._gathered = []
         try:
-            return self._hand_over(frames)
+            for frame in frames:
+                self._request(frame)
+                if self.closed or self._paused or now() >= until:
+                    return False
         finally:
             self._send_gathered()
-
-    def _hand_over(self, frames: Sequence[memoryview]) -> bool:
-        left = iter(frames)
-        for frame in left:
-            self._request(frame)
-            if self.closed:
-                return False
-            if self._paused:
-                self._unhandled = [bytes(frame) for frame in left]
-                return False
         return True
 
-    def _handle_kept(self) -> None:
-        """Reading goes on: first with the requests that had come before the pause."""
+    def _stand_in_line(self) -> None:
+        self._in_line = True
+        self._turns.enter(self._handle_kept)
+
+    def _handle_kept(self) -> bool:
+        """One slice of the requests that had come before the pause; True if there is more for the next one. Then
+        reading goes on."""
         if self.closed:
-            return
-        kept, self._unhandled = self._unhandled, []
+            return False
+        kept = self._unhandled
         try:
-            read_on = self._handle([memoryview(frame) for frame in kept])
+            self._hand_over(memoryview(kept.popleft()) for _ in range(len(kept)))
         except BarnabasError as error:
             self.close(str(error))
-            return
-        if read_on:
+        if self.closed:
+            return False
+        if kept and not self._paused:
+            return True
+        self._in_line = False
+        if not self._paused:
             self._loop.add_reader(self._fd, self.read)
+        return False
 
     def _request(self, frame: memoryview) -> None:
         try:
@@ -325,21 +354,32 @@ class Connection:
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
-            self._loop.remove_reader(self._fd)
+            if not self._in_line:
+                self._loop.remove_reader(self._fd)
+
+    def mute(self) -> None:
+        """Take no further request until `unmute`: the one that is being handled has to be through before them. Its
+        handler calls this, and returns a PendingReply."""
+        self._muted = True
+        self._pause()
+
+    def unmute(self) -> None:
+        self._muted = False
+        self.maybe_resume()
 
     def maybe_resume(self) -> None:
         """Read on, if nothing stands against it any more."""
         if self._ended is not None and not self._owes_answers:
             self.close("the client closed the connection")
             return
-        if not self._paused or self.closed:
+        if not self._paused or self._muted or self.closed:
             return
         if self._held is not None and self._held.full:
             self._held.wait_for_room(self)
         elif len(self._pending) <= self._pending_max // 2 and self._out_bytes < OUTGOING_BYTES_MAX // 2:
             self._paused = False
             if self._unhandled:
-                self._loop.call_soon(self._handle_kept)
+                self._stand_in_line()
             else:
                 self._loop.add_reader(self._fd, self.read)
 
@@ -568,7 +608,7 @@ class Connection:
                 reply.abandon()
         self._out.clear()
         self._out_bytes = 0
-        self._unhandled = []
+        self._unhandled.clear()
         self._on_close(self, reason)
 
 
