@@ -98,7 +98,7 @@ class Client:
     def pending_reply(self) -> PendingReply:
         return PendingReply(self)  # type: ignore[arg-type]
 
-    def replies_ready(self) -> None:
+    def reply_ready(self, reply: PendingReply) -> None:
         pass
 
     def close(self, reason: str) -> None:

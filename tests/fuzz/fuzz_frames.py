@@ -143,7 +143,7 @@ class Nobody:
     def pending_reply(self) -> PendingReply:
         return PendingReply(cast(Any, self))
 
-    def replies_ready(self) -> None:
+    def reply_ready(self, reply: PendingReply) -> None:
         pass
 
     def close(self, reason: str) -> None:

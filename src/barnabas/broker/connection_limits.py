@@ -85,4 +85,5 @@ class LimitsFollower:
             socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
             queued_max_requests=config.queued_max_requests,
             queued_max_request_bytes=config.queued_max_request_bytes,
+            queued_max_response_bytes=config.queued_max_response_bytes,
         )

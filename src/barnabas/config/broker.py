@@ -59,6 +59,7 @@ class BrokerConfig:
     connections_max_idle_ms: int
     queued_max_requests: int
     queued_max_request_bytes: int
+    queued_max_response_bytes: int
     max_request_partition_size_limit: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int

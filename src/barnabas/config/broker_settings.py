@@ -88,6 +88,8 @@ _NETWORK: Final[tuple[_Row, ...]] = (
      "Answers that may be pending on one connection before the broker stops reading from it."),
     ("queued.max.request.bytes", _LONG, -1, None, _MEDIUM, _FIXED,
      "Bytes of requests with pending answers, over all connections, before the broker stops reading from those that bring more; -1 is no limit."),
+    ("queued.max.response.bytes", _LONG, 128 * 1024**2, None, _MEDIUM, _FIXED,
+     "Bytes of answers that clients have not read yet, over all connections; beyond, those that have gone longest without reading are closed. Records that leave straight from the log files do not count; -1 is no limit. Kafka has no such bound."),
     ("max.request.partition.size.limit", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
      "Partitions that one DescribeTopicPartitions answer may hold."),
     ("fetch.max.bytes", _INT, 55 * 1024**2, at_least(1024), _MEDIUM, _FIXED,

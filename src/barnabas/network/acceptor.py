@@ -12,6 +12,7 @@ from typing import Final
 
 from barnabas.errors import UsageError
 from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, InThread, RequestHandler, plain_address
+from barnabas.network.queued_answers import QUEUED_ANSWERS_BYTES_MAX, QueuedAnswers
 from barnabas.network.turns import Turns
 from barnabas.protocol.framing import BufferPool
 
@@ -40,6 +41,7 @@ class ConnectionLimits:
     socket_receive_buffer_bytes: int = -1
     queued_max_requests: int = PENDING_MAX
     queued_max_request_bytes: int = -1
+    queued_max_response_bytes: int = QUEUED_ANSWERS_BYTES_MAX
 
 
 def open_listener(host: str, port: int, backlog: int) -> socket.socket:
@@ -89,6 +91,7 @@ class Acceptor:
         self._log = log
         self._in_thread = in_thread
         self._turns = turns or Turns(loop)
+        self._answers = QueuedAnswers(loop, limits.queued_max_response_bytes, log)
         self._pool = BufferPool()
         self._held = HeldRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
         self._listeners: dict[socket.socket, str] = {}
@@ -202,6 +205,7 @@ class Acceptor:
                 handler=self._handler,
                 on_close=self._closed,
                 turns=self._turns,
+                answers=self._answers,
                 pending_max=limits.queued_max_requests,
                 held=self._held,
                 in_thread=self._in_thread,

@@ -2,8 +2,8 @@
 
 A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later.
 Replies leave in the order of the requests (the protocol promises it), so one that is ready waits for those before it.
-Reading goes on while replies are pending, up to `PENDING_MAX` requests or `OUTGOING_BYTES_MAX` bytes that the peer has
-not taken; then it pauses. `HeldRequests` bounds the same for all connections together.
+Reading goes on while replies are pending, up to `PENDING_MAX` of them or `OUTGOING_BYTES_MAX` bytes that the peer has
+not taken; then it pauses. For all connections together `HeldRequests` bounds the requests, `QueuedAnswers` the replies.
 
 What is not in the page cache is not sent from the event loop: `sendfile` would wait for the disk, and everybody with
 it. A thread brings the next chunk in, while the connection keeps the order of its replies.
@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 
 from barnabas.errors import BarnabasError
 from barnabas.network.page_cache import CHUNK_SIZE, bring_in, is_resident, read_resident
+from barnabas.network.queued_answers import QueuedAnswers
 from barnabas.network.turns import SLICE_S, Turns
 from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
@@ -42,7 +43,8 @@ InThread = Callable[[Callable[[], None]], "asyncio.Future[None]"]
 """Runs a function in some thread; the future ends on the event loop."""
 
 PENDING_MAX: Final = 1000
-OUTGOING_BYTES_MAX: Final = 16 * 1024 * 1024
+OUTGOING_BYTES_MAX: Final = 1024 * 1024
+"""More than a socket buffer takes, so the client has something to read until the broker reads again."""
 SENDFILE_MIN: Final = 64 * 1024
 """A smaller slice is read and sent together with its neighbours: one system call for all of them."""
 HALF_CLOSED_MAX_S: Final = 10.0
@@ -52,6 +54,8 @@ _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 _GATHERED_MAX: Final = 16
 """Answers to requests that came together leave together, up to so many: a send costs more than a small request."""
 _GATHERED_PART_MAX: Final = 4096
+_IOV_MAX: Final = 1024
+"""Buffers that one system call takes; Linux and macOS have the same bound."""
 
 NO_REPLY: Final[Parts] = ()
 """The answer to a request that gets none (Produce with acks=0)."""
@@ -62,13 +66,17 @@ _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, 
 class PendingReply:
     """A reply that comes later. Whoever holds it calls `resolve` once."""
 
-    __slots__ = ("_connection", "on_abandoned", "parts", "request_bytes")
+    __slots__ = ("_connection", "in_order", "on_abandoned", "parts", "queued_bytes", "request_bytes")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.parts: Parts | None = None
         self.request_bytes = 0
         """What HeldRequests counts for it."""
+        self.in_order = False
+        """Whether its place in the order of replies is taken: its handler has returned."""
+        self.queued_bytes = 0
+        """What is counted for an answer that waits for those before it."""
         self.on_abandoned: Callable[[], None] | None = None
         """Called if the connection ends before the answer: nobody needs it any more."""
 
@@ -76,7 +84,7 @@ class PendingReply:
         assert self.parts is None, "a request is answered once"
         self.parts = parts
         self.on_abandoned = None
-        self._connection.replies_ready()
+        self._connection.reply_ready(self)
 
     def abandon(self) -> None:
         """The connection is gone."""
@@ -135,6 +143,7 @@ class Connection:
 
     __slots__ = (
         "__weakref__",
+        "_answers",
         "_ended",
         "_fd",
         "_frames",
@@ -166,6 +175,7 @@ class Connection:
         "local_port",
         "peer_host",
         "peer_port",
+        "queued_bytes",
         "state",
     )
 
@@ -180,6 +190,7 @@ class Connection:
         handler: RequestHandler,
         on_close: Callable[["Connection", str], None],
         turns: Turns,
+        answers: QueuedAnswers,
         pending_max: int = PENDING_MAX,
         held: HeldRequests | None = None,
         in_thread: InThread | None = None,
@@ -193,12 +204,16 @@ class Connection:
         self._handler = handler
         self._on_close = on_close
         self._turns = turns
+        self._answers = answers
         self._pending_max = pending_max
         self._held = held
         self._in_thread = in_thread
         self._pending: deque[Parts | PendingReply] = deque()
-        self._out: deque[Part] = deque()
+        self._out: deque[Part | memoryview] = deque()
+        """What the socket has not taken. A memoryview is the rest of what it has taken in part, and at the head."""
         self._out_bytes = 0
+        self.queued_bytes = 0
+        """Memory of the answers in `_out`, and of those in `_pending` that are ready; not of slices."""
         self._gathered: list[bytes | bytearray] | None = None
         """Small answers to the requests of one read, while these are being handled; None for a single one."""
         self._head_sent = 0
@@ -320,6 +335,10 @@ class Connection:
         return False
 
     def _request(self, frame: memoryview) -> None:
+        if self._answers.is_over:
+            self._answers.make_room()
+            if self.closed:
+                return
         try:
             reply = self._handler(self, frame)
         except BarnabasError:
@@ -331,17 +350,28 @@ class Connection:
         if self.closed or reply is NO_REPLY:
             return
         pending = self._pending
-        if type(reply) is PendingReply:
+        if isinstance(reply, PendingReply):
             self._park(reply, len(frame))
         elif pending:
             pending.append(reply)
+            self._queue(_memory_of(reply))
         else:
-            self._send(reply)  # type: ignore[arg-type]
-        if len(pending) >= self._pending_max or self._out_bytes >= OUTGOING_BYTES_MAX:
+            self._send(reply)
+        if (pending or self._out) and self._has_enough(self._pending_max, OUTGOING_BYTES_MAX):
             self._pause()
+
+    def _has_enough(self, count: int, size: int) -> bool:
+        """Whether so many answers wait, or so many bytes of them."""
+        return (
+            len(self._pending) >= count
+            or len(self._out) >= max(count, _IOV_MAX)
+            or self._out_bytes >= size
+            or self.queued_bytes >= size
+        )
 
     def _park(self, reply: PendingReply, size: int) -> None:
         self._pending.append(reply)
+        reply.in_order = True
         held = self._held
         if held is not None and reply.parts is None:
             held.hold(reply, size)
@@ -349,7 +379,7 @@ class Connection:
                 held.wait_for_room(self)
                 self._pause()
         if reply.parts is not None:  # resolved before it was in the order
-            self.replies_ready()
+            self.reply_ready(reply)
 
     def _pause(self) -> None:
         if not self._paused:
@@ -376,7 +406,7 @@ class Connection:
             return
         if self._held is not None and self._held.full:
             self._held.wait_for_room(self)
-        elif len(self._pending) <= self._pending_max // 2 and self._out_bytes < OUTGOING_BYTES_MAX // 2:
+        elif not self._has_enough(self._pending_max // 2 + 1, OUTGOING_BYTES_MAX // 2):
             self._paused = False
             if self._unhandled:
                 self._stand_in_line()
@@ -389,25 +419,46 @@ class Connection:
         """A place in the order of replies for the request that is being handled; return it from the handler."""
         return PendingReply(self)
 
-    def replies_ready(self) -> None:
-        """Send what is ready at the head of the order."""
-        if self.closed:
+    def reply_ready(self, reply: PendingReply) -> None:
+        """Send it, and what is ready behind it, if no other is in front of it."""
+        if self.closed or not reply.in_order:
             return
+        if self._pending[0] is reply:
+            self._send_ready()
+        else:
+            assert reply.parts is not None
+            reply.queued_bytes = _memory_of(reply.parts)
+            self._queue(reply.queued_bytes)
+
+    def _send_ready(self) -> None:
+        """Send what is ready at the head of the order."""
         pending = self._pending
         while pending:
             head = pending[0]
-            if type(head) is PendingReply:
+            if isinstance(head, PendingReply):
                 if head.parts is None:
                     break
                 if head.request_bytes:
                     self._held.release(head)  # type: ignore[union-attr]
-                head = head.parts
+                parts, queued_bytes = head.parts, head.queued_bytes
+            else:
+                parts, queued_bytes = head, _memory_of(head)
             pending.popleft()
-            if head:
-                self._send(head)  # type: ignore[arg-type]
+            if queued_bytes:
+                self._unqueue(queued_bytes)
+            if parts:
+                self._send(parts)
             if self.closed:
                 return
         self.maybe_resume()
+
+    def _queue(self, size: int) -> None:
+        self.queued_bytes += size
+        self._answers.add(self, size)
+
+    def _unqueue(self, size: int) -> None:
+        self.queued_bytes -= size
+        self._answers.remove(self, size)
 
     def _send(self, parts: Parts) -> None:
         gathered = self._gathered
@@ -444,13 +495,15 @@ class Connection:
                     return
                 if sent == len(part):
                     return
-                self._out.append(part[sent:])
+                self._out.append(memoryview(part)[sent:])
                 self._out_bytes += len(part) - sent
+                self._queue(len(part))
                 self._want_write()
                 return
         for part in parts:
             self._out.append(part)
             self._out_bytes += len(part)
+        self._queue(_memory_of(parts))
         if not self._writing:
             self._flush()
 
@@ -475,6 +528,10 @@ class Connection:
                 budget -= sent
                 self._out_bytes -= sent
                 self.last_active = self._loop.time()
+                if self.queued_bytes:
+                    self._answers.taken(self)
+                if out and type(out[0]) is memoryview:  # the socket is full
+                    break
         except BlockingIOError:
             self._want_write()
             return
@@ -510,40 +567,42 @@ class Connection:
     def _send_small(self) -> int:
         """As _send_slice, for all small parts up to the next large slice: gathered and sent by one system call."""
         out = self._out
-        gathered: list[bytes | bytearray] = []
+        gathered: list[bytes | bytearray | memoryview] = []
         size = 0
         more = 0
-        while out and size < SENDFILE_MIN * 4:
-            part = out[0]
+        for part in out:
+            if size >= SENDFILE_MIN * 4 or len(gathered) == _IOV_MAX:
+                break
             if isinstance(part, FileSlice):
-                if part.size >= SENDFILE_MIN:
+                data = None if part.size >= SENDFILE_MIN else self._read_small(part)
+                if data is None:
                     more = socket.MSG_MORE
                     break
-                found = self._read_small(part)
-                if found is None:
-                    if not gathered:
-                        return -1
-                    more = socket.MSG_MORE
-                    break
-                data: bytes | bytearray = found
+                gathered.append(data)
             else:
-                data = part
-            gathered.append(data)
-            size += len(data)
-            out.popleft()
+                gathered.append(part)
+            size += len(gathered[-1])
         if not gathered:
-            return 0
-        try:
-            sent = (
-                self._socket.send(gathered[0], more) if len(gathered) == 1 else self._socket.sendmsg(gathered, (), more)
-            )
-        except BlockingIOError:
-            out.extendleft(reversed(gathered))
-            raise
-        if sent < size:
-            rest = b"".join(gathered)[sent:]
-            out.appendleft(rest)
+            return -1
+        sent = self._socket.send(gathered[0], more) if len(gathered) == 1 else self._socket.sendmsg(gathered, (), more)
+        self._take_off(gathered, sent)
         return sent
+
+    def _take_off(self, gathered: Sequence[bytes | bytearray | memoryview], sent: int) -> None:
+        """These are the data of the parts at the head, and so many bytes of them have gone out."""
+        out = self._out
+        for data in gathered:
+            part = out[0]
+            if sent < len(data):
+                if sent:
+                    out[0] = memoryview(data)[sent:]
+                    if isinstance(part, FileSlice):  # it is in memory now
+                        self._queue(len(data))
+                return
+            sent -= len(data)
+            out.popleft()
+            if not isinstance(part, FileSlice):
+                self._unqueue(len(part.obj if isinstance(part, memoryview) else part))  # type: ignore[arg-type]
 
     def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
         """None if it must be warmed."""
@@ -608,8 +667,15 @@ class Connection:
                 reply.abandon()
         self._out.clear()
         self._out_bytes = 0
+        if self.queued_bytes:
+            self._unqueue(self.queued_bytes)
         self._unhandled.clear()
         self._on_close(self, reason)
+
+
+def _memory_of(parts: Parts) -> int:
+    """Bytes that a queued answer holds in memory."""
+    return sum(len(part) for part in parts if not isinstance(part, FileSlice))
 
 
 def plain_address(host: str) -> str:
