@@ -15,11 +15,13 @@ from barnabas.records.compression import (
     ZSTD,
     DamagedData,
     DecompressedTooLarge,
+    TooManyPieces,
     TrailingData,
     codec_name,
     compress,
     compress_lz4_blocks,
     decompress,
+    pieces_max,
 )
 
 rng = random.Random(7)
@@ -218,3 +220,40 @@ def test_unknown_codec() -> None:
     assert codec_name(5) == "unknown(5)"
     assert codec_name(3) == "lz4"
     assert CODEC_IDS == {"none": NONE, "gzip": GZIP, "snappy": SNAPPY, "lz4": LZ4, "zstd": ZSTD}
+
+
+NOTHING = {
+    "gzip members": (GZIP, b"", gzip.compress(b"", 1), b""),
+    "snappy blocks": (SNAPPY, compress(SNAPPY, b""), b"\0\0\0\1\0", b""),
+    "lz4 blocks": (LZ4, compress_lz4_blocks(b"")[:7], b"\0\0\0\x80", b"\0\0\0\0"),
+    "zstd frames": (ZSTD, b"", compress(ZSTD, b""), b""),
+    "skippable zstd frames": (ZSTD, b"", b"\x50\x2a\x4d\x18\0\0\0\0", b""),
+    "zstd blocks": (ZSTD, bytes.fromhex("28b52ffd0058"), b"\0\0\0", b"\1\0\0"),
+}
+
+
+@pytest.mark.parametrize("pieces", NOTHING)
+def test_pieces_that_hold_nothing_are_counted(pieces: str) -> None:
+    codec, head, piece, tail = NOTHING[pieces]
+    most = pieces_max(1_000_000)
+    assert most == 100 + 1_000_000 // 4096
+    assert decompress(codec, head + (most // 2 - 1) * piece + tail, 1_000_000) == b""
+    with pytest.raises(TooManyPieces, match=f"more than {most} pieces"):
+        decompress(codec, head + (most + 1) * piece + tail, 1_000_000)
+
+
+@pytest.mark.parametrize("codec", REAL, ids=CODECS[1:])
+def test_what_writers_make_has_few_enough_pieces(codec: int) -> None:
+    data = random.Random(1).randbytes(200_000) * 40
+    assert decompress(codec, compress(codec, data), len(data)) == data
+
+
+def test_many_gzip_members_cost_no_copies_of_what_follows_them() -> None:
+    """Members of 4 KiB are allowed, so a batch may have thousands."""
+    member = gzip.compress(random.Random(1).randbytes(4096), 1)
+    data = member * 4000
+    tracemalloc.start()
+    assert len(decompress(GZIP, data)) == 4000 * 4096
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2.5 * 4000 * 4096

@@ -7,16 +7,20 @@ from typing import Any
 import poisons
 import pytest
 from poisons import NOW, POLICIES, T0, Poison, patched, record_bytes, records
+from test_compression import NOTHING
 
 from barnabas.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, KafkaError, MessageTooLarge
+from barnabas.records import validation
 from barnabas.records.batch import crc_of, read_header
 from barnabas.records.builder import build_batch
 from barnabas.records.compression import CODECS
+from barnabas.records.kernel import PAUSE_RECORDS
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import (
     RECORD_ERRORS_MAX,
     AppendPolicy,
+    TooMuchWork,
     ValidatedBatch,
     record_errors_of,
     validate_produce,
@@ -201,3 +205,44 @@ def test_replicated_batches_refuse_damage() -> None:
     for broken in (patched(batch, crc=1), patched(batch, magic=1), patched(batch, batch_length=40)):
         with pytest.raises(CorruptMessage):
             validate_replicated(batch + broken)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_records_in_too_many_pieces_are_refused_with_a_reason(codec: str) -> None:
+    _, head, piece, tail = next(kind for kind in NOTHING.values() if CODECS[kind[0]] == codec)
+    batch = build_batch(records(), compression=codec)
+    with pytest.raises(InvalidRecord, match=f"{codec}: the records are cut into more than 4196 pieces"):
+        validate_produce(patched_records(batch, head + 5000 * piece + tail), AppendPolicy(), NOW)
+    with pytest.raises(TooMuchWork):
+        validate_produce(patched_records(batch, head + 5000 * piece + tail), AppendPolicy(), NOW, at_once=True)
+
+
+def patched_records(batch: bytes, packed: bytes) -> bytes:
+    return patched(batch[:8] + (49 + len(packed)).to_bytes(4, "big") + batch[12:61] + packed)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_takes_long_is_not_validated_at_once(codec: str) -> None:
+    small = build_batch([Record(0, NOW, b"k", bytes(200_000), ())], compression=codec)
+    assert validate_produce(small, AppendPolicy(), NOW, at_once=True).record_count == 1
+    large = build_batch([Record(0, NOW, b"k", bytes(1_100_000), ())], compression=codec)
+    with pytest.raises(TooMuchWork):
+        validate_produce(large, AppendPolicy(), NOW, at_once=True)
+    assert validate_produce(large, AppendPolicy(), NOW).record_count == 1
+    recoded = AppendPolicy(compression_type="zstd" if codec == "gzip" else "gzip")
+    with pytest.raises(TooMuchWork):
+        validate_produce(small, recoded, NOW, at_once=True)
+    plain = build_batch([Record(0, NOW, b"k", bytes(200_000), ())])
+    with pytest.raises(TooMuchWork):
+        validate_produce(plain, recoded, NOW, at_once=True)
+
+
+def test_the_check_of_many_records_lets_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[int] = []
+    monkeypatch.setattr(validation, "_pause", lambda: pauses.append(1))
+    batch = build_batch([Record(0, NOW, None, None, ())] * (2 * PAUSE_RECORDS + 1))
+    policy = AppendPolicy(max_message_bytes=10_000_000)
+    validate_produce(batch, policy, NOW, at_once=True)
+    assert not pauses
+    validate_produce(batch, policy, NOW)
+    assert len(pauses) == 2

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.broker.context import RequestContext
+from barnabas.broker.heavy_batches import Verdict
 from barnabas.broker.verification import Grants, Support, verify
 from barnabas.errors import (
     ConcurrentTransactions,
@@ -23,12 +24,13 @@ from barnabas.errors import (
 from barnabas.log.verification import Sender
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.produce import ProduceRequest
+from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.partition import Partition
 
 if TYPE_CHECKING:
     from barnabas.broker.server import Broker
 
-__all__ = ["ProduceLines"]
+__all__ = ["ProduceLines", "ValidatedRequest"]
 
 _LINE_MAX: Final = 100
 """Requests in one line. Java's producers have five under way, librdkafka's as well when they are idempotent."""
@@ -36,7 +38,29 @@ _ABORTABLE_FROM: Final = 11
 _ADDS_PARTITIONS_FROM: Final = 12
 _NOT_NOW: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
-Append = Callable[[ProduceRequest, Grants], Parts | PendingReply]
+
+class ValidatedRequest(NamedTuple):
+    """A Produce request, and for each of its topics the verdicts on its partitions' batches, in their order.
+
+    None is a verdict that a thread has not reached yet.
+    """
+
+    request: ProduceRequest
+    verdicts: list[list[Verdict | None]]
+
+    def copied(self) -> "ValidatedRequest":
+        """As long-lived as one likes: what the request's records are is in the verdicts. These lists stay the same."""
+        for verdicts in self.verdicts:
+            for verdict in verdicts:
+                if isinstance(verdict, ValidatedBatch):
+                    verdict.payload = bytes(verdict.payload)
+        topics = [
+            topic._replace(partitions=[(index, None) for index, _ in topic.partitions]) for topic in self.request.topics
+        ]
+        return ValidatedRequest(self.request._replace(topics=topics), self.verdicts)
+
+
+Append = Callable[[ValidatedRequest, Grants], Parts | PendingReply]
 
 
 class ProduceLines:
@@ -51,7 +75,7 @@ class ProduceLines:
     def enter(
         self,
         context: RequestContext,
-        request: ProduceRequest,
+        validated: ValidatedRequest,
         batches: dict[Partition, Sender],
         append: Append,
     ) -> Parts | PendingReply:
@@ -59,22 +83,21 @@ class ProduceLines:
 
         `batches` are the transactional ones, all of one producer.
         """
-        assert request.transactional_id is not None
+        transactional_id = validated.request.transactional_id
+        assert transactional_id is not None
         version = context.api_version
         support = Support(version >= _ABORTABLE_FROM, version >= _ADDS_PARTITIONS_FROM)
         producer_id = next(iter(batches.values())).producer_id
         line = self.waiting.get(producer_id)
         if line is None:
-            grants = verify(
-                self._broker, request.transactional_id, batches, support, partial(self._verified, producer_id)
-            )
+            grants = verify(self._broker, transactional_id, batches, support, partial(self._verified, producer_id))
             if grants is not None:
-                return append(request, _for_producer(grants, support))
+                return append(validated, _for_producer(grants, support))
             line = self.waiting[producer_id] = deque()
         elif len(line) >= _LINE_MAX:
             full = NotEnoughReplicas(f"{_LINE_MAX} requests of producer {producer_id} wait for its transaction")
-            return append(request, {partition.topic_partition: full for partition in batches})
-        waiting = _Waiting(context, _copied(request), batches, support, append)
+            return append(validated, {partition.topic_partition: full for partition in batches})
+        waiting = _Waiting(context, transactional_id, validated.copied(), batches, support, append)
         line.append(waiting)
         return context.pending_reply()
 
@@ -89,11 +112,10 @@ class ProduceLines:
         """The answer for the head of the line, if it is there at once; None also if nobody is left."""
         while line:
             head = line[0]
-            assert head.request.transactional_id is not None
             try:
                 return verify(
                     self._broker,
-                    head.request.transactional_id,
+                    head.transactional_id,
                     head.batches,
                     head.support,
                     partial(self._verified, producer_id),
@@ -106,7 +128,7 @@ class ProduceLines:
     def _finish(self, waiting: "_Waiting", grants: Grants) -> None:
         context = waiting.context
         try:
-            answer = waiting.append(waiting.request, _for_producer(grants, waiting.support))
+            answer = waiting.append(waiting.validated, _for_producer(grants, waiting.support))
         except Exception as error:
             self._fail(waiting, error)
             return
@@ -123,24 +145,11 @@ class _Waiting(NamedTuple):
     """A request in line."""
 
     context: RequestContext
-    request: ProduceRequest
+    transactional_id: str
+    validated: ValidatedRequest
     batches: dict[Partition, Sender]
     support: Support
     append: Append
-
-
-def _copied(request: ProduceRequest) -> ProduceRequest:
-    return request._replace(
-        topics=[
-            topic._replace(
-                partitions=[
-                    (index, None if records is None else memoryview(bytes(records)))
-                    for index, records in topic.partitions
-                ]
-            )
-            for topic in request.topics
-        ]
-    )
 
 
 def _for_producer(grants: Grants, support: Support) -> Grants:

@@ -22,6 +22,7 @@ from barnabas.broker.connection_limits import LimitsFollower
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
+from barnabas.broker.heavy_batches import HeavyBatches
 from barnabas.broker.log_cleaning import LogCleaning
 from barnabas.broker.long_answers import LongAnswers
 from barnabas.broker.periodic import schedule_tasks
@@ -74,6 +75,7 @@ class Broker:
         self.long_answers = LongAnswers(self.turns, self.log)
         self.purgatory = Purgatory(loop)
         self.produce_lines = ProduceLines(self)
+        self.heavy_batches = HeavyBatches(self)
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)
         self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -157,6 +159,7 @@ class Broker:
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
+            steps.callback(self.heavy_batches.shutdown)
             steps.callback(self.log_cleaning.stop)
             steps.callback(self.groups.shutdown)
             steps.callback(self.transactions.shutdown)

@@ -54,6 +54,8 @@ _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 _GATHERED_MAX: Final = 16
 """Answers to requests that came together leave together, up to so many: a send costs more than a small request."""
 _GATHERED_PART_MAX: Final = 4096
+_COLD: Final = -1
+"""Found out of the page cache when the parts before it were sent: it is warmed without another look."""
 _IOV_MAX: Final = 1024
 """Buffers that one system call takes; Linux and macOS have the same bound."""
 
@@ -577,6 +579,8 @@ class Connection:
                 data = None if part.size >= SENDFILE_MIN else self._read_small(part)
                 if data is None:
                     more = socket.MSG_MORE
+                    if gathered and part.size < SENDFILE_MIN:
+                        self._resident = _COLD
                     break
                 gathered.append(data)
             else:
@@ -606,9 +610,12 @@ class Connection:
 
     def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
         """None if it must be warmed."""
-        if self._in_thread is None or self._resident:
+        if self._in_thread is None or self._resident > 0:
             self._resident = 0
             return part.read()
+        if self._resident == _COLD:
+            self._resident = 0
+            return None
         return read_resident(part.fd, part.position, part.size)
 
     def _warm(self, head: FileSlice) -> None:

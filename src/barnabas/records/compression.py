@@ -7,11 +7,13 @@
     3   lz4     one LZ4 frame
     4   zstd    zstd frames
 
-Decompression never holds more than `max_bytes` plus a constant, whatever sizes the input claims. Libraries are imported
-when first used: a broker stores compressed batches without them being loaded for anything but the check of records.
+Decompression never holds more than `max_bytes` plus a constant, whatever sizes the input claims, and takes no more gzip
+members, snappy or lz4 blocks, zstd frames and blocks than `pieces_max` of it. Libraries are imported when first used: a
+broker stores compressed batches without them being loaded for anything but the check of records.
 """
 
 import functools
+import io
 import threading
 import zlib
 from collections.abc import Callable
@@ -31,11 +33,13 @@ __all__ = [
     "ZSTD",
     "DamagedData",
     "DecompressedTooLarge",
+    "TooManyPieces",
     "TrailingData",
     "codec_name",
     "compress",
     "compress_lz4_blocks",
     "decompress",
+    "pieces_max",
 ]
 
 NONE: Final = 0
@@ -52,6 +56,9 @@ DECOMPRESSED_MAX_BYTES: Final = 100_000_000
 (receive.message.max.bytes), so a larger batch would stop a part of its readers."""
 
 _CHUNK: Final = 65_536
+_PIECES_FREE: Final = 100
+_PIECE_BYTES_MIN: Final = 4096
+_JOINED_PARTS_MAX: Final = 64
 _SNAPPY_BLOCK: Final = 32_768
 _LZ4_HEADER: Final = b'\x04"M\x18\x60\x40\x82'
 """Of a frame of independent blocks of 64 KiB, without checksums and sizes."""
@@ -74,6 +81,10 @@ class DamagedData(BarnabasError):
 
 class TrailingData(DamagedData):
     """Bytes follow the compressed records; some readers stop at them and some do not."""
+
+
+class TooManyPieces(DamagedData):
+    """So many members, blocks or frames that they are made to cost time: each costs some, however little it holds."""
 
 
 class DecompressedTooLarge(BarnabasError):
@@ -108,6 +119,28 @@ def _too_large(max_bytes: int) -> DecompressedTooLarge:
     return DecompressedTooLarge(f"the compressed records hold more than {max_bytes} bytes")
 
 
+def pieces_max(max_bytes: int) -> int:
+    """Members, blocks and frames that may hold `max_bytes`. All writers of Kafka's batches make one gzip member, or
+    pieces of 32 KiB and more."""
+    return _PIECES_FREE + max_bytes // _PIECE_BYTES_MIN
+
+
+def _too_many(what: str, most: int) -> TooManyPieces:
+    return TooManyPieces(f"{what}: the records are cut into more than {most} pieces; compress them as a whole")
+
+
+def _joined(parts: list[bytes]) -> bytes:
+    """Where that takes milliseconds other threads may run in between."""
+    if len(parts) == 1:
+        return parts[0]
+    if len(parts) <= _JOINED_PARTS_MAX:
+        return b"".join(parts)
+    whole = io.BytesIO()
+    for part in parts:
+        whole.write(part)
+    return whole.getvalue()
+
+
 # gzip
 
 
@@ -117,29 +150,31 @@ def _gzip(data: Buffer, level: int | None) -> bytes:
 
 
 def _gunzip(data: Buffer, max_bytes: int) -> bytes:
+    view = memoryview(data)
     parts: list[bytes] = []
-    room = max_bytes
-    rest: Buffer = data
-    while True:  # one turn for each member
+    room, position, end = max_bytes, 0, len(view)
+    for _ in range(pieces_max(max_bytes)):
         inflate = zlib.decompressobj(31)
         while not inflate.eof:
+            # a chunk at a time: what is left of it is copied, and there may be many members
+            chunk = view[position : position + _CHUNK]
             try:
-                part = inflate.decompress(rest, min(room + 1, max(_CHUNK, 4 * len(rest))))
+                part = inflate.decompress(chunk, min(room + 1, max(_CHUNK, 4 * len(chunk))))
             except zlib.error as error:
                 raise DamagedData(f"gzip: {error}") from None
-            rest = inflate.unconsumed_tail
+            position += len(chunk) - len(inflate.unconsumed_tail) - len(inflate.unused_data)
             room -= len(part)
             if room < 0:
                 raise _too_large(max_bytes)
             if part:
                 parts.append(part)
-            elif not rest and not inflate.eof:
+            elif position == end and not inflate.eof:
                 raise DamagedData("gzip: the data ends early")
-        rest = inflate.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        if bytes(rest[:2]) != b"\x1f\x8b":
-            raise TrailingData(f"gzip: {len(rest)} bytes follow the last member")
+        if position == end:
+            return _joined(parts)
+        if bytes(view[position : position + 2]) != b"\x1f\x8b":
+            raise TrailingData(f"gzip: {end - position} bytes follow the last member")
+    raise _too_many("gzip", pieces_max(max_bytes))
 
 
 # snappy
@@ -164,7 +199,10 @@ def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
         raise DamagedData("snappy: the xerial header is cut off")
     parts: list[bytes] = []
     room, position, end = max_bytes, len(_XERIAL_HEADER), len(view)
+    most = pieces_max(max_bytes)
     while position < end:
+        if len(parts) == most:
+            raise _too_many("snappy", most)
         if end - position < 4:
             raise TrailingData(f"snappy: {end - position} bytes follow the last block")
         size = int.from_bytes(view[position : position + 4], "big")
@@ -178,7 +216,7 @@ def _unsnappy(data: Buffer, max_bytes: int) -> bytes:
         parts.append(part)
         room -= len(part)
         position += size
-    return b"".join(parts)
+    return _joined(parts)
 
 
 def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
@@ -250,6 +288,7 @@ def _unlz4_blocks(view: memoryview, max_bytes: int) -> bytes:
     codec = _lz4_block()
     parts: list[bytes] = []
     room, position, end = max_bytes, len(_LZ4_HEADER), len(view)
+    most = pieces_max(max_bytes)
     while True:
         size = int.from_bytes(view[position : position + 4], "little")
         start = position + 4
@@ -258,6 +297,8 @@ def _unlz4_blocks(view: memoryview, max_bytes: int) -> bytes:
             raise DamagedData("lz4: the frame ends early")
         if not size:
             break
+        if len(parts) == most:
+            raise _too_many("lz4", most)
         block = view[start:position]
         if size & _LZ4_STORED:
             if len(block) > _CHUNK:
@@ -274,7 +315,7 @@ def _unlz4_blocks(view: memoryview, max_bytes: int) -> bytes:
         parts.append(part)
     if position < end:
         raise TrailingData(f"lz4: {end - position} bytes follow the frame")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return _joined(parts)
 
 
 def _unlz4_frame(data: memoryview, max_bytes: int) -> bytes:
@@ -306,7 +347,7 @@ def _unlz4_frame(data: memoryview, max_bytes: int) -> bytes:
     _local.lz4_context = context
     if len(rest):
         raise TrailingData(f"lz4: {len(rest)} bytes follow the frame")
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return _joined(parts)
 
 
 # zstd
@@ -335,10 +376,14 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
     view = memoryview(data)
     parts: list[bytes] = []
     room, position = max_bytes, 0
+    pieces = pieces_max(max_bytes)
     while position < len(view):
-        end, most, is_exact = _zstd_frame(view, position)
+        end, most, is_exact, blocks = _zstd_frame(view, position, pieces)
         if is_exact and most > room:
             raise _too_large(max_bytes)
+        pieces -= 1 + blocks
+        if pieces < 0:
+            raise _too_many("zstd", pieces_max(max_bytes))
         if most > 0:
             try:
                 part: bytes = decompressor.decompress(view[position:end], max_output_size=min(most, room + 1))
@@ -351,11 +396,12 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
                 raise _too_large(max_bytes)
             parts.append(part)
         position = end
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    return _joined(parts)
 
 
-def _zstd_frame(data: memoryview, start: int) -> tuple[int, int, bool]:
-    """Where the frame at `start` ends, the most that it can hold, and if that is exact (RFC 8878, section 3.1).
+def _zstd_frame(data: memoryview, start: int, blocks_max: int) -> tuple[int, int, bool, int]:
+    """Where the frame at `start` ends, the most that it can hold, if that is exact, and how many blocks it has: if they
+    are more than `blocks_max`, they are not looked at to the end (RFC 8878, section 3.1).
 
     The library alone would not do: it takes the content size on trust for its allocation, and its readers, which do
     not, cannot tell a truncated frame from a whole one.
@@ -363,7 +409,7 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int, bool]:
     try:
         magic = int.from_bytes(data[start : start + 4], "little")
         if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE:
-            return _within(data, start + 8 + int.from_bytes(data[start + 4 : start + 8], "little")), 0, True
+            return _within(data, start + 8 + int.from_bytes(data[start + 4 : start + 8], "little")), 0, True, 0
         if magic != _ZSTD_MAGIC:
             raise DamagedData("zstd: this is no frame")
         flags = data[start + 4]
@@ -372,20 +418,23 @@ def _zstd_frame(data: memoryview, start: int) -> tuple[int, int, bool]:
         content_size = (single, 2, 4, 8)[content_flag]
         claimed = int.from_bytes(data[position : position + content_size], "little") + (256 if content_size == 2 else 0)
         position += content_size
-        most, last = 0, 0
-        while not last:
+        most, last, blocks = 0, 0, 0
+        while not last and blocks <= blocks_max:
             header = data[position] | data[position + 1] << 8 | data[position + 2] << 16
             last, kind, size = header & 1, header >> 1 & 3, header >> 3
             position += 4 if kind == _ZSTD_RLE else 3 + size
+            blocks += 1
             most += _ZSTD_BLOCK_MAX if kind == _ZSTD_COMPRESSED else min(size, _ZSTD_BLOCK_MAX)
     except IndexError:
         raise DamagedData("zstd: the frame ends early") from None
+    if not last:
+        return position, claimed, content_size > 0, blocks
     end = _within(data, position + (4 if flags & 4 else 0))
     if not content_size:
-        return end, most, False
+        return end, most, False, blocks
     if claimed > most:
         raise DamagedData(f"zstd: a frame that holds {most} bytes at most claims {claimed}")
-    return end, claimed, True
+    return end, claimed, True, blocks
 
 
 def _within(data: memoryview, end: int) -> int:

@@ -17,6 +17,7 @@ In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogVa
     a control batch; a producer id without a sequence                         INVALID_RECORD
     compression type 5 to 7; records that cannot be decompressed              UNKNOWN_SERVER_ERROR
     more records than `AppendPolicy.decompression_bound` allows               MESSAGE_TOO_LARGE
+    more pieces than that may have (`compression.pieces_max`)                 INVALID_RECORD
     records that do not fill the batch exactly, lengths, varints, headers     INVALID_RECORD
     an offset delta that is not the record's index                            INVALID_RECORD per record
     no key on a compacted topic                                               INVALID_RECORD per record
@@ -24,14 +25,17 @@ In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogVa
 
 Stricter than Kafka, which stores these batches although some reader then fails or misnumbers their records: wrong
 offset deltas; a compressed record whose length is not that of its fields; key, value or header lengths below -1; bytes
-after the end of gzip, snappy or lz4 data; decompressed size without bound. A torn batch after the only one is cut off,
-a header's max_timestamp that the records contradict is put right: both as Kafka does.
+after the end of gzip, snappy or lz4 data; decompressed size and number of pieces without bound. A torn batch after the
+only one is cut off, a header's max_timestamp that the records contradict is put right: both as Kafka does.
 """
 
+import time
+from functools import partial
 from struct import Struct
 from typing import Final
 
 from barnabas.errors import (
+    BarnabasError,
     CorruptMessage,
     InvalidRecord,
     KafkaError,
@@ -66,10 +70,12 @@ from barnabas.records.batch import (
 from barnabas.records.checksum import crc32c
 from barnabas.records.compression import (
     CODECS,
+    GZIP,
     LZ4,
     ZSTD,
     DamagedData,
     DecompressedTooLarge,
+    TooManyPieces,
     TrailingData,
     compress,
     decompress,
@@ -81,6 +87,7 @@ __all__ = [
     "RecordError",
     "RefusedRecords",
     "RefusedTimestamps",
+    "TooMuchWork",
     "ValidatedBatch",
     "own_batch",
     "record_errors_of",
@@ -90,6 +97,13 @@ __all__ = [
 
 RECORD_ERRORS_MAX: Final = 1_000
 """Reasons given for one batch at most: a batch of a megabyte can hold 140,000 wrong records."""
+
+_AT_ONCE_BYTES_MAX: Final = 1 << 20
+_AT_ONCE_GZIP_BYTES_MAX: Final = 1 << 18
+_AT_ONCE_RECODED_BYTES_MAX: Final = 1 << 15
+"""Records that a batch may hold to be validated at once: a millisecond's work, or about two."""
+_PAUSE_S: Final = 0.0002
+"""Long enough for another thread to take the interpreter."""
 
 _I64_MIN: Final = -(2**63)
 _I64_MAX: Final = 2**63 - 1
@@ -103,6 +117,10 @@ _LZ4_FLAGS_POSITION: Final = HEADER_SIZE + 4
 _LZ4_MASK: Final = 0x23
 _LZ4_INDEPENDENT: Final = 0x20
 """Blocks that stand alone, neither a dictionary nor the reserved bit: the only frames that Java clients read."""
+
+
+class TooMuchWork(BarnabasError):
+    """The batch takes more than about a millisecond to decompress, check or compress: validate it in a thread."""
 
 
 class ValidatedBatch:
@@ -138,11 +156,12 @@ def own_batch(batch: bytes) -> ValidatedBatch:
 
 
 def validate_produce(
-    records: Buffer | None, policy: AppendPolicy, now_ms: int, *, zstd_allowed: bool = True
+    records: Buffer | None, policy: AppendPolicy, now_ms: int, *, zstd_allowed: bool = True, at_once: bool = False
 ) -> ValidatedBatch:
     """Check the records of one partition of a Produce request (v3 and later) as the table above says.
 
     `records` is not kept unless it becomes the payload. Raises a KafkaError; `record_errors_of` gives its reasons.
+    With `at_once`, TooMuchWork before much time is spent on the batch; without, other threads may run meanwhile.
     """
     size_all = 0 if records is None else len(records)
     if records is None or size_all < HEADER_SIZE:
@@ -170,11 +189,14 @@ def validate_produce(
         _check_header(header)
     codec = attributes & COMPRESSION_MASK
     position = HEADER_SIZE
-    if codec:
-        data, position = _decompressed(data, header, policy), 0
-    max_timestamp = _check_records(data, position, header, policy, now_ms)
     target = TARGETS[policy.compression_type]
-    if target >= 0 and target != codec:
+    recodes = target >= 0 and target != codec
+    if codec:
+        data, position = _decompressed(data, header, policy, recodes, at_once), 0
+    elif recodes and at_once and size > _AT_ONCE_RECODED_BYTES_MAX:
+        raise TooMuchWork(f"{size} bytes are to be compressed")
+    max_timestamp = _check_records(data, position, header, policy, now_ms, at_once)
+    if recodes:
         return _recoded(header, data[position:], target, max_timestamp, policy)
     wants_flag = LOG_APPEND_TIME_FLAG if policy.log_append_time else 0
     if max_timestamp != header.max_timestamp or attributes & LOG_APPEND_TIME_FLAG != wants_flag:
@@ -250,15 +272,23 @@ def _check_header(header: BatchHeader) -> None:
         raise InvalidRecord(f"producer {header.producer_id} sent a batch with sequence {header.base_sequence}")
 
 
-def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy) -> bytes:
+def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy, recodes: bool, at_once: bool) -> bytes:
     codec = header.compression_type
     if codec >= len(CODECS):
         raise UnknownServerError(f"the batch's compression type is {codec}, it can be 0 to {len(CODECS) - 1}")
     if codec == LZ4 and len(data) > _LZ4_FLAGS_POSITION and data[_LZ4_FLAGS_POSITION] & _LZ4_MASK != _LZ4_INDEPENDENT:
         raise UnknownServerError("the records cannot be decompressed: lz4 blocks must be independent")
+    most = allowed = policy.decompression_bound(len(data))
+    if at_once:
+        fast = _AT_ONCE_GZIP_BYTES_MAX if codec == GZIP else _AT_ONCE_BYTES_MAX
+        most = min(allowed, _AT_ONCE_RECODED_BYTES_MAX if recodes else fast)
     try:
-        return decompress(codec, memoryview(data)[HEADER_SIZE:], policy.decompression_bound(len(data)))
-    except DecompressedTooLarge as error:
+        return decompress(codec, memoryview(data)[HEADER_SIZE:], most)
+    except (DecompressedTooLarge, TooManyPieces) as error:
+        if most < allowed:
+            raise TooMuchWork(str(error)) from None
+        if isinstance(error, TooManyPieces):
+            raise InvalidRecord(str(error)) from None
         raise MessageTooLarge(f"{error}; send smaller batches") from None
     except TrailingData as error:
         raise InvalidRecord(str(error)) from None
@@ -266,7 +296,12 @@ def _decompressed(data: bytes, header: BatchHeader, policy: AppendPolicy) -> byt
         raise UnknownServerError(f"the records cannot be decompressed: {error}") from None
 
 
-def _check_records(data: bytes, position: int, header: BatchHeader, policy: AppendPolicy, now_ms: int) -> int:
+_pause: Final = partial(time.sleep, _PAUSE_S)
+
+
+def _check_records(
+    data: bytes, position: int, header: BatchHeader, policy: AppendPolicy, now_ms: int, at_once: bool
+) -> int:
     """Walk the records; the timestamp that the batch's header must carry as max_timestamp."""
     base = header[7]
     append_time = header[5] & LOG_APPEND_TIME_FLAG
@@ -280,8 +315,9 @@ def _check_records(data: bytes, position: int, header: BatchHeader, policy: Appe
     keyed = policy.compacted
     try:
         delta = kernel.check_records(
-            data, position, header[12], low, high, -1 - base, keyed, refused, RECORD_ERRORS_MAX
-        )
+            data, position, header[12], low, high, -1 - base, keyed, refused, RECORD_ERRORS_MAX,
+            None if at_once else _pause,
+        )  # fmt: skip
     except ValueError as error:
         raise InvalidRecord(str(error)) from None
     except IndexError:

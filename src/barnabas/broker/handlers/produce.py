@@ -4,15 +4,18 @@ acks=0 gets no answer, and an error then closes the connection, as in Kafka. ack
 when every in-sync replica has it. Under durability=fsync both wait for the disk.
 
 The first batch of a transaction in a partition waits for the transaction's coordinator to agree (`produce_lines`).
+Compressed batches that take more than a millisecond or two to validate are validated in a thread (`heavy_batches`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from barnabas.broker.commit_wait import CommitWait, Uncommitted
 from barnabas.broker.context import RequestContext
+from barnabas.broker.heavy_batches import HeavyBatch, Verdict
+from barnabas.broker.produce_lines import ValidatedRequest
 from barnabas.broker.verification import Grants
 from barnabas.errors import (
     CorruptMessage,
@@ -30,7 +33,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.log.verification import Sender, VerificationGuard
+from barnabas.log.verification import Sender
 from barnabas.metadata.image import INTERNAL_TOPICS
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.produce import (
@@ -43,8 +46,8 @@ from barnabas.protocol.produce import (
     read_produce_request,
     read_single_partition,
 )
-from barnabas.records.batch import TRANSACTIONAL_FLAG, read_header
-from barnabas.records.validation import record_errors_of, validate_produce
+from barnabas.records.batch import COMPRESSION_MASK, TRANSACTIONAL_FLAG, read_header
+from barnabas.records.validation import TooMuchWork, record_errors_of, validate_produce
 from barnabas.replication.partition import Partition
 
 if TYPE_CHECKING:
@@ -54,6 +57,8 @@ _SIZE_CORRELATION: Final = Struct(">ii")
 _ZSTD_FROM: Final = 7
 _FLAGS_POSITION: Final = 22
 """Of a batch's lower byte of attributes."""
+_AT_ONCE_S: Final = 0.002
+"""What the compressed batches of one request may take on the loop; the rest of them goes to a thread."""
 _ADMIN_CLIENT: Final = "__admin_client"
 """Kafka's name for the one client that may write to internal topics."""
 _WITHOUT_START: Final = (
@@ -76,8 +81,12 @@ Place = tuple[int, int]
 def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
     version = context.api_version
     single = read_single_partition(frame, position, version)
+    at_once_s = _AT_ONCE_S
     if single is not None:
-        answer = _append_single(broker, single[0], single[1], context)
+        try:
+            answer = _append_single(broker, single[0], single[1], context)
+        except TooMuchWork:
+            answer, at_once_s = None, 0
         if answer is not None:
             return answer
     request = read_produce_request(frame, position, version)
@@ -86,14 +95,18 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     if request.transactional_id is None:
         if _claims_transaction(request):
             return _refuse(context, request, _no_transaction())
-        return _append_all(broker, context, request, {})
+        return _validated(broker, context, request, at_once_s, partial(_append_all, broker, context, grants={}))
     batches = _transactional_batches(broker, context, request)
     if not batches:
-        return _append_all(broker, context, request, {})
+        return _validated(broker, context, request, at_once_s, partial(_append_all, broker, context, grants={}))
     if len({sender[:2] for sender in batches.values()}) > 1:
         several = InvalidProducerIdMapping("Transactional records contained more than one producer ID")
         return _refuse(context, request, several)
-    return broker.produce_lines.enter(context, request, batches, partial(_append_all, broker, context))
+
+    def enter(validated: ValidatedRequest) -> Parts | PendingReply:
+        return broker.produce_lines.enter(context, validated, batches, partial(_append_all, broker, context))
+
+    return _validated(broker, context, request, at_once_s, enter)
 
 
 def _claims_transaction(request: ProduceRequest) -> bool:
@@ -121,16 +134,69 @@ def _transactional_batches(
     return batches
 
 
-def _append_all(
-    broker: "Broker", context: RequestContext, request: ProduceRequest, grants: Grants
+def _validated(
+    broker: "Broker",
+    context: RequestContext,
+    request: ProduceRequest,
+    at_once_s: float,
+    proceed: Callable[[ValidatedRequest], Parts | PendingReply],
 ) -> Parts | PendingReply:
-    version = context.api_version
+    """Proceed with the verdicts on all batches: now, or when a thread has looked at those that take long, and at the
+    compressed ones after `at_once_s`."""
+    validated = ValidatedRequest(request, [])
+    heavy: list[HeavyBatch] = []
+    places: list[tuple[list[Verdict | None], int]] = []
+    now_ms = broker.clock.wall_ms()
+    zstd_allowed = context.api_version >= _ZSTD_FROM
+    until = broker.loop.time() + at_once_s
+    for topic in request.topics:
+        name, topic_error = _name_of(broker, topic, context)
+        verdicts: list[Verdict | None] = []
+        validated.verdicts.append(verdicts)
+        for index, records in topic.partitions:
+            try:
+                if topic_error is not None:
+                    raise topic_error
+                policy = broker.replica_manager.leader_of(name, index).append_policy
+                if _is_compressed(records) and broker.loop.time() >= until:
+                    raise TooMuchWork("the batches before it took long")
+                verdicts.append(validate_produce(records, policy, now_ms, zstd_allowed=zstd_allowed, at_once=True))
+            except KafkaError as error:
+                verdicts.append(error)
+            except TooMuchWork:
+                heavy.append(HeavyBatch(bytes(records or b""), policy, now_ms, zstd_allowed))
+                places.append((verdicts, len(verdicts)))
+                verdicts.append(None)
+            except Exception as error:
+                # One partition's bug must not take the others' acknowledgements with it.
+                broker.log.exception("produce to %s-%d failed", name, index)
+                verdicts.append(UnknownServerError(repr(error)))
+    if not heavy:
+        return proceed(validated)
+    kept = validated.copied()
+
+    def append(found: list[Verdict]) -> Parts | PendingReply:
+        for (verdicts, place), verdict in zip(places, found, strict=True):
+            verdicts[place] = verdict
+        return proceed(kept)
+
+    return broker.heavy_batches.validate(context, heavy, append)
+
+
+def _is_compressed(records: memoryview | None) -> bool:
+    return records is not None and len(records) > _FLAGS_POSITION and records[_FLAGS_POSITION] & COMPRESSION_MASK != 0
+
+
+def _append_all(
+    broker: "Broker", context: RequestContext, validated: ValidatedRequest, grants: Grants
+) -> Parts | PendingReply:
+    request = validated.request
     waiting: list[Uncommitted[Place]] = []
     topics: Topics = []
-    for topic_index, topic in enumerate(request.topics):
+    for topic_index, (topic, verdicts) in enumerate(zip(request.topics, validated.verdicts, strict=True)):
         name, topic_error = _name_of(broker, topic, context)
         results = []
-        for index, records in topic.partitions:
+        for (index, _), verdict in zip(topic.partitions, verdicts, strict=True):
             if topic_error is not None:
                 results.append(_failed(index, topic_error))
                 continue
@@ -140,7 +206,10 @@ def _append_all(
                 if isinstance(grant, KafkaError):
                     results.append(_failed(index, grant))
                     continue
-                result, end_offset = _append(broker, partition, index, records, request, version, grant)
+                assert verdict is not None
+                if isinstance(verdict, KafkaError):
+                    raise verdict
+                info = partition.append_as_leader(verdict, request.acks, guard=grant)
             except KafkaError as error:
                 results.append(_refused(broker, name, index, error))
                 continue
@@ -149,9 +218,10 @@ def _append_all(
                 broker.log.exception("produce to %s-%d failed", name, index)
                 results.append(_failed(index, UnknownServerError(repr(error))))
                 continue
+            end_offset = info.last_offset + 1
             if request.acks != 0 and not partition.is_committed(end_offset) and _must_wait(partition, request.acks):
                 waiting.append(Uncommitted(partition, end_offset, (topic_index, len(results))))
-            results.append(result)
+            results.append(PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         topics.append((topic, results))
     if request.acks == 0:
         return _unanswered(context, topics)
@@ -164,7 +234,7 @@ def _append_single(
     broker: "Broker", single: SinglePartition, records: memoryview, context: RequestContext
 ) -> Parts | PendingReply | None:
     """The short way of what `_append_all` does for any number of partitions; None: the batch is the first of its
-    transaction in this partition, or others of its producer wait."""
+    transaction in this partition, or others of its producer wait. Raises TooMuchWork."""
     topic, index = single.topic, single.partition
     name, topic_error = _name_of(broker, topic, context)
     try:
@@ -176,6 +246,7 @@ def _append_single(
             partition.append_policy,
             broker.clock.wall_ms(),
             zstd_allowed=context.api_version >= _ZSTD_FROM,
+            at_once=True,
         )
         if batch.header.attributes & TRANSACTIONAL_FLAG:
             if single.transactional_id is None:
@@ -189,6 +260,8 @@ def _append_single(
         info = partition.append_as_leader(batch, single.acks)
     except KafkaError as error:
         return _respond(context, [(topic, [_refused(broker, name, index, error)])])
+    except TooMuchWork:
+        raise
     except Exception as error:
         broker.log.exception("produce to %s-%d failed", name, index)
         return _respond(context, [(topic, [_failed(index, UnknownServerError(repr(error)))])])
@@ -216,24 +289,6 @@ def _name_of(broker: "Broker", topic: ProducedTopic, context: RequestContext) ->
             f"{name} belongs to the brokers: what others write there would be state after a restart"
         )
     return name, None
-
-
-def _append(
-    broker: "Broker",
-    partition: Partition,
-    index: int,
-    records: memoryview | None,
-    request: ProduceRequest,
-    version: int,
-    guard: VerificationGuard | None,
-) -> tuple[PartitionResult, int]:
-    """The partition's result, and the offset behind the batch."""
-    batch = validate_produce(
-        records, partition.append_policy, broker.clock.wall_ms(), zstd_allowed=version >= _ZSTD_FROM
-    )
-    info = partition.append_as_leader(batch, request.acks, guard=guard)
-    result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
-    return result, info.last_offset + 1
 
 
 def _no_transaction() -> KafkaError:
