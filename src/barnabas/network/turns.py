@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 
 __all__ = ["SLICE_S", "TURN_S", "Slices", "Turns"]
 
-SLICE_S: Final = 0.0005
+SLICE_S: Final = 0.001
 """What one connection, or one long request, may take before the next in line has its slice."""
-TURN_S: Final = 0.002
+TURN_S: Final = 0.004
 """What all slices together may take before the loop looks at the sockets again."""
 
 T = TypeVar("T")

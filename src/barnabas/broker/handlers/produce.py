@@ -148,7 +148,9 @@ def _validated(
     places: list[tuple[list[Verdict | None], int]] = []
     now_ms = broker.clock.wall_ms()
     zstd_allowed = context.api_version >= _ZSTD_FROM
-    until = broker.loop.time() + at_once_s
+    leader_of = broker.replica_manager.leader_of
+    now = broker.loop.time
+    until = now() + at_once_s
     for topic in request.topics:
         name, topic_error = _name_of(broker, topic, context)
         verdicts: list[Verdict | None] = []
@@ -157,8 +159,8 @@ def _validated(
             try:
                 if topic_error is not None:
                     raise topic_error
-                policy = broker.replica_manager.leader_of(name, index).append_policy
-                if _is_compressed(records) and broker.loop.time() >= until:
+                policy = leader_of(name, index).append_policy
+                if now() >= until and _is_compressed(records):
                     raise TooMuchWork("the batches before it took long")
                 verdicts.append(validate_produce(records, policy, now_ms, zstd_allowed=zstd_allowed, at_once=True))
             except KafkaError as error:
@@ -193,6 +195,7 @@ def _append_all(
     request = validated.request
     waiting: list[Uncommitted[Place]] = []
     topics: Topics = []
+    leader_of = broker.replica_manager.leader_of
     for topic_index, (topic, verdicts) in enumerate(zip(request.topics, validated.verdicts, strict=True)):
         name, topic_error = _name_of(broker, topic, context)
         results = []
@@ -201,7 +204,7 @@ def _append_all(
                 results.append(_failed(index, topic_error))
                 continue
             try:
-                partition = broker.replica_manager.leader_of(name, index)
+                partition = leader_of(name, index)
                 grant = grants.get(partition.topic_partition) if grants else None
                 if isinstance(grant, KafkaError):
                     results.append(_failed(index, grant))
