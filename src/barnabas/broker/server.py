@@ -37,6 +37,7 @@ from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
 from barnabas.log.data_directory import Belongs
+from barnabas.log.disk import Disk
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
@@ -63,10 +64,18 @@ class StartInterrupted(BarnabasError):
 class Broker:
     """A running broker on an event loop. All methods are called on the loop's thread."""
 
-    def __init__(self, config: BrokerConfig, loop: asyncio.AbstractEventLoop, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+        disk: Disk | None = None,
+    ) -> None:
         self.config = config
         self.loop = loop
         self.clock = clock
+        self._disk = disk
         self.log = logging.getLogger("barnabas.broker")
         self.node_id = config.node_id
         self.cluster_id = ""
@@ -200,7 +209,10 @@ class Broker:
         """With the settings of the image; see LogManager.startup for `belongs`."""
         self._take_dynamic_settings(image)
         self.log_manager = LogManager(
-            self.config.data_dirs, self.clock, producer_expiration_ms=self.config.producer_id_expiration_ms
+            self.config.data_dirs,
+            self.clock,
+            disk=self._disk,
+            producer_expiration_ms=self.config.producer_id_expiration_ms,
         )
         try:
             self.log_manager.startup(

@@ -1,6 +1,7 @@
 """A real broker inside a test process: `with barnabas.testing.Broker() as broker: ...`.
 
-Main classes: `Broker`, `Faults`; `pytest_plugin` brings the fixtures. It must never be needed by a running broker.
+Main classes: `Broker`, with its `Faults` of requests and its `FaultyDisk`; `pytest_plugin` brings the fixtures. It must
+never be needed by a running broker.
 
 Names are imported when they are asked for: pytest loads the plugin in every test run, also in those without a broker.
 """

@@ -26,6 +26,7 @@ from barnabas.errors import (
     BarnabasError,
     CoordinatorLoadInProgress,
     KafkaError,
+    KafkaStorageError,
     UnknownTopicOrPartition,
     UsageError,
     error_for,
@@ -35,6 +36,7 @@ from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, Off
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.replication.partition import Partition
 from barnabas.testing.contents import Text, append, partition_for_key, records_of
+from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.faults import Faults
 from barnabas.testing.renamed import renamed
 
@@ -94,6 +96,7 @@ class Broker:
         self._thread: threading.Thread | None = None
         self._broker: server.Broker | None = None
         self.faults = Faults(lambda: self._broker)
+        self.disk = FaultyDisk()
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ class Broker:
         settings["listeners"] = f"PLAINTEXT://{self._host}:{self._port}"
         config = BrokerConfig.of(settings)
         loop = asyncio.new_event_loop()
-        broker = server.Broker(config, loop)
+        broker = server.Broker(config, loop, disk=self.disk)
         self._loop = loop
         self._thread = threading.Thread(target=self._run, args=(loop,), name="barnabas-broker", daemon=True)
         self._thread.start()
@@ -126,11 +129,16 @@ class Broker:
         return self._broker is not None
 
     def stop(self) -> None:
-        """Shut down cleanly. The port and the data are kept for `start`; `close` forgets them."""
+        """Shuts the broker down. The port and the data are kept for `start`; `close` forgets them.
+
+        What a fault of the disk has stopped is told by the broker's logger: the next start recovers it.
+        """
         if self._broker is not None:
             broker, self._broker = self._broker, None
             try:
                 self._on_loop(broker.stop)
+            except KafkaStorageError as error:
+                broker.log.warning("not all logs could be closed, the next start recovers them: %s", error)
             finally:
                 self._end_thread()
 
@@ -325,9 +333,10 @@ class Broker:
         return self._on_loop(lambda: [each.log.high_watermark for each in _partitions_of(broker, topic)])
 
     def reset(self) -> None:
-        """Deletes all topics and groups and clears the faults; clients may stay connected."""
+        """Deletes all topics and groups and clears the faults, those of the disk too; clients may stay connected."""
         broker = self._running()
         self.faults.clear()
+        self.disk.heal()
 
         def clear() -> None:
             names = list(broker.image.topics)

@@ -1,0 +1,92 @@
+"""The disk of a test's broker: it can be full, slow, broken, or stop in the middle of a write.
+
+The faults meet what the log writes and syncs: records, indexes, snapshots. Reads go on. The registry and the checkpoint
+files are written past them.
+"""
+
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from barnabas.errors import UsageError
+from barnabas.log.disk import Disk
+
+__all__ = ["DiskFault", "FaultyDisk"]
+
+_CALLS: Final = ("pwritev", "pwrite", "ftruncate", "fdatasync")
+
+
+class DiskFault:
+    """A fault of a disk. It begins when it is made, and ends with its `with` block or with `heal` of the disk."""
+
+    def __init__(self, disk: "FaultyDisk") -> None:
+        self._disk = disk
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._disk.heal()
+
+
+class FaultyDisk(Disk):
+    """A disk with one fault at a time; a new one takes the place of the one before. Without a fault its calls are those
+    of every disk."""
+
+    def heal(self) -> None:
+        """Ends the fault. A log that a fault has stopped takes writes again after a restart of the broker."""
+        self.__dict__.clear()
+
+    def full(self) -> DiskFault:
+        """Every write fails for want of space. Producers are told KAFKA_STORAGE_ERROR and try again."""
+        refuse = _raising(errno.ENOSPC)
+        return self._instead(pwritev=refuse, pwrite=refuse)
+
+    def fail(self) -> DiskFault:
+        """Every write, cut and sync fails with an I/O error. A log that was not cut or synced takes no writes until a
+        restart."""
+        return self._instead(**dict.fromkeys(_CALLS, _raising(errno.EIO)))
+
+    def slow(self, seconds: float) -> DiskFault:
+        """Every write, cut and sync takes so many seconds longer. Raises UsageError for no such time."""
+        if not 0 <= seconds < 3600:
+            raise UsageError(f"a disk is slower by 0 to 3600 seconds, not {seconds!r}")
+        return self._instead(**{name: _late(getattr(Disk, name), seconds) for name in _CALLS})
+
+    def torn_write(self) -> DiskFault:
+        """The next batch reaches the disk by half, and nothing behind it does, as in a power loss: until the fault ends
+        every write, cut and sync fails. A restart of the broker finds half a batch, which was never acknowledged, and
+        cuts it off."""
+
+        def tear(fd: int, buffers: Sequence[bytes | memoryview], position: int) -> int:
+            data = b"".join(buffers)
+            Disk.pwrite(fd, data[: len(data) // 2], position)
+            self.fail()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        return self._instead(pwritev=tear)
+
+    def _instead(self, **calls: Callable[..., Any]) -> DiskFault:
+        self.heal()
+        self.__dict__.update(calls)
+        return DiskFault(self)
+
+
+def _raising(number: int) -> Callable[..., Any]:
+    def refuse(*_: object) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
+
+
+def _late(call: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+    def wait(*arguments: Any) -> Any:
+        time.sleep(seconds)
+        return call(*arguments)
+
+    return wait
