@@ -62,13 +62,18 @@ def decoded(schema: Any, values: list[bytes], **more: Any) -> tuple[list[Any], d
 
 
 def decoded_by(rules: FormatRules, values: list[bytes]) -> tuple[list[Any], dict[int, str]]:
+    found, failures = arrow_of(rules, values)
+    return found.to_pylist(), failures
+
+
+def arrow_of(rules: FormatRules, values: list[bytes]) -> tuple[Any, dict[int, str]]:
     assert rules.value_type is not None
     kind = to_arrow_type(rules.value_type, timezone="UTC")
     failures: dict[int, str] = {}
     found = decoder_of(rules, kind).decode(pa.array(values, pa.binary()), failures)
     assert found.type == kind
     found.validate(full=True)
-    return found.to_pylist(), failures
+    return found, failures
 
 
 def written(schema: Any, value: Any) -> bytes:
@@ -125,10 +130,11 @@ SAMPLE = written(
 @given(st.integers(0, len(SAMPLE) - 1), st.binary(max_size=4), st.booleans())
 def test_damaged_bytes_are_corrupt_or_something_else(place: int, other: bytes, cut: bool) -> None:
     value = SAMPLE[:place] + other + (b"" if cut else SAMPLE[place + len(other) :])
-    found, failures = decoded(ORDER, [SAMPLE, value, SAMPLE])
+    rules = FormatRules.parse({"valueFormat": "avro", "valueSchema": json.dumps(ORDER)})
+    found, failures = arrow_of(rules, [SAMPLE, value, SAMPLE])  # a date may be one that Python has no object for
     assert failures.keys() <= {1}
-    assert found[0] == found[2]
-    assert (found[1] is None) == bool(failures)
+    assert found.slice(0, 1).equals(found.slice(2, 1))
+    assert found[1].is_valid == (not failures)
 
 
 def test_types() -> None:
