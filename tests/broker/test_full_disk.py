@@ -4,12 +4,8 @@ once there is room again. The same from outside, on a file system of a few megab
 import contextlib
 import errno
 import os
-import resource
-import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +15,7 @@ from barnabas.errors import KafkaStorageError
 from barnabas.log.disk import Disk
 from barnabas.testing import Broker
 from broker.requests import batch, fetch, produce, values
+from broker.served import Served, small_file_system
 from broker.wire import Wire
 
 
@@ -87,55 +84,6 @@ def test_an_idempotent_producer_may_try_again(room: Room) -> None:
 
 
 # --- from outside ---------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def small_file_system(path: Path, size: str) -> Iterator[None]:
-    path.mkdir()
-    try:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(path)], capture_output=True, check=False
-        )
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip("mounting needs root")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(path)], check=False)
-
-
-class Served:
-    """`barnabas serve` in a process of its own."""
-
-    def __init__(self, tmp_path: Path, data: Path, *settings: str, limit_bytes: int | None = None) -> None:
-        ready = tmp_path / "ready"
-        ready.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
-        command += ["--ready-file", str(ready), *(word for setting in settings for word in ("--set", setting))]
-        self.errors = tmp_path / "stderr"
-
-        def limit() -> None:
-            if limit_bytes is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-
-        with self.errors.open("wb") as stderr:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, preexec_fn=limit)
-        too_late = threading.Timer(20, self.process.kill)
-        too_late.start()
-        assert self.process.stdout is not None
-        said = self.process.stdout.readline()  # the ready line; nothing from one that ended
-        too_late.cancel()
-        assert b"is ready" in said, self.errors.read_text()
-        host, _, port = ready.read_text().strip().rpartition(":")
-        self.address = (host, int(port))
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return self.process.wait(60)
 
 
 def fill(wire: Wire) -> int:
@@ -260,7 +208,7 @@ def commit(wire: Wire) -> int:
 
 
 def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
-    served = Served(tmp_path, tmp_path / "data", limit_bytes=1 << 20)
+    served = Served(tmp_path, tmp_path / "data", file_size_max=1 << 20)
     try:
         with Wire(served.address) as wire:
             acknowledged = fill(wire)

@@ -53,7 +53,7 @@ class Cluster:
         named = {name.replace("_", "."): value for name, value in settings.items()}
         config = BrokerConfig.of({"node.id": node_id, "log.dirs": str(self.directory / str(node_id)), **named})
         controller = Controller(registry, config, self.clock, randomness=random.Random(1))
-        controller.start(config.endpoints)
+        controller.start(config.endpoints, {uuid.UUID(int=node_id): config.data_dirs[0]})
         return controller
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ def test_a_node_id_in_use_is_refused_in_one_line(cluster: Cluster) -> None:
     cluster.opened.append(registry)
     other = Controller(registry, BrokerConfig.of({"log.dirs": "/elsewhere"}), cluster.clock)
     with pytest.raises(UsageError, match=r"node\.id 1 is in use by another running broker"):
-        other.start(())
+        other.start((), {uuid.UUID(int=7): "/elsewhere"})
 
 
 def test_brokers_see_each_others_changes(cluster: Cluster) -> None:

@@ -74,7 +74,7 @@ def test_conforms(check: Callable[[conformance.Harness], None], harness: Embedde
 
 def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:
     registry = harness.open()
-    registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
+    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 9000)
     epoch = registry.elect_controller()
     assert epoch is not None
     return registry, epoch
@@ -82,10 +82,10 @@ def controller(harness: EmbeddedHarness) -> tuple[EmbeddedRegistry, int]:
 
 def test_a_machine_that_restarted_has_no_sessions(harness: EmbeddedHarness) -> None:
     before = EmbeddedRegistry(harness.path, harness.clock, boot_id="monday")
-    assert before.register_broker(BrokerRegistration(1, "/data/a", ()), 9000) is not None
+    assert before.register_broker(BrokerRegistration(1, {UUID(int=1): "/data/a"}, ()), 9000) is not None
     harness.clock.now = 1.0  # the monotonic clock begins anew
     after = EmbeddedRegistry(harness.path, harness.clock, boot_id="tuesday")
-    assert after.register_broker(BrokerRegistration(1, "/data/b", ()), 9000) is not None
+    assert after.register_broker(BrokerRegistration(1, {UUID(int=2): "/data/b"}, ()), 9000) is not None
     before._db.close()
     after._db.close()
 
@@ -170,12 +170,13 @@ def test_a_full_disk_changes_nothing(harness: EmbeddedHarness) -> None:
 
 WRITER = """
 import sys, uuid
+from uuid import UUID
 from pathlib import Path
 from barnabas.metadata.image import PartitionImage
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import BrokerRegistration, CreateTopic
 registry = EmbeddedRegistry(Path(sys.argv[1]))
-registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
+registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 9000)
 epoch = registry.elect_controller()
 for number in range(100_000):
     partition = PartitionImage(1, 0, (1,), (1,), 0)
@@ -206,7 +207,7 @@ def test_it_is_quick_enough_to_start_with(tmp_path: Path, stopwatch: Stopwatch) 
     began = stopwatch()
     registry = EmbeddedRegistry(tmp_path / "registry.db")
     opened = stopwatch()
-    registry.register_broker(BrokerRegistration(1, "/data", ()), 9000)
+    registry.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 9000)
     epoch = registry.elect_controller()
     assert epoch is not None
     image = registry.load().image

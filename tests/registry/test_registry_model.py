@@ -34,7 +34,7 @@ class RegistryModel(RuleBasedStateMachine):
         self.path = Path(self.directory.name) / "registry.db"
         self.writer = EmbeddedRegistry(self.path)
         self.follower = EmbeddedRegistry(self.path)
-        assert self.writer.register_broker(BrokerRegistration(1, "/data", ()), 60_000) is not None
+        assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 60_000) is not None
         self.epoch = self.writer.elect_controller() or 0
         self.followed: MetadataImage = self.follower.load().image
         self.topics: dict[str, TopicImage] = {}
@@ -111,7 +111,7 @@ class RegistryModel(RuleBasedStateMachine):
     def restart(self) -> None:
         self.writer._db.close()
         self.writer = EmbeddedRegistry(self.path)
-        assert self.writer.register_broker(BrokerRegistration(1, "/data", ()), 60_000) is not None
+        assert self.writer.register_broker(BrokerRegistration(1, {UUID(int=1): "/data"}, ()), 60_000) is not None
         epoch = self.writer.elect_controller()
         assert epoch == self.epoch + 1
         self.epoch = epoch

@@ -21,7 +21,7 @@ from barnabas.metadata.image import INTERNAL_TOPICS, MetadataImage, PartitionIma
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.registry.registry import Change, CreateTopic, Founding, SetBrokerConfig
 
-__all__ = ["Adoption"]
+__all__ = ["Adoption", "some"]
 
 _log = logging.getLogger("barnabas.broker")
 
@@ -127,12 +127,12 @@ class Adoption:
             ", ".join(self._data_dirs),
             len(topics),
             sum(map(len, topics.values())),
-            f"; settings not known, retention is off until retention.ms is set: {_some(bare)}" if bare else "",
+            f"; settings not known, retention is off until retention.ms is set: {some(bare)}" if bare else "",
         )
         if self._kraft is not None:
             shared = [name for topic_id, name in self._kraft.topic_names.items() if self._had_others(topic_id)]
             if shared:
-                _log.warning("other brokers had replicas, here is what this one had: %s", _some(sorted(shared)))
+                _log.warning("other brokers had replicas, here is what this one had: %s", some(sorted(shared)))
 
     def _had_others(self, topic_id: UUID) -> bool:
         assert self._kraft is not None
@@ -148,6 +148,7 @@ def _one_id(name: str, logs: Iterable[Log]) -> UUID:
     return next(iter(by_id), None) or uuid4()
 
 
-def _some(names: list[str]) -> str:
+def some(names: list[str]) -> str:
+    """The first few names, and how many more there are."""
     more = len(names) - _NAMED_MAX
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

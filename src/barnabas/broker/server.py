@@ -10,15 +10,17 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
-from barnabas.broker.adoption import Adoption
+from barnabas.broker.adoption import Adoption, some
 from barnabas.broker.connection_limits import LimitsFollower
+from barnabas.broker.directory_check import REGISTRY_FILE, registry_path, require_directories
 from barnabas.broker.dispatch import Dispatcher
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
@@ -44,7 +46,7 @@ from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import Connection
 from barnabas.network.turns import Turns
-from barnabas.registry.embedded import EmbeddedRegistry, is_founded
+from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import Founding
 from barnabas.replication.group_commit import GroupCommit
 from barnabas.replication.replica_manager import ReplicaManager
@@ -71,8 +73,11 @@ class Broker:
         *,
         clock: Clock = SYSTEM_CLOCK,
         disk: Disk | None = None,
+        lost_directories: Collection[UUID] = (),
     ) -> None:
+        """`lost_directories` are the ids of data directories without which the broker may start, though it had them."""
         self.config = config
+        self._lost_directories = lost_directories
         self.loop = loop
         self.clock = clock
         self._disk = disk
@@ -116,12 +121,9 @@ class Broker:
             self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
             self._addresses = AdvertisedAddresses(config, self.endpoints)
             limits = self._connection_limits.start(config)
-            self._make_data_directories()
             # The logs come before the registration: their lock tells a second broker on the same directory.
             self._open_registry_and_logs(undo)
-            self.controller = Controller(self.registry, self.config, self.clock)
-            self.controller.start(self._advertised_endpoints())
-            undo.callback(self.controller.stop)
+            self._start_controller(undo)
             flush_behind = None
             if config.durability == "fsync":
                 self._committer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="barnabas-commit")
@@ -186,9 +188,16 @@ class Broker:
                 ) from None
 
     def _open_registry_and_logs(self, undo: contextlib.ExitStack) -> None:
-        path = Path(self.config.data_dirs[0]) / "registry.db"
-        if is_founded(path):
+        self.log_manager = LogManager(self.config.data_dirs, self.clock, disk=self._disk)
+        self.log_manager.claim_directories()
+        undo.callback(self.log_manager.release_directories)
+        directories = self.log_manager.directories
+        path = registry_path(directories)
+        if path is not None:
             self._open_registry(path, None, undo)
+            recorded = self.registry.directories(self.node_id)
+            require_directories(recorded, directories, self._lost_directories)
+            self._make_data_directories()
             image = self.registry.load().image
             self._open_logs(
                 image,
@@ -196,9 +205,10 @@ class Broker:
                 undo,
             )
         else:
+            self._make_data_directories()
             adoption = Adoption(self.config)
             self._open_logs(adoption.settings, None, undo)
-            self._open_registry(path, adoption.founding(self.log_manager), undo)
+            self._open_registry(Path(directories[0].path) / REGISTRY_FILE, adoption.founding(self.log_manager), undo)
         self.cluster_id = self.log_manager.cluster_id
 
     def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
@@ -208,12 +218,7 @@ class Broker:
     def _open_logs(self, image: MetadataImage, belongs: Belongs | None, undo: contextlib.ExitStack) -> None:
         """With the settings of the image; see LogManager.startup for `belongs`."""
         self._take_dynamic_settings(image)
-        self.log_manager = LogManager(
-            self.config.data_dirs,
-            self.clock,
-            disk=self._disk,
-            producer_expiration_ms=self.config.producer_id_expiration_ms,
-        )
+        self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
         try:
             self.log_manager.startup(
                 lambda topic: self.config.log_config(image.topic_config(topic)),
@@ -225,6 +230,26 @@ class Broker:
             undo.callback(self.log_manager.shutdown)
         except KafkaStorageError as error:
             raise UsageError(f"{error.message}; make room or mend the disk, then start again") from None
+
+    def _start_controller(self, undo: contextlib.ExitStack) -> None:
+        """Register, and lead partitions whose logs are gone in a new leader epoch: clients know the records of the
+        present one."""
+        self.controller = Controller(self.registry, self.config, self.clock)
+        self.controller.start(self._advertised_endpoints(), self.log_manager.directory_paths())
+        undo.callback(self.controller.stop)
+        empty = [
+            (name, index)
+            for name, topic in self.image.topics.items()
+            for index, partition in enumerate(topic.partitions)
+            if partition.leader == self.node_id and self.log_manager.get(TopicPartition(name, index)) is None
+        ]
+        if empty:
+            self.log.warning(
+                "%d partitions have no log here and begin anew, empty: %s",
+                len(empty),
+                some([f"{name}-{index}" for name, index in empty]),
+            )
+            self.controller.renew_leadership(empty)
 
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
         """Long recoveries show where they are; short ones keep still."""

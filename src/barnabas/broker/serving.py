@@ -6,9 +6,10 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from types import FrameType
+from uuid import UUID
 
 from barnabas.broker.process import keep_freed_memory, raise_open_files_limit, settle_collector
 from barnabas.broker.server import Broker, StartInterrupted
@@ -19,19 +20,25 @@ from barnabas.errors import KafkaStorageError, UsageError
 __all__ = ["run"]
 
 
-def run(config: BrokerConfig, *, ready_file: Path | None = None, ready_as_json: bool = False) -> int:
-    """Serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready. That it is ready is printed as a
-    sentence, or as a JSON object."""
+def run(
+    config: BrokerConfig,
+    *,
+    ready_file: Path | None = None,
+    ready_as_json: bool = False,
+    lost_directories: Collection[UUID] = (),
+) -> int:
+    """Serve until SIGTERM or SIGINT; `lost_directories` as for Broker. Raises UsageError before the broker is ready.
+    That it is ready is printed as a sentence, or as a JSON object."""
     began = time.perf_counter()
     keep_freed_memory()
     raise_open_files_limit()
     with asyncio.Runner() as runner:
-        return runner.run(_serve(config, ready_file, began, ready_as_json))
+        broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
+        return runner.run(_serve(broker, ready_file, began, ready_as_json))
 
 
-async def _serve(config: BrokerConfig, ready_file: Path | None, began: float, ready_as_json: bool) -> int:
-    loop = asyncio.get_running_loop()
-    broker = Broker(config, loop)
+async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as_json: bool) -> int:
+    loop = broker.loop
     stop = asyncio.Event()
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:

@@ -8,7 +8,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 __all__ = ["ServeOptions", "parse_serve", "serve"]
 
@@ -30,7 +33,7 @@ SINGLE: Final = {
     "--node-id": "node_id",
     "--log-level": "log_level",
 }
-REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings"}
+REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings", "--lost-dir": "lost_dir"}
 
 
 class ServeOptions(NamedTuple):
@@ -44,6 +47,7 @@ class ServeOptions(NamedTuple):
     node_id: str | None = None
     log_level: str | None = None
     json: bool = False
+    lost_dir: tuple[str, ...] = ()
 
 
 def serve(arguments: Sequence[str]) -> int | None:
@@ -90,7 +94,12 @@ def run_broker(options: ServeOptions) -> int:
     ready_file = None if options.ready_file is None else Path(options.ready_file)
     if ready_file is not None and not ready_file.absolute().parent.is_dir():
         raise UsageError(f"--ready-file {ready_file}: its directory does not exist; create it first")
-    return run(loaded.config, ready_file=ready_file, ready_as_json=options.json)
+    return run(
+        loaded.config,
+        ready_file=ready_file,
+        ready_as_json=options.json,
+        lost_directories=[_directory_id(text) for text in options.lost_dir],
+    )
 
 
 def _settings(options: ServeOptions) -> dict[str, str]:
@@ -103,6 +112,18 @@ def _settings(options: ServeOptions) -> dict[str, str]:
     if options.node_id is not None:
         settings["node.id"] = options.node_id
     return settings
+
+
+def _directory_id(text: str) -> "UUID":
+    from barnabas.errors import UsageError
+    from barnabas.log.checkpoints import parse_topic_id
+
+    try:
+        return parse_topic_id(text)
+    except ValueError:
+        raise UsageError(
+            f"--lost-dir {text}: must be a directory.id, as a start without the directory names it: 22 characters"
+        ) from None
 
 
 def _listener(address: str) -> str:

@@ -39,6 +39,14 @@ def serve(
     log_level: Annotated[
         str | None, Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
     ] = None,
+    lost_dir: Annotated[
+        list[str] | None,
+        Option(
+            "--lost-dir",
+            metavar="ID",
+            help="Start without the data directory of this directory.id, which is lost for good; repeat for several.",
+        ),
+    ] = None,
     help_settings: Annotated[bool, Option("--help-settings", help="Print all settings and exit.")] = False,
     json: Annotated[
         bool, Option("--json", help="Print that it is ready as a JSON object, and the settings, too.")
@@ -59,6 +67,14 @@ def serve(
             print(render_help())
         return 0
     options = ServeOptions(
-        tuple(data_dir or ()), listen, ready_file, tuple(config or ()), tuple(settings or ()), node_id, log_level, json
+        tuple(data_dir or ()),
+        listen,
+        ready_file,
+        tuple(config or ()),
+        tuple(settings or ()),
+        node_id,
+        log_level,
+        json,
+        tuple(lost_dir or ()),
     )
     return run_broker(options)

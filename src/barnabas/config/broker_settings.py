@@ -46,7 +46,7 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
     ("log.dir", _LIST, ("barnabas-data",), None, _HIGH, _FIXED,
      "The data directory; used where `log.dirs` is not set."),
     ("log.dirs", _LIST, None, None, _HIGH, _FIXED,
-     "Data directories, separated by commas. The first also holds the registry."),
+     "Data directories, separated by commas. A new registry is made in the first."),
     ("broker.heartbeat.interval.ms", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
      "How often the broker renews its registration."),
     ("broker.session.timeout.ms", _INT, 9000, at_least(1), _MEDIUM, _FIXED,

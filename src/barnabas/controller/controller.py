@@ -6,10 +6,9 @@ about 10 ms for a hundred.
 """
 
 import logging
-import os
 import random
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from barnabas.clock import SYSTEM_CLOCK, Clock
@@ -75,6 +74,7 @@ class Controller:
         self._subscribers: list[Subscriber] = []
         self._image = EMPTY_IMAGE
         self._endpoints: tuple[Endpoint, ...] = ()
+        self._directories: Mapping[uuid.UUID, str] = {}
         self._controller_epoch: int | None = None
         self._producer_ids = iter(range(0))
         self._hinted = False
@@ -92,12 +92,14 @@ class Controller:
         """Whether this broker decides."""
         return self._controller_epoch is not None
 
-    def start(self, endpoints: tuple[Endpoint, ...]) -> None:
-        """Register this broker under these addresses, become the controller if there is none, load the image.
+    def start(self, endpoints: tuple[Endpoint, ...], directories: Mapping[uuid.UUID, str]) -> None:
+        """Register this broker under these addresses and with the paths of its data directories by their ids, become
+        the controller if there is none, load the image.
 
         Raises UsageError where the node id belongs to another running broker or the registry cannot be used.
         """
         self._endpoints = endpoints
+        self._directories = directories
         self._registry.watch(self._on_hint)
         try:
             if not self._register():
@@ -144,9 +146,7 @@ class Controller:
 
     def _register(self) -> bool:
         config = self._config
-        registration = BrokerRegistration(
-            config.node_id, os.path.realpath(config.data_dirs[0]), self._endpoints, config.broker_rack
-        )
+        registration = BrokerRegistration(config.node_id, self._directories, self._endpoints, config.broker_rack)
         registered = self._registry.register_broker(registration, config.broker_session_timeout_ms)
         self._controller_epoch = self._registry.elect_controller() if registered is not None else None
         return registered is not None
@@ -185,6 +185,21 @@ class Controller:
             changes = decisions.leaders_after_brokers_changed(self._image, self._unclean_allowed)
             if not changes or self._persist(changes):
                 return
+
+    def renew_leadership(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """As the controller, at the start: let this broker lead these partitions of its own in a new leader epoch,
+        because their logs begin anew. A client that knows records of the epoch before finds out that they are gone.
+
+        Raises UsageError where the registry cannot be used.
+        """
+        wanted = list(partitions)
+        try:
+            for _ in range(_ATTEMPTS):
+                changes = decisions.renewed_leaders(self._image, self._config.node_id, wanted)
+                if not changes or self._controller_epoch is None or self._persist(changes):
+                    return
+        except RegistryUnavailable as error:
+            raise UsageError(str(error)) from None
 
     def _unclean_allowed(self, topic: str) -> bool:
         return self._config.log_config(self._image.topic_config(topic)).unclean_leader_election_enable

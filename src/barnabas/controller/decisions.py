@@ -40,6 +40,7 @@ __all__ = [
     "delete_topics",
     "elect_leaders",
     "leaders_after_brokers_changed",
+    "renewed_leaders",
 ]
 
 MAX_PARTITIONS_PER_REQUEST: Final = 10_000
@@ -324,6 +325,18 @@ def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callabl
                 elected = _led_by(partition, NO_LEADER, partition.isr)
             if elected is not None:
                 changes.append(SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch))
+    return changes
+
+
+def renewed_leaders(image: MetadataImage, node_id: int, partitions: Iterable[tuple[str, int]]) -> list[Change]:
+    """The changes that give the partitions which the broker leads the next leader epoch under the same leader."""
+    changes: list[Change] = []
+    for name, number in partitions:
+        partition = image.partition(name, number)
+        if partition is not None and partition.leader == node_id:
+            renewed = _led_by(partition, node_id, partition.isr)
+            topic_id = image.topics[name].topic_id
+            changes.append(SetPartition(name, topic_id, number, renewed, partition.partition_epoch))
     return changes
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
@@ -80,6 +80,14 @@ def new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
+def _directory_id(properties: Mapping[str, str]) -> uuid.UUID | None:
+    """What meta.properties says; None where it was written before there were directory ids."""
+    try:
+        return parse_topic_id(properties["directory.id"])
+    except (KeyError, ValueError):
+        return None
+
+
 def parse_directory_name(name: str) -> TopicPartition | None:
     """`flights-3` is TopicPartition("flights", 3); None if the name is not that of a live log."""
     topic, dash, partition = name.rpartition("-")
@@ -116,15 +124,31 @@ class DataDirectory:
         self.path = os.path.abspath(path)
         self.cluster_id = ""
         self.directory_id: uuid.UUID | None = None
+        self.used = False
+        """A broker has used it before: it has its meta.properties. Known after `claim`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
 
+    def claim(self) -> None:
+        """Lock the directory and read its `directory.id`, if it is one that a broker has used. Makes nothing where
+        there is none: an empty directory may be a mount point. Raises UsageError."""
+        with self._unlocked_after_errors():
+            self.used = os.path.exists(f"{self.path}/{META_PROPERTIES}")
+            if self.used:
+                self._lock()
+                self.directory_id = _directory_id(read_properties(f"{self.path}/{META_PROPERTIES}"))
+
     def open(self, *, cluster_id: str | None, node_id: int) -> None:
         """Lock the directory, made if it is not there, and check that it belongs to this broker. Raises UsageError."""
-        try:
+        with self._unlocked_after_errors():
             os.makedirs(self.path, exist_ok=True)
             self._lock()
             self._load_identity(cluster_id, node_id)
+
+    @contextlib.contextmanager
+    def _unlocked_after_errors(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             self.unlock()
             raise UsageError(
@@ -135,6 +159,8 @@ class DataDirectory:
             raise
 
     def _lock(self) -> None:
+        if self._lock_fd >= 0:
+            return
         in_use = UsageError(
             f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
             "stop that broker or give another directory"
@@ -175,10 +201,7 @@ class DataDirectory:
                 f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"
             )
         self.cluster_id = stored_cluster or cluster_id or new_cluster_id()
-        with contextlib.suppress(KeyError, ValueError):
-            self.directory_id = parse_topic_id(found["directory.id"])
-        if self.directory_id is None:
-            self.directory_id = uuid.uuid4()
+        self.directory_id = _directory_id(found) or uuid.uuid4()
         wanted = found | {
             "cluster.id": self.cluster_id,
             "directory.id": format_topic_id(self.directory_id),

@@ -20,7 +20,9 @@ from barnabas.log.checkpoints import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
+    META_PROPERTIES,
     RECOVERY_CHECKPOINT,
+    format_topic_id,
 )
 from barnabas.log.data_directory import DELETE_SUFFIX, Belongs, DataDirectory, aside_directory_name, read_boot_id
 from barnabas.log.deletion import DeletionQueue
@@ -85,6 +87,41 @@ class LogManager:
         """What meta.properties says, known after `startup`."""
         return self.directories[0].cluster_id
 
+    def claim_directories(self) -> None:
+        """Lock the data directories that a broker has used before and read their ids; `startup` opens them all.
+
+        Raises UsageError where another broker uses one of them, or two have the same id.
+        """
+        try:
+            for directory in self.directories:
+                directory.claim()
+            self._check_ids_differ()
+        except UsageError:
+            self.release_directories()
+            raise
+
+    def _check_ids_differ(self) -> None:
+        by_id: dict[uuid.UUID, str] = {}
+        for directory in self.directories:
+            if directory.directory_id is None:
+                continue
+            other = by_id.setdefault(directory.directory_id, directory.path)
+            if other != directory.path:
+                raise UsageError(
+                    f"log.dirs: {other} and {directory.path} have the same directory.id "
+                    f"{format_topic_id(directory.directory_id)} in {META_PROPERTIES}: one is a copy of the other; name "
+                    "only one of them"
+                )
+
+    def directory_paths(self) -> dict[uuid.UUID, str]:
+        """The path of each data directory by its id, known after `startup`."""
+        return {d.directory_id: os.path.realpath(d.path) for d in self.directories if d.directory_id is not None}
+
+    def release_directories(self) -> None:
+        """Let the next broker in."""
+        for directory in self.directories:
+            directory.unlock()
+
     def startup(
         self,
         config_for: Callable[[str], LogConfig],
@@ -99,11 +136,10 @@ class LogManager:
         `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened.
         Without a `cluster_id` the one of an existing directory holds, or a new one is made.
         """
-        opened: list[DataDirectory] = []
+        self.claim_directories()
         try:
             for directory in self.directories:
                 directory.open(cluster_id=cluster_id, node_id=node_id)
-                opened.append(directory)
                 cluster_id = directory.cluster_id
             self._load_all(config_for, belongs, progress)
             # of logs that are gone or were cut: those that grow in their place would seem to be clean
@@ -111,21 +147,20 @@ class LogManager:
             for directory in self.directories:
                 directory.mark_running(self._boot_id)
         except OSError as error:
-            self._abandon(opened)
+            self._abandon()
             way_out = _WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
             raise UsageError(
                 f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
             ) from error
         except BaseException:
-            self._abandon(opened)
+            self._abandon()
             raise
 
-    def _abandon(self, opened: Iterable[DataDirectory]) -> None:
+    def _abandon(self) -> None:
         for log in self._logs.values():
             log.release()
         self._logs.clear()
-        for directory in opened:
-            directory.unlock()
+        self.release_directories()
 
     def _load_all(
         self, config_for: Callable[[str], LogConfig], belongs: Belongs | None, progress: ProgressCallback | None
@@ -175,8 +210,7 @@ class LogManager:
         except OSError as error:
             failure = KafkaStorageError(f"{error.filename}: {error.strerror}")
         finally:
-            for directory in self.directories:
-                directory.unlock()
+            self.release_directories()
         if failure is not None:
             raise failure
 

@@ -46,9 +46,10 @@ _OTHER_ID = UUID(int=2)
 _PARTITION = PartitionImage(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1, 2), partition_epoch=0)
 
 
-def _registration(node_id: int, owner: str = "") -> BrokerRegistration:
+def _registration(node_id: int, *directory_ids: UUID) -> BrokerRegistration:
     endpoints = (Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 9092), Endpoint("V6", "PLAINTEXT", "::1", 9093))
-    return BrokerRegistration(node_id, owner or f"/data/{node_id}", endpoints, rack=f"rack {node_id}")
+    directories = {directory_id: f"/data/{directory_id}" for directory_id in directory_ids or (UUID(int=node_id),)}
+    return BrokerRegistration(node_id, directories, endpoints, rack=f"rack {node_id}")
 
 
 def _controller(harness: Harness, node_id: int = 1) -> tuple[Registry, int]:
@@ -84,11 +85,29 @@ def a_registered_broker_is_seen_by_all(harness: Harness) -> None:
     assert broker.rack == "rack 1"
 
 
-def a_node_id_belongs_to_one_owner_at_a_time(harness: Harness) -> None:
+def a_node_id_belongs_to_one_broker_at_a_time(harness: Harness) -> None:
     one, two = harness.open(), harness.open()
-    assert one.register_broker(_registration(1, "/data/a"), SESSION_TIMEOUT_MS) is not None
-    assert two.register_broker(_registration(1, "/data/b"), SESSION_TIMEOUT_MS) is None
+    assert one.register_broker(_registration(1, _ID), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is None
     assert one.heartbeat()
+
+
+def a_broker_is_known_by_any_of_its_directories(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.register_broker(_registration(1, _ID, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
+    assert two.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
+    assert not one.heartbeat()
+
+
+def directories_are_remembered_after_the_session(harness: Harness) -> None:
+    one, two = harness.open(), harness.open()
+    assert one.directories(1) == {}
+    assert one.register_broker(_registration(1, _ID, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
+    one.unregister_broker()
+    assert two.directories(1) == {_ID: f"/data/{_ID}", _OTHER_ID: f"/data/{_OTHER_ID}"}
+    assert two.directories(2) == {}
+    assert two.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
+    assert one.directories(1) == {_OTHER_ID: f"/data/{_OTHER_ID}"}, "those of the last registration"
 
 
 def a_restarted_broker_takes_over_its_registration(harness: Harness) -> None:
@@ -114,7 +133,7 @@ def a_silent_broker_is_removed(harness: Harness) -> None:
     assert set(change.image.brokers) == {2}
     assert change.brokers == {1}
     assert not one.heartbeat()
-    assert one.register_broker(_registration(1, "/data/elsewhere"), SESSION_TIMEOUT_MS) is not None
+    assert one.register_broker(_registration(1, _OTHER_ID), SESSION_TIMEOUT_MS) is not None
 
 
 def a_broker_that_leaves_is_gone_at_once(harness: Harness) -> None:
@@ -311,7 +330,9 @@ def producer_ids_are_handed_out_once(harness: Harness) -> None:
 CHECKS: Final[tuple[Callable[[Harness], None], ...]] = (
     cluster_id_is_one_for_all_and_for_ever,
     a_registered_broker_is_seen_by_all,
-    a_node_id_belongs_to_one_owner_at_a_time,
+    a_node_id_belongs_to_one_broker_at_a_time,
+    a_broker_is_known_by_any_of_its_directories,
+    directories_are_remembered_after_the_session,
     a_restarted_broker_takes_over_its_registration,
     a_silent_broker_is_removed,
     a_broker_that_leaves_is_gone_at_once,

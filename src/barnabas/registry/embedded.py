@@ -64,6 +64,14 @@ CREATE TABLE configs (
 CREATE TABLE changes (version INTEGER, kind TEXT, name TEXT);
 CREATE INDEX changes_by_version ON changes (version);
 """
+"""`brokers.owner` is no longer used: in format 1 it held the path of a broker's data directory."""
+
+_DIRECTORIES: Final = """
+CREATE TABLE IF NOT EXISTS directories (
+    node_id INTEGER, directory_id BLOB, path TEXT, PRIMARY KEY (node_id, directory_id)
+) WITHOUT ROWID
+"""
+"""Also added to a file of format 1 that was made before directory ids were recorded."""
 
 _HAS_STATE: Final = "SELECT count(*) FROM sqlite_master WHERE name = 'state'"
 
@@ -130,7 +138,9 @@ class EmbeddedRegistry(Registry):
                         f"{self._path}: registry format {found} is not the format {_FORMAT} that this version reads; "
                         "use the version of barnabas that wrote it"
                     )
+                db.execute(_DIRECTORIES)
                 return
+            db.execute(_DIRECTORIES)
             for statement in _SCHEMA.split(";"):
                 db.execute(statement)
             row = (_FORMAT, founding.cluster_id, founding.next_producer_id)
@@ -249,32 +259,43 @@ class EmbeddedRegistry(Registry):
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
+    def directories(self, node_id: int) -> Mapping[uuid.UUID, str]:
+        with self._db.reading():
+            return self._directories(node_id)
+
+    def _directories(self, node_id: int) -> dict[uuid.UUID, str]:
+        rows = self._db.execute("SELECT directory_id, path FROM directories WHERE node_id = ?", (node_id,))
+        return {uuid.UUID(bytes=directory_id): path for directory_id, path in rows}
+
     def register_broker(self, registration: BrokerRegistration, session_timeout_ms: int) -> int | None:
         node_id = registration.node_id
         now, timeout_s = self._clock.monotonic(), session_timeout_ms / 1000
         with self._db.transaction():
-            held = self._db.execute("SELECT owner, boot, expires FROM brokers WHERE node_id = ?", (node_id,)).fetchone()
-            if held is not None and held[0] != registration.owner and self._alive(held[1], held[2]):
+            recorded = self._directories(node_id)
+            held = self._db.execute("SELECT boot, expires FROM brokers WHERE node_id = ?", (node_id,)).fetchone()
+            another = recorded and recorded.keys().isdisjoint(registration.directories)
+            if held is not None and another and self._alive(*held):
                 return None
+            if recorded != registration.directories:
+                self._set_directories(node_id, registration.directories)
             epoch = int(self._db.row("UPDATE state SET broker_epoch = broker_epoch + 1 RETURNING broker_epoch")[0])
             endpoints = " ".join(f"{e.security_protocol}|{e}" for e in registration.endpoints)
             self._db.execute(
-                "INSERT OR REPLACE INTO brokers VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    node_id,
-                    epoch,
-                    registration.owner,
-                    registration.rack,
-                    endpoints,
-                    self._boot_id,
-                    now + timeout_s,
-                    timeout_s,
-                ),
+                "INSERT OR REPLACE INTO brokers (node_id, epoch, rack, endpoints, boot, expires, timeout_s) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (node_id, epoch, registration.rack, endpoints, self._boot_id, now + timeout_s, timeout_s),
             )
             self._record([("broker", str(node_id))])
         self._node_id, self._epoch = node_id, epoch
         self._hint()
         return epoch
+
+    def _set_directories(self, node_id: int, directories: Mapping[uuid.UUID, str]) -> None:
+        self._db.execute("DELETE FROM directories WHERE node_id = ?", (node_id,))
+        self._db.executemany(
+            "INSERT INTO directories VALUES (?, ?, ?)",
+            [(node_id, directory_id.bytes, path) for directory_id, path in directories.items()],
+        )
 
     def heartbeat(self) -> bool:
         expired = False

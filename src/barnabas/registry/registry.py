@@ -40,11 +40,16 @@ class RegistryUnavailable(BarnabasError):
 
 
 class BrokerRegistration(NamedTuple):
-    """What a broker says of itself. `owner` identifies the data directory: a broker that holds its lock is the only
-    one alive with that owner, so it may take over the registration of its former life at once."""
+    """What a broker says of itself.
+
+    A broker is known by its node id together with the ids of its data directories (`directory.id` in Kafka's
+    meta.properties), wherever these are mounted. It holds the lock of each of them, so it may take over the
+    registration of its former life at once: nobody else can have the same directories and be alive.
+    """
 
     node_id: int
-    owner: str
+    directories: Mapping[UUID, str]
+    """The path of each data directory by its id. The path is only what messages call it."""
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
 
@@ -138,9 +143,14 @@ class Registry(ABC):
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
+    def directories(self, node_id: int) -> Mapping[UUID, str]:
+        """The data directories that the broker registered last, by id, with the paths that they had then. They are
+        remembered when its session has ended; empty where it never registered."""
+
+    @abstractmethod
     def register_broker(self, registration: BrokerRegistration, session_timeout_ms: int) -> int | None:
-        """Begin a session: the broker's epoch, larger than that of every earlier registration. None where another
-        owner's session holds the same number."""
+        """Begin a session: the broker's epoch, larger than that of every earlier registration. None where a session
+        holds the same number whose broker has none of these directories."""
 
     @abstractmethod
     def heartbeat(self) -> bool:
