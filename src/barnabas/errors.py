@@ -599,9 +599,13 @@ def error_for(code: int, message: str = "") -> KafkaError:
     return cls(message)
 
 
-def as_kafka_error(error: Exception) -> KafkaError:
-    """Itself, or for a bug of ours the UnknownServerError that the client is told."""
-    return error if isinstance(error, KafkaError) else UnknownServerError(f"{type(error).__name__}: {error}")
+def as_kafka_error(error: BaseException) -> KafkaError:
+    """Itself, or what the client is told: KafkaStorageError where the operating system refused something, which may
+    pass, and UnknownServerError for a bug of ours."""
+    if isinstance(error, KafkaError):
+        return error
+    text = f"{type(error).__name__}: {error}"
+    return KafkaStorageError(text) if isinstance(error, OSError) else UnknownServerError(text)
 
 
 def error_name(code: int) -> str:

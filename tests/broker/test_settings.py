@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.failure_log import FailureLog
 from barnabas.broker.scheduler import Scheduler
+from barnabas.clock import SYSTEM_CLOCK
 from barnabas.log.disk import Disk
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
@@ -131,7 +133,8 @@ def test_the_first_retention_run_comes_after_the_initial_delay() -> None:
 def scheduled(scenario: Any) -> None:
     async def main() -> None:
         with ThreadPoolExecutor(1) as executor:
-            scheduler = Scheduler(asyncio.get_running_loop(), executor, logging.getLogger("barnabas.test"))
+            failures = FailureLog(logging.getLogger("barnabas.test"), SYSTEM_CLOCK)
+            scheduler = Scheduler(asyncio.get_running_loop(), executor, failures)
             await asyncio.wait_for(scenario(scheduler), 60)
             scheduler.stop()
 
@@ -156,7 +159,7 @@ def test_tasks_run_again_and_again_even_if_they_fail(thread: bool, caplog: pytes
         await enough.wait()
 
     scheduled(scenario)
-    assert "periodic task failed: a task" in caplog.text
+    assert "the periodic task 'a task' failed" in caplog.text
 
 
 def test_the_first_run_has_a_delay_of_its_own() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from barnabas.errors import BarnabasError
-from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
+from barnabas.network.acceptor import INT_MAX, Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import NO_REPLY, Connection, Parts, PendingReply
 
 
@@ -53,14 +53,19 @@ class Script:
 class Rig:
     """An acceptor with one listener. Use as an async context manager."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, *, descriptors_max: int = INT_MAX, **limits: Any) -> None:
         self.script = Script()
+        self._descriptors_max = descriptors_max
         self._limits = limits
 
     async def __aenter__(self) -> "Rig":
         self.loop = asyncio.get_running_loop()
         self.acceptor = Acceptor(
-            self.loop, self.script, ConnectionLimits(**self._limits), logging.getLogger("barnabas.network")
+            self.loop,
+            self.script,
+            ConnectionLimits(**self._limits),
+            logging.getLogger("barnabas.network"),
+            descriptors_max=self._descriptors_max,
         )
         self.listener = open_listener("127.0.0.1", 0, 1024)
         self.address = self.listener.getsockname()

@@ -53,6 +53,28 @@ def test_connections_beyond_the_limit_wait_for_room(caplog: pytest.LogCaptureFix
     assert caplog.messages == ["max.connections is 2: further connections wait"]
 
 
+def test_connections_beyond_the_descriptors_wait_and_leave_a_reserve(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with Rig(descriptors_max=2) as rig:
+            first, _ = await rig.connected()
+            await rig.connected()
+            waiting = [await rig.connect() for _ in range(5)]
+            for client in waiting:
+                await client.send("echo:patient")
+            await rig.turns()
+            assert len(rig.acceptor.connections) == 2
+            first.socket.close()
+            for client in waiting:
+                assert await client.receive() == "patient"
+                client.socket.close()
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    (line,) = caplog.messages
+    assert "the limit on open files is exhausted: 2 connections are open" in line
+    assert "ulimit -n" in line
+
+
 def test_connections_of_one_address_beyond_its_limit_are_closed() -> None:
     async def main() -> None:
         async with Rig(max_connections_per_ip=1, max_connections_per_ip_overrides={"127.0.0.3": 2}) as rig:

@@ -74,8 +74,8 @@ class Dispatcher:
         except BarnabasError:
             raise
         except Exception as error:
-            # A bug of ours: the client must not wait for an answer that will never come.
-            self._broker.log.exception("%s v%d failed", ApiKey(context.api_key).name, context.api_version)
+            # The client must not wait for an answer that will never come.
+            self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
             raise HandlerFailed(f"{type(error).__name__}: {error}") from error
 
     def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
@@ -201,5 +201,5 @@ class Dispatcher:
                 pending.resolve(answer)
 
     def _fail_late(self, context: RequestContext, error: BaseException) -> None:
-        self._broker.log.error("%s failed", ApiKey(context.api_key).name, exc_info=error)
+        self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
         context.connection.close(f"{type(error).__name__}: {error}")

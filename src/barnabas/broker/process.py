@@ -11,12 +11,18 @@ import gc
 import resource
 from typing import Final
 
-__all__ = ["keep_freed_memory", "raise_open_files_limit", "settle_collector"]
+from barnabas.log.disk import default_pool_limit
+
+__all__ = ["connection_descriptors", "keep_freed_memory", "raise_open_files_limit", "settle_collector"]
 
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
 """What may lie unused at the heap's top; also the size from which a buffer is mapped and unmapped by itself."""
+
+_MOMENTARY_FILES: Final = 32
+_CONNECTIONS_MIN: Final = 4
+_UNLIMITED: Final = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
@@ -33,6 +39,18 @@ def raise_open_files_limit() -> None:
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def connection_descriptors() -> int:
+    """How many of the files that the process may open are for connections.
+
+    The log has its share (`default_pool_limit`). A part is kept free for what opens files for a moment: syncs,
+    checkpoints, segments on their way to a client after the log has closed them, the registry, the cleaner.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _UNLIMITED
+    return max(_CONNECTIONS_MIN, soft - default_pool_limit() - _MOMENTARY_FILES - soft // 16)
 
 
 def settle_collector() -> None:

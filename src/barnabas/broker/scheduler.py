@@ -1,10 +1,11 @@
 """Periodic work: plain functions on the loop, or in the disk threads where they block."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
+
+from barnabas.broker.failure_log import FailureLog
 
 __all__ = ["Scheduler"]
 
@@ -15,10 +16,10 @@ _DELAY_MAX_S: Final = 10 * 365 * 86_400
 class Scheduler:
     """Runs each task again `interval_ms` after it ended, so that a slow one never piles up."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor, log: logging.Logger) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor, failures: FailureLog) -> None:
         self._loop = loop
         self._executor = executor
-        self._log = log
+        self._failures = failures
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._stopped = False
 
@@ -50,8 +51,8 @@ class Scheduler:
         """A failing task is reported and tried again at its next turn; the others go on."""
         try:
             task()
-        except Exception:
-            self._log.exception("periodic task failed: %s", name)
+        except Exception as error:
+            self._failures.report(f"the periodic task {name!r}", error)
 
     def stop(self) -> None:
         self._stopped = True

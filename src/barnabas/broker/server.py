@@ -22,12 +22,14 @@ from barnabas.broker.adoption import Adoption, some
 from barnabas.broker.connection_limits import LimitsFollower
 from barnabas.broker.directory_check import REGISTRY_FILE, registry_path, require_directories
 from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.failure_log import FailureLog
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.group_wiring import GroupWiring
 from barnabas.broker.heavy_batches import HeavyBatches
 from barnabas.broker.log_cleaning import LogCleaning
 from barnabas.broker.long_answers import LongAnswers
 from barnabas.broker.periodic import schedule_tasks
+from barnabas.broker.process import connection_descriptors
 from barnabas.broker.produce_lines import ProduceLines
 from barnabas.broker.purgatory import Purgatory
 from barnabas.broker.scheduler import Scheduler
@@ -82,6 +84,7 @@ class Broker:
         self.clock = clock
         self._disk = disk
         self.log = logging.getLogger("barnabas.broker")
+        self.failures = FailureLog(self.log, clock)
         self.node_id = config.node_id
         self.cluster_id = ""
         self.dispatcher = Dispatcher(self)
@@ -97,7 +100,7 @@ class Broker:
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="barnabas-disk")
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="barnabas-read")
         """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
-        self._scheduler = Scheduler(loop, self._executor, self.log)
+        self._scheduler = Scheduler(loop, self._executor, self.failures)
         self._acceptor: Acceptor | None = None
         self._connection_limits = LimitsFollower(loop, self.log)
         self._committer: ThreadPoolExecutor | None = None
@@ -142,6 +145,7 @@ class Broker:
                 self.dispatcher,
                 limits,
                 self.log,
+                descriptors_max=connection_descriptors(),
                 in_thread=partial(self.loop.run_in_executor, self._readers),
                 turns=self.turns,
             )

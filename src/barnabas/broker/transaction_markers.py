@@ -17,7 +17,6 @@ from barnabas.errors import (
     KafkaError,
     NotCoordinator,
     NotLeaderOrFollower,
-    as_kafka_error,
 )
 from barnabas.records.builder import build_control_batch
 from barnabas.records.validation import own_batch
@@ -66,9 +65,11 @@ class _MarkerWrite:
                 end_offset = self._append(partition)
             except Exception as error:
                 # A bug of ours, too, must not keep the other partitions undecided for ever.
-                if not isinstance(error, KafkaError):
-                    self._broker.log.exception("the end marker for %s failed", topic_partition)
-                self._failed(topic_partition, as_kafka_error(error))
+                if isinstance(error, KafkaError):
+                    self._failed(topic_partition, error)
+                else:
+                    what = f"the end marker for {topic_partition}"
+                    self._failed(topic_partition, self._broker.failures.report(what, error))
                 continue
             if not partition.is_committed(end_offset):
                 waiting.append(Uncommitted(partition, end_offset, topic_partition))

@@ -33,16 +33,18 @@ from barnabas.log.producer_state import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPI
 from barnabas.log.recovery import LogEnvironment, LogState, ProgressCallback, create_log, load_log
 from barnabas.types import TopicPartition
 
-__all__ = ["LogManager"]
+__all__ = ["WAYS_OUT", "LogManager"]
 
 _log = logging.getLogger(__name__)
 
-_WAYS_OUT: Final = {
+WAYS_OUT: Final = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there, or raise the quota",
     errno.EACCES: "let the broker's user write there, or choose another with --data-dir",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
 }
+"""What an operator can do about an error of the operating system."""
 
 
 class LogManager:
@@ -148,7 +150,7 @@ class LogManager:
                 directory.mark_running(self._boot_id)
         except OSError as error:
             self._abandon()
-            way_out = _WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
+            way_out = WAYS_OUT.get(error.errno or 0, "mend it, or choose another with --data-dir")
             raise UsageError(
                 f"{error.filename or self.directories[0].path} cannot be used: {error.strerror}; {way_out}"
             ) from error

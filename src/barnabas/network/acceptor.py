@@ -81,13 +81,16 @@ class Acceptor:
         limits: ConnectionLimits,
         log: logging.Logger,
         *,
+        descriptors_max: int = INT_MAX,
         in_thread: InThread | None = None,
         turns: Turns | None = None,
     ) -> None:
-        """`turns` is the queue of long work, if others on this loop use it as well."""
+        """`descriptors_max`: how many connections the process has file descriptors for. `turns`: the queue of long
+        work, if others on this loop use it as well."""
         self._loop = loop
         self._handler = handler
         self._limits = limits
+        self._descriptors_max = descriptors_max
         self._log = log
         self._in_thread = in_thread
         self._turns = turns or Turns(loop)
@@ -147,6 +150,14 @@ class Acceptor:
         limits = self._limits
         if len(self.connections) >= limits.max_connections:
             self._warn("max.connections is %d: further connections wait", limits.max_connections)
+            self._mute(_RETRY_S)
+            return False
+        if len(self.connections) >= self._descriptors_max:
+            self._warn(
+                "the limit on open files is exhausted: %d connections are open, and the rest is kept for the logs; "
+                "further connections wait; raise the limit (ulimit -n, LimitNOFILE= of systemd)",
+                len(self.connections),
+            )
             self._mute(_RETRY_S)
             return False
         rate = limits.max_connection_creation_rate

@@ -14,7 +14,6 @@ from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPart
 from barnabas.errors import (
     InvalidFetchSessionEpoch,
     KafkaError,
-    KafkaStorageError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -171,8 +170,8 @@ class Fetch:
         except KafkaError as error:
             return PartitionData(wanted.partition, error.code)
         except OSError as error:
-            self._broker.log.error("reading %s-%d failed: %s", wanted.topic, wanted.partition, error)
-            return PartitionData(wanted.partition, KafkaStorageError.code)
+            failure = self._broker.failures.report(f"fetch from {wanted.topic}-{wanted.partition}", error)
+            return PartitionData(wanted.partition, failure.code)
         bound = log.last_stable_offset if self._read_committed else log.high_watermark
         if records is not None and wanted.fetch_offset < log.active_segment.base_offset < bound:
             self._urgent = True  # one answer is of one segment: there is more, whatever min_bytes says

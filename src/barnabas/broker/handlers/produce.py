@@ -29,7 +29,6 @@ from barnabas.errors import (
     NotLeaderOrFollower,
     RecordListTooLarge,
     TransactionalIdAuthorizationFailed,
-    UnknownServerError,
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
@@ -171,8 +170,7 @@ def _validated(
                 verdicts.append(None)
             except Exception as error:
                 # One partition's bug must not take the others' acknowledgements with it.
-                broker.log.exception("produce to %s-%d failed", name, index)
-                verdicts.append(UnknownServerError(repr(error)))
+                verdicts.append(broker.failures.report(f"produce to {name}-{index}", error))
     if not heavy:
         return proceed(validated)
     kept = validated.copied()
@@ -218,8 +216,7 @@ def _append_all(
                 continue
             except Exception as error:
                 # One partition's bug must not take the others' acknowledgements with it.
-                broker.log.exception("produce to %s-%d failed", name, index)
-                results.append(_failed(index, UnknownServerError(repr(error))))
+                results.append(_failed(index, broker.failures.report(f"produce to {name}-{index}", error)))
                 continue
             end_offset = info.last_offset + 1
             if request.acks != 0 and not partition.is_committed(end_offset) and _must_wait(partition, request.acks):
@@ -266,8 +263,8 @@ def _append_single(
     except TooMuchWork:
         raise
     except Exception as error:
-        broker.log.exception("produce to %s-%d failed", name, index)
-        return _respond(context, [(topic, [_failed(index, UnknownServerError(repr(error)))])])
+        failure = broker.failures.report(f"produce to {name}-{index}", error)
+        return _respond(context, [(topic, [_failed(index, failure)])])
     end_offset = info.last_offset + 1
     if partition.log.high_watermark < end_offset and _must_wait(partition, single.acks):
         result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
