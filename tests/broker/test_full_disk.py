@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +133,13 @@ def test_a_full_file_system_and_room_again(tmp_path: Path) -> None:
         assert "Traceback" not in again.errors.read_text()
 
 
-def test_a_disk_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
+def test_a_disk_without_reserve_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
     data = tmp_path / "disk" / "data"
+    settings = ("log.segment.bytes=1048576", "log.dir.reserve.bytes=0")
     with small_file_system(tmp_path / "disk", "6m"):
         ballast = tmp_path / "disk" / "ballast"
         ballast.write_bytes(bytes(1 << 20))
-        served = Served(tmp_path, data, "log.segment.bytes=1048576")
+        served = Served(tmp_path, data, *settings)
         with Wire(served.address) as wire:
             acknowledged = fill(wire)
         with contextlib.suppress(OSError), ballast.open("ab") as rest:
@@ -145,7 +147,8 @@ def test_a_disk_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
         served.stop()
         assert "Traceback" not in served.errors.read_text()
         refused = subprocess.run(
-            [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"],
+            [sys.executable, "-m", "barnabas", "serve", "--data-dir", str(data), "--listen", "127.0.0.1:0"]
+            + [f"--set={setting}" for setting in settings],
             capture_output=True,
             text=True,
             timeout=20,
@@ -157,7 +160,7 @@ def test_a_disk_that_stays_full_through_stop_and_start(tmp_path: Path) -> None:
         assert str(data) in line
         assert "make room" in line
         ballast.unlink()
-        again = Served(tmp_path, data, "log.segment.bytes=1048576")
+        again = Served(tmp_path, data, *settings)
         with Wire(again.address) as wire:
             assert read_back(wire) == list(range(acknowledged))
         again.stop()
@@ -217,3 +220,62 @@ def test_a_limit_on_the_size_of_files(tmp_path: Path) -> None:
     finally:
         assert served.stop() == 0, served.errors.read_text()
     assert "Traceback" not in served.errors.read_text()
+
+
+def barnabas(served: Served, *words: str) -> str:
+    """What a command says that must succeed."""
+    command = [sys.executable, "-m", "barnabas", *words, "-b", f"{served.address[0]}:{served.address[1]}"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def fill_to_the_last_byte(disk: Path) -> None:
+    with contextlib.suppress(OSError), (disk / "ballast").open("ab", buffering=0) as rest:
+        while True:
+            rest.write(bytes(4096))
+    status = os.statvfs(disk)
+    assert status.f_bavail == 0
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["running", "started on the full disk"])
+@pytest.mark.parametrize(
+    "way_out",
+    [
+        ("topics", "delete", "t"),
+        ("configs", "set", "topic", "t", "retention.bytes=1000000"),
+    ],
+    ids=["delete", "retention"],
+)
+def test_a_full_disk_has_a_way_out(tmp_path: Path, way_out: tuple[str, ...], restarted: bool) -> None:
+    disk = tmp_path / "disk"
+    settings = (
+        "log.segment.bytes=1048576",
+        "log.segment.delete.delay.ms=0",
+        "log.initial.task.delay.ms=0",
+        "log.retention.check.interval.ms=200",
+        "log.retention.ms=-1",  # the records have timestamps of long ago
+    )
+    with small_file_system(disk, "10m"):
+        served = Served(tmp_path, disk / "data", *settings)
+        try:
+            with Wire(served.address) as wire:
+                assert fill(wire) > 60
+            fill_to_the_last_byte(disk)
+            if restarted:
+                served.stop()
+                fill_to_the_last_byte(disk)
+                served = Served(tmp_path, disk / "data", *settings)
+                fill_to_the_last_byte(disk)
+            barnabas(served, *way_out)
+            deadline = time.monotonic() + 30
+            while os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize < 3 << 20:
+                assert time.monotonic() < deadline, served.errors.read_text()
+                time.sleep(0.05)
+            barnabas(served, "topics", "create", "again")
+        finally:
+            assert served.stop() == 0, served.errors.read_text()
+        told = served.errors.read_text()
+        assert "Traceback" not in told
+        if not restarted:
+            assert "the disk is full" in told

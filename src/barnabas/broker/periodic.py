@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["schedule_tasks"]
 
+_RESERVE_INTERVAL_MS: Final = 30_000
 _DELETION_INTERVAL_MS: Final = 1_000
 _FLUSH_INTERVAL_MS: Final = 10_000
 _REFUSED_INTERVAL_MS: Final = 10_000
@@ -62,6 +63,7 @@ def _schedule_log_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) 
     flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_INTERVAL_MS)
     flusher = LogFlusher(lambda: logs.collect_flushes(now_ms()), broker.loop, disk, broker.log)
     every(flush_ms, "log flush", flusher.flush, first_ms=min(flush_ms, first_ms))
+    every(_RESERVE_INTERVAL_MS, "space reserve", broker.refill_reserves, thread=True)
     every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
     every(_PRODUCER_BOUND_INTERVAL_MS, "producer bound", logs.bound_producers)
     every(config.producer_id_expiration_check_interval_ms, "producer expiry", lambda: logs.expire_producers(now_ms()))

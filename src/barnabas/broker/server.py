@@ -43,6 +43,7 @@ from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, Unknow
 from barnabas.log.data_directory import Belongs
 from barnabas.log.disk import Disk
 from barnabas.log.log_manager import LogManager
+from barnabas.log.space_reserve import SpaceReserve
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, open_listener
@@ -59,6 +60,10 @@ __all__ = ["Broker", "StartInterrupted"]
 AUTO_CREATED_PARTITIONS_MAX: Final = 100
 """By one Metadata request. A new log takes the event loop half a millisecond."""
 _REPORT_INTERVAL_S: Final = 1.0
+_REGISTRY_WRITE_BYTES: Final = 128 * 1024
+_START_BYTES: Final = 512 * 1024
+_STOP_BYTES: Final = 256 * 1024
+"""What has to be free, of the reserve if need be, before the registry is written to, a start, a stop."""
 
 
 class StartInterrupted(BarnabasError):
@@ -101,6 +106,7 @@ class Broker:
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="barnabas-read")
         """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
         self._scheduler = Scheduler(loop, self._executor, self.failures)
+        self._reserves = [SpaceReserve(path, config.log_dir_reserve_bytes) for path in config.data_dirs]
         self._acceptor: Acceptor | None = None
         self._connection_limits = LimitsFollower(loop, self.log)
         self._committer: ThreadPoolExecutor | None = None
@@ -152,6 +158,7 @@ class Broker:
             for sock, endpoint in listeners:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
+        self.refill_reserves()
         self.log_cleaning.start()
         schedule_tasks(self, self._scheduler, self._executor)
         if advertised_names(config):
@@ -171,6 +178,7 @@ class Broker:
             steps.callback(self.registry.close)
             steps.callback(self.controller.stop)
             steps.callback(self.log_manager.shutdown)
+            steps.callback(self._make_room, _STOP_BYTES)
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
@@ -195,6 +203,7 @@ class Broker:
         self.log_manager = LogManager(self.config.data_dirs, self.clock, disk=self._disk)
         self.log_manager.claim_directories()
         undo.callback(self.log_manager.release_directories)
+        self._make_room(_START_BYTES)
         directories = self.log_manager.directories
         path = registry_path(directories)
         if path is not None:
@@ -216,8 +225,19 @@ class Broker:
         self.cluster_id = self.log_manager.cluster_id
 
     def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
-        self.registry = EmbeddedRegistry(path, self.clock, founding=founding)
+        reserve = SpaceReserve(str(path.parent), self.config.log_dir_reserve_bytes)
+        make_room = partial(reserve.ensure, _REGISTRY_WRITE_BYTES)
+        self.registry = EmbeddedRegistry(path, self.clock, founding=founding, make_room=make_room)
         undo.callback(self.registry.close)
+
+    def _make_room(self, wanted: int) -> None:
+        for reserve in self._reserves:
+            reserve.ensure(wanted)
+
+    def refill_reserves(self) -> None:
+        """Set space aside in the data directories again, where there is some. May block; safe in any thread."""
+        for reserve in self._reserves:
+            reserve.refill()
 
     def _open_logs(self, image: MetadataImage, belongs: Belongs | None, undo: contextlib.ExitStack) -> None:
         """With the settings of the image; see LogManager.startup for `belongs`."""

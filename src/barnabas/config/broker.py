@@ -40,6 +40,7 @@ class BrokerConfig:
     broker_rack: str | None
     log_dir: tuple[str, ...]
     log_dirs: tuple[str, ...] | None
+    log_dir_reserve_bytes: int
     broker_heartbeat_interval_ms: int
     broker_session_timeout_ms: int
     durability: str

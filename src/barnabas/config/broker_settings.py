@@ -47,6 +47,8 @@ _IDENTITY: Final[tuple[_Row, ...]] = (
      "The data directory; used where `log.dirs` is not set."),
     ("log.dirs", _LIST, None, None, _HIGH, _FIXED,
      "Data directories, separated by commas. A new registry is made in the first."),
+    ("log.dir.reserve.bytes", _LONG, 2 * 1024**2, at_least(0), _MEDIUM, _FIXED,
+     "Space set aside in each data directory: on a full disk the broker starts, deletes topics and applies retention with it. 0: none. Kafka has no such reserve."),
     ("broker.heartbeat.interval.ms", _INT, 2000, at_least(1), _MEDIUM, _FIXED,
      "How often the broker renews its registration."),
     ("broker.session.timeout.ms", _INT, 9000, at_least(1), _MEDIUM, _FIXED,

@@ -112,8 +112,10 @@ class EmbeddedRegistry(Registry):
         *,
         boot_id: str | None = None,
         founding: Founding | None = None,
+        make_room: Callable[[], None] = lambda: None,
     ) -> None:
-        """Opens the file, or makes it (about 3 ms) with what `founding` says. Raises UsageError where it cannot be
+        """Opens the file, or makes it (about 3 ms) with what `founding` says; `make_room` is called before each write.
+        Raises UsageError where it cannot be
         opened or is no registry."""
         self._path = path
         self._clock = clock
@@ -122,7 +124,7 @@ class EmbeddedRegistry(Registry):
         self._node_id: int | None = None
         self._epoch = 0
         try:
-            self._db = SqliteFile(path)
+            self._db = SqliteFile(path, make_room)
             self._prepare(founding or Founding(new_cluster_id()))
             self._data_version = self._db.data_version()
         except (sqlite3.Error, RegistryUnavailable) as error:

@@ -1,7 +1,7 @@
 """One SQLite file: transactions that commit or roll back, and one exception for all that can go wrong."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -11,17 +11,21 @@ from barnabas.registry.registry import RegistryUnavailable
 __all__ = ["SqliteFile"]
 
 _BUSY_TIMEOUT_S: Final = 5.0
+_WAL_PAGES: Final = 100
+"""From this many on the write-ahead log is copied into the file and begun anew: on a full disk it need not grow."""
 
 
 class SqliteFile:
     """A connection in WAL mode. sqlite3's errors inside `transaction` and `reading` become RegistryUnavailable."""
 
-    def __init__(self, path: Path) -> None:
-        """Raises sqlite3.Error."""
+    def __init__(self, path: Path, make_room: Callable[[], None] = lambda: None) -> None:
+        """`make_room` is called before each transaction. Raises sqlite3.Error."""
+        self._make_room = make_room
         self._path = path
         # Calls must not overlap, but a broker may be started on another thread than the one it then lives on.
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
+        self._db.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
 
     def execute(self, query: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
         return self._db.execute(query, parameters)
@@ -50,6 +54,7 @@ class SqliteFile:
     @contextmanager
     def transaction(self, *, durable: bool = True) -> Iterator[None]:
         """All or nothing; an exception rolls back. `durable`: on the disk when it returns, else in the page cache."""
+        self._make_room()
         try:
             self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
             self._db.execute("BEGIN IMMEDIATE")

@@ -53,14 +53,15 @@ _ALIVE_S: Final = 0.2
 
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
+    "log.dir.reserve.bytes": 0,
     "log.segment.delete.delay.ms": 0,
     "log.retention.ms": -1,
     "offsets.topic.num.partitions": 5,
 }
-"""What differs from a broker of `barnabas serve`: nothing a test would have to wait for, a topic of committed offsets
-that is made in a few milliseconds, and no retention by time: records with made-up timestamps are years old, and would
-go when the broker has run for half a minute, and every five minutes from then on. `settings` and those of a topic
-win."""
+"""What differs from a broker of `barnabas serve`: nothing a test would have to wait for, no reserve for a full disk, a
+topic of committed offsets that is made in a few milliseconds, and no retention by time: records with made-up timestamps
+are years old, and would go when the broker has run for half a minute, and every five minutes from then on. `settings`
+and those of a topic win."""
 
 
 class BrokerDied(BarnabasError):
