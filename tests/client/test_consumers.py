@@ -60,13 +60,24 @@ class Awaited:
     def close(self) -> None:
         self._run(self._consumer.close)
 
-    def __del__(self) -> None:
+    def end_loop(self) -> None:
         self._runner.close()
 
 
-@pytest.fixture(params=[barnabas.Consumer, Awaited], ids=["sync", "aio"])
-def front(request: pytest.FixtureRequest) -> Any:
-    return request.param
+@pytest.fixture(params=["sync", "aio"])
+def front(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    if request.param == "sync":
+        yield barnabas.Consumer
+        return
+    made: list[Awaited] = []
+
+    def make(*topics: Any, **settings: Any) -> Awaited:
+        made.append(Awaited(*topics, **settings))
+        return made[-1]
+
+    yield make
+    for consumer in made:
+        consumer.end_loop()
 
 
 @pytest.fixture

@@ -33,9 +33,8 @@ from barnabas.errors import (
 )
 from barnabas.protocol.messages.describe_groups import DescribedGroup
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
-from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.replication.partition import Partition
-from barnabas.testing.contents import Text, append, partition_for_key, records_of
+from barnabas.testing.contents import Text, TopicRecord, append, partition_for_key, records_of
 from barnabas.testing.disk import FaultyDisk
 from barnabas.testing.faults import Faults
 from barnabas.testing.renamed import renamed
@@ -315,13 +314,13 @@ class Broker:
 
         return self._on_loop(write)
 
-    def records(self, topic: str, partition: int | None = None) -> list[ConsumerRecord]:
-        """Returns the records of the topic below the high watermark, as a Consumer would: those of one partition, or
-        those of each partition after the other. Control records are left out, records of aborted transactions are not.
+    def records(self, topic: str, partition: int | None = None) -> list[TopicRecord]:
+        """Returns the records of the topic below the high watermark: those of one partition, or those of each partition
+        after the other. Control records are left out, records of aborted transactions are not.
         Raises UnknownTopicOrPartition."""
         broker = self._running()
 
-        def read() -> list[ConsumerRecord]:
+        def read() -> list[TopicRecord]:
             partitions = _partitions_of(broker, topic)
             wanted = partitions if partition is None else [broker.replica_manager.leader_of(topic, partition)]
             return [record for each in wanted for record in records_of(each)]

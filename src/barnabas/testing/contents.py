@@ -7,26 +7,40 @@ from barnabas.errors import UsageError
 from barnabas.records.batch import iter_batches
 from barnabas.records.builder import build_batch
 from barnabas.records.bulk_kernel import murmur2
-from barnabas.records.consumer_kernel import ConsumerRecord, RecordOrigin
 from barnabas.records.reader import read_records
 from barnabas.records.record import Headers, Record
 from barnabas.records.validation import validate_produce
 from barnabas.replication.partition import Partition
 
-__all__ = ["Text", "append", "partition_for_key", "records_of"]
+__all__ = ["Text", "TopicRecord", "append", "partition_for_key", "records_of"]
 
 Text = bytes | str
 """Bytes, or text that stands for its UTF-8."""
 
 _READ_BYTES = 1 << 20
-_NO_TIMESTAMP = -1
 
 
-def records_of(partition: Partition) -> list[ConsumerRecord]:
+class TopicRecord(Record):
+    """A record with the names of its topic and its partition, which count for nothing where records are compared."""
+
+    topic: str
+    partition: int
+
+    @classmethod
+    def of(cls, topic: str, partition: int, record: Record) -> "TopicRecord":
+        made = cls(*record)
+        made.topic, made.partition = topic, partition
+        return made
+
+    def __repr__(self) -> str:
+        return f"<{self.topic}-{self.partition}: {Record(*self)}>"
+
+
+def records_of(partition: Partition) -> list[TopicRecord]:
     """Returns the records from the log's start to its high watermark; control records are left out."""
     log = partition.log
     topic, index = partition.topic_partition
-    found: list[ConsumerRecord] = []
+    found: list[TopicRecord] = []
     offset = log.log_start_offset
     while offset < log.high_watermark:
         file_slice = log.read(offset, _READ_BYTES, upper_bound=log.high_watermark, min_one_message=True).file_slice
@@ -34,13 +48,8 @@ def records_of(partition: Partition) -> list[ConsumerRecord]:
             break
         for header, batch in iter_batches(file_slice.read()):
             if not header.is_control:
-                kind = _NO_TIMESTAMP if header.max_timestamp < 0 else int(header.is_log_append_time)
-                origin = RecordOrigin(topic, index, header.partition_leader_epoch, kind)
-                found += [
-                    ConsumerRecord(origin, record.offset, record.timestamp, record.key, record.value, record.headers)
-                    for record in read_records(batch)
-                    if record.offset >= offset
-                ]
+                records = (record for record in read_records(batch) if record.offset >= offset)
+                found += [TopicRecord.of(topic, index, record) for record in records]
             offset = header.next_offset
     return found
 
