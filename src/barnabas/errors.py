@@ -1,12 +1,19 @@
-"""Kafka's errors, one class each, with the numeric code that stands for it on the wire.
+"""Every error that Barnabas raises on purpose: a broker's answers, and what keeps a client from getting one.
 
-A handler raises or returns one of these; its code becomes part of a response at one edge. What is not a KafkaError is
-either the world's fault (OSError: the log directory fails) or ours, and stays loud.
+KafkaError has a class for each error of Kafka's table, with the numeric code that stands for it on the wire. A handler
+of the broker raises or returns one of these; its code becomes part of a response at one edge. What is not a KafkaError
+there is either the world's fault (OSError: the log directory fails) or ours, and stays loud.
+
+ClientError and its subclasses are raised by the clients when no usable answer came. They list every attempt: at which
+address, at which stage, and why it failed.
 
 Source: the protocol's error code table. Retriable is the table's column: a client may send the same request again.
 """
 
-from typing import Any, ClassVar, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple
+
+from barnabas.types import TopicPartition
 
 NONE: Final = 0
 
@@ -27,7 +34,7 @@ class KafkaError(BarnabasError):
     retriable: ClassVar[bool] = False
 
     attempts: tuple[Any, ...] = ()
-    """Where a client met it, if it knows (`client.errors.Attempt`)."""
+    """Where a client met it, if it knows (`Attempt`)."""
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or self.kafka_name)
@@ -614,3 +621,180 @@ def error_name(code: int) -> str:
         return "NONE"
     cls = BY_CODE.get(code)
     return cls.kafka_name if cls else f"ERROR_{code}"
+
+
+# --- what goes wrong without a broker's answer ------------------------------------------------------------------------
+
+
+class Attempt(NamedTuple):
+    """One try to reach or use a broker."""
+
+    address: str
+    stage: str
+    """`dns`, `tcp`, `tls`, `version` (the ApiVersions handshake), `sasl`, or `request`."""
+    error: str
+    """The operating system's or the decoder's words."""
+    hint: str
+    """What to look at, or empty."""
+    elapsed_ms: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.stage}: {self.error}"
+
+
+class ClientError(BarnabasError):
+    """No usable answer came. `attempts` says what was tried, oldest first."""
+
+    retriable: ClassVar[bool] = False
+
+    def __init__(self, message: str, attempts: tuple[Attempt, ...] = ()) -> None:
+        super().__init__(message)
+        self.attempts = attempts
+
+
+class ConnectionLost(ClientError):
+    """A connection could not be made or broke; another try may succeed. What was in flight may have happened or not."""
+
+    retriable = True
+
+
+class BrokerUnreachable(ClientError):
+    """No bootstrap address led to a broker."""
+
+
+class TopicNotFound(UnknownTopicOrPartition):
+    """Metadata does not have the topic or partition: asking a leader again would not help, unlike for its base."""
+
+    retriable = False
+
+
+class OperationTimedOut(ClientError):
+    """The deadline passed. `attempts` has the reasons of the tries before it."""
+
+
+class ClientClosed(ClientError):
+    """`close` was called, here or in another thread, or the process forked: this object does nothing any more."""
+
+
+class CommitFailed(ClientError):
+    """The group has moved on without this consumer, and others may have its partitions: what it read since its last
+    commit is read again. The next poll joins the group again."""
+
+
+class KeysMove(UserWarning):
+    """A topic with records gets more partitions: records of one key may go to another partition from now on."""
+
+
+_NAMED_MAX: Final = 20
+
+
+class ItemsFailed(ClientError):
+    """A call about several things (topics, partitions, groups, ...) failed for some of them.
+
+    `failed` has the error of each, `succeeded` the results of the others: what was done stays done. `attempts` are the
+    tries that failed, also those that were made up for later.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        failed: Mapping[Any, BarnabasError],
+        succeeded: Mapping[Any, Any],
+        attempts: tuple[Attempt, ...] = (),
+    ) -> None:
+        count = len(failed) + len(succeeded)
+        named = [f"{_item(item)}: {error}" for item, error in list(failed.items())[:_NAMED_MAX]]
+        if len(failed) > _NAMED_MAX:
+            named.append(f"and {len(failed) - _NAMED_MAX} more")
+        super().__init__(f"{what} failed for {len(failed)} of {count}: {'; '.join(named)}", attempts)
+        self.failed = dict(failed)
+        self.succeeded = dict(succeeded)
+
+    def only(self, *kinds: type[BarnabasError]) -> bool:
+        """Whether all that failed did so with one of these: `if not error.only(TopicAlreadyExists): raise`."""
+        return all(isinstance(error, kinds) for error in self.failed.values())
+
+
+def _item(item: Any) -> str:
+    """`orders`, `orders-0`, `topic orders`, `broker 1`."""
+    return f"broker {item}" if isinstance(item, int) else " ".join(map(str, item)) if type(item) is tuple else str(item)
+
+
+class BufferExhausted(OperationTimedOut):
+    """The producer's buffer stayed full for as long as a call may block."""
+
+
+class RecordsPurged(ClientError):
+    """The application told the producer to give these records up."""
+
+
+class TransactionFailed(ClientError):
+    """Something of the transaction failed: nothing of it will be seen. Abort it; then the next one may begin."""
+
+
+class TransactionAborted(ClientError):
+    """The record was not sent, or not waited for, because its transaction was aborted."""
+
+
+class FailedRows(NamedTuple):
+    """Rows of the call that failed together. `partition` is -1 for rows that were never taken."""
+
+    topic: str
+    partition: int
+    rows: Sequence[int]
+    """Their numbers from 0 on, a range where they follow one another."""
+    error: BaseException | None
+
+
+class RecordsFailed(ClientError):
+    """Some or all records of a bulk call failed. `failed` says which rows and why, `sent` where the others stand as
+    far as that is known; `delivery` is the call's, for those that may still be under way."""
+
+    def __init__(self, delivery: Any, failed: tuple[FailedRows, ...], sent: tuple[Any, ...]) -> None:
+        count = sum(len(part.rows) for part in failed)
+        named = "; ".join(map(_named, failed[:3])) + (f"; and {len(failed) - 3} more" if len(failed) > 3 else "")
+        super().__init__(f"{count} of {delivery.count} records for {delivery.topic} failed: {named}")
+        self.delivery = delivery
+        self.failed = failed
+        self.sent = sent
+
+
+def _named(part: FailedRows) -> str:
+    first, last = part.rows[0], part.rows[-1]
+    rows = f"row {first}" if first == last else f"{len(part.rows)} rows from {first} to {last}"
+    return f"{rows}: {part.error}"
+
+
+class WokenUp(ClientError):
+    """`wakeup` was called while, or before, this consumer waited."""
+
+
+class LogTruncation(BarnabasError):
+    """The log was cut below the position: records that were read are gone. `auto.offset.reset` is none, so it is the
+    application's to say where to go on."""
+
+    def __init__(self, where: TopicPartition, position: Any, diverging: Any) -> None:
+        known = "" if diverging is None else f"; up to offset {diverging.offset} the log is as it was"
+        super().__init__(f"{where}: the log was cut below {position}{known}; seek to where to go on")
+        self.partition = where
+        self.position = position
+        self.diverging = diverging
+
+
+class NoOffsetForPartition(BarnabasError):
+    """Nothing is committed, or the offset does not exist, and `auto.offset.reset` is none."""
+
+    def __init__(self, partitions: Collection[TopicPartition], why: str = "no offset is committed") -> None:
+        names = ", ".join(sorted(map(str, partitions)))
+        super().__init__(f"{names}: {why}, and auto.offset.reset is none; seek, or commit an offset for the group")
+        self.partitions = tuple(sorted(partitions))
+
+
+class RecordDeserializationFailed(BarnabasError):
+    """A deserializer raised. The position stays at the record, so that a seek can step over it."""
+
+    def __init__(self, record: Any, part: str, error: Exception) -> None:
+        where = f"{record.topic}-{record.partition}, offset {record.offset}"
+        super().__init__(f"the {part} of the record at {where} cannot be deserialized: {error!r}; seek to pass it")
+        self.record = record
+        """As it came, with key and value as bytes."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import barnabas
 import barnabas.aio
-from barnabas.client.errors import ClientError, OperationTimedOut
+from barnabas.errors import ClientError, OperationTimedOut
 from stopwatch import Stopwatch
 
 TOPIC: Final = "t"

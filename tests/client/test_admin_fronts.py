@@ -16,17 +16,21 @@ from barnabas.client.core.admin.calls import AdminCalls
 from barnabas.client.core.admin.configs import ConfigChange, ConfigResource
 from barnabas.client.core.admin.groups import MemberToRemove
 from barnabas.client.core.admin.topics import CreatedTopic, NewTopic
-from barnabas.client.errors import ClientClosed, ItemsFailed, KeysMove, OperationTimedOut, TopicNotFound
 from barnabas.errors import (
+    ClientClosed,
     GroupIdNotFound,
     InvalidConfig,
     InvalidProducerEpoch,
     InvalidProducerIdMapping,
     InvalidTxnState,
+    ItemsFailed,
+    KeysMove,
     NonEmptyGroup,
     NotController,
+    OperationTimedOut,
     ProducerFenced,
     TopicAlreadyExists,
+    TopicNotFound,
     TransactionalIdNotFound,
     UnknownMemberId,
     UnknownTopicOrPartition,

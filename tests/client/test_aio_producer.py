@@ -13,13 +13,15 @@ import pytest
 import barnabas
 import barnabas.aio
 from barnabas.client.core.producer.interceptors import ProducerRecord
-from barnabas.client.errors import (
+from barnabas.errors import (
     BufferExhausted,
     ClientClosed,
+    InvalidTopic,
+    ProducerFenced,
     RecordsPurged,
     TopicNotFound,
+    UsageError,
 )
-from barnabas.errors import InvalidTopic, ProducerFenced, UsageError
 from barnabas.testing import Broker
 from client.conftest import SOON_S
 from stopwatch import Stopwatch
@@ -306,7 +308,7 @@ def test_transactions(broker: Broker) -> None:
             await successor.init_transactions()
         producer.begin_transaction()
         await producer.send("t", b"never", partition=0)
-        with pytest.raises((ProducerFenced, barnabas.client.errors.TransactionFailed)):
+        with pytest.raises((ProducerFenced, barnabas.errors.TransactionFailed)):
             await producer.commit_transaction()
 
     async def failing(producer: barnabas.aio.Producer) -> None:

@@ -8,8 +8,15 @@ import pyarrow as pa
 import pytest
 
 import barnabas
-from barnabas.client.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsFailed, TopicNotFound
-from barnabas.errors import BarnabasError, InvalidTopic
+from barnabas.errors import (
+    BarnabasError,
+    BufferExhausted,
+    ClientClosed,
+    InvalidTopic,
+    OperationTimedOut,
+    RecordsFailed,
+    TopicNotFound,
+)
 from barnabas.testing import Broker
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import barnabas
 from barnabas import TopicPartition
-from barnabas.client.errors import CommitFailed
-from barnabas.errors import NotCoordinator, NotLeaderOrFollower, OffsetOutOfRange
+from barnabas.errors import CommitFailed, NotCoordinator, NotLeaderOrFollower, OffsetOutOfRange
 from barnabas.testing import Broker
 from stopwatch import Stopwatch
 

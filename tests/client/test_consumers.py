@@ -15,8 +15,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.errors import ClientClosed, WokenUp
-from barnabas.errors import UsageError
+from barnabas.errors import ClientClosed, UsageError, WokenUp
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from client.conftest import SOON_S

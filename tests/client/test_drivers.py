@@ -22,8 +22,7 @@ from barnabas.client.drivers import channel
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.drivers.channel import Channel, makes_room, resolve
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import BrokerUnreachable, ClientClosed, OperationTimedOut
-from barnabas.errors import UsageError
+from barnabas.errors import BrokerUnreachable, ClientClosed, OperationTimedOut, UsageError
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
 from client.conftest import SOON_S, server

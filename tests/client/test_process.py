@@ -15,8 +15,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.errors import WokenUp
-from barnabas.errors import UsageError
+from barnabas.errors import UsageError, WokenUp
 from barnabas.testing import Broker
 from stopwatch import Stopwatch
 

@@ -11,15 +11,16 @@ import pytest
 
 import barnabas
 from barnabas.client.core.producer.interceptors import ProducerRecord
-from barnabas.client.errors import (
+from barnabas.errors import (
     BufferExhausted,
     ClientClosed,
     KeysMove,
+    MessageTooLarge,
     OperationTimedOut,
     RecordsPurged,
     TopicNotFound,
+    UsageError,
 )
-from barnabas.errors import MessageTooLarge, UsageError
 from barnabas.testing import Broker
 from client.conftest import SOON_S
 from stopwatch import Stopwatch

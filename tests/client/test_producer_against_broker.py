@@ -8,12 +8,12 @@ import pytest
 import barnabas
 from barnabas import TopicPartition
 from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.errors import OperationTimedOut
 from barnabas.errors import (
     InvalidRecord,
     MessageTooLarge,
     NotEnoughReplicas,
     NotLeaderOrFollower,
+    OperationTimedOut,
     TopicAuthorizationFailed,
 )
 from barnabas.records.bulk_kernel import murmur2

@@ -4,9 +4,8 @@ import pytest
 
 import barnabas
 from barnabas.client.core import fetch_answer
-from barnabas.client.errors import OperationTimedOut
 from barnabas.client.range_reader import RangeReader
-from barnabas.errors import OffsetOutOfRange
+from barnabas.errors import OffsetOutOfRange, OperationTimedOut
 from barnabas.protocol.codec import Part
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition

@@ -20,8 +20,7 @@ from barnabas.client.core.settings import AdminSettings
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import OperationTimedOut
-from barnabas.errors import UsageError
+from barnabas.errors import OperationTimedOut, UsageError
 from barnabas.testing import Broker
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs the openssl command")

@@ -7,8 +7,7 @@ import pytest
 
 import barnabas
 from barnabas.client.core.producer.transaction_requests import PreparedTransaction
-from barnabas.client.errors import CommitFailed, OperationTimedOut
-from barnabas.errors import ProducerFenced, UsageError
+from barnabas.errors import CommitFailed, OperationTimedOut, ProducerFenced, UsageError
 from barnabas.testing import Broker
 
 

@@ -15,7 +15,7 @@ from barnabas.client.core.flow import settle
 from barnabas.client.core.settings.admin import AdminSettings
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import KeysMove
+from barnabas.errors import KeysMove
 
 __all__ = ["Admin"]
 

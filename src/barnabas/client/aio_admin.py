@@ -15,7 +15,7 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import AdminSettings
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import ClientClosed, KeysMove
+from barnabas.errors import ClientClosed, KeysMove
 
 __all__ = ["Admin"]
 

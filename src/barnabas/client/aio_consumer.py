@@ -34,9 +34,8 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.errors import ClientClosed
 from barnabas.client.processing import Handler, OnError
-from barnabas.errors import UsageError
+from barnabas.errors import ClientClosed, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 

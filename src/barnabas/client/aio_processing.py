@@ -8,12 +8,11 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from barnabas.client.consumer_reading import CHUNK
-from barnabas.client.core.completed_fetch import RecordDeserializationFailed
 from barnabas.client.core.consumer.keyed_work import Task
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, REVOKED, Notice
 from barnabas.client.core.consumer.work import Work
-from barnabas.client.errors import ClientClosed
 from barnabas.client.processing import SHORT_S, Handler, OnError, check_arguments, explain
+from barnabas.errors import ClientClosed, RecordDeserializationFailed
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 

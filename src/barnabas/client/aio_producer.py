@@ -26,7 +26,6 @@ from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.errors import ClientClosed, OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
     OnDelivery,
     ProducerBase,
@@ -34,7 +33,7 @@ from barnabas.client.producer_base import (
     nothing,
     offsets_sending,
 )
-from barnabas.errors import BarnabasError
+from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, TransactionFailed
 
 if TYPE_CHECKING:
     import pyarrow

@@ -47,8 +47,7 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.core.views import TopicView
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import ClientClosed, WokenUp
-from barnabas.errors import UsageError
+from barnabas.errors import ClientClosed, UsageError, WokenUp
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 

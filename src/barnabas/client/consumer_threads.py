@@ -17,8 +17,7 @@ from barnabas.client.core.consumer.rebalancing import Notice
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import ClientClosed
-from barnabas.errors import UsageError
+from barnabas.errors import ClientClosed, UsageError
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 

@@ -21,9 +21,8 @@ from barnabas.client.core.frames import choose_version
 from barnabas.client.core.settings.admin import AdminSettings
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import Attempt, BrokerUnreachable, ClientError
 from barnabas.client.reasons import describe, hint_for
-from barnabas.errors import InvalidRequest, KafkaError, UnsupportedVersion
+from barnabas.errors import Attempt, BrokerUnreachable, ClientError, InvalidRequest, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.consumer_reading import CHUNK
 from barnabas.client.core.arguments import callback, number, refused, seconds
-from barnabas.client.core.completed_fetch import RecordDeserializationFailed
 from barnabas.client.core.consumer.commits import Offsets
 from barnabas.client.core.consumer.keyed_work import Task
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, REVOKED, Notice
 from barnabas.client.core.consumer.work import Work
-from barnabas.client.errors import ClientClosed
+from barnabas.errors import ClientClosed, RecordDeserializationFailed
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 

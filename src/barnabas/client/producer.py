@@ -22,7 +22,6 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.signals import HELD, in_main_thread
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import OperationTimedOut, TransactionFailed
 from barnabas.client.producer_base import (
     OnDelivery,
     ProducerBase,
@@ -31,7 +30,7 @@ from barnabas.client.producer_base import (
     offsets_sending,
 )
 from barnabas.client.producer_front import ProducerFront
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import BarnabasError, OperationTimedOut, TransactionFailed, UsageError
 
 if TYPE_CHECKING:
     import pyarrow

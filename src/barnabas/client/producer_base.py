@@ -17,8 +17,7 @@ from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsPurged, TopicNotFound
-from barnabas.errors import UsageError
+from barnabas.errors import BufferExhausted, ClientClosed, OperationTimedOut, RecordsPurged, TopicNotFound, UsageError
 
 __all__ = ["OffsetsOfPartitions", "OnDelivery", "ProducerBase", "all_done", "nothing", "offsets_sending"]
 

@@ -8,7 +8,7 @@ from barnabas.client.core.producer.accumulator import Accumulator
 from barnabas.client.core.producer.batch import Batch, RecordHandle
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.errors import OperationTimedOut
+from barnabas.errors import OperationTimedOut
 
 __all__ = ["ProducerFront"]
 

@@ -10,7 +10,7 @@ from barnabas.client.consumer import Consumer
 from barnabas.client.core.completed_fetch import CompletedFetch
 from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.positions import PartitionState
-from barnabas.client.errors import OperationTimedOut
+from barnabas.errors import OperationTimedOut
 from barnabas.types import NO_OFFSET, TopicPartition
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from barnabas.client.admin import Admin
 from barnabas.client.consumer import Consumer
 from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.errors import OperationTimedOut
 from barnabas.client.producer import Producer
+from barnabas.errors import OperationTimedOut
 from barnabas.types import TopicPartition
 
 __all__ = ["RoundTrip", "round_trip"]

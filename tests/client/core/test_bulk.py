@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from barnabas.client.core.bulk import rows_of_lists, rows_of_table
 from barnabas.client.core.producer.bulk_send import BATCHES_AHEAD_MIN, bulk_of_lists
 from barnabas.client.core.producer.intake import BATCH_OVERHEAD
-from barnabas.client.errors import RecordsFailed, RecordsPurged
-from barnabas.errors import InvalidRecord, MessageTooLarge, TopicAuthorizationFailed, UsageError
+from barnabas.errors import (
+    InvalidRecord,
+    MessageTooLarge,
+    RecordsFailed,
+    RecordsPurged,
+    TopicAuthorizationFailed,
+    UsageError,
+)
 from barnabas.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,

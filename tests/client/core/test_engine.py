@@ -9,8 +9,17 @@ from barnabas.client.core.engine import ANY, CONTROLLER, Coordinator, Node
 from barnabas.client.core.frame_room import FrameRoom
 from barnabas.client.core.peers import ConnectionSettings
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import BrokerUnreachable, ClientClosed, ConnectionLost, OperationTimedOut, TopicNotFound
-from barnabas.errors import InvalidTopic, SaslAuthenticationFailed, UnsupportedSaslMechanism, UnsupportedVersion
+from barnabas.errors import (
+    BrokerUnreachable,
+    ClientClosed,
+    ConnectionLost,
+    InvalidTopic,
+    OperationTimedOut,
+    SaslAuthenticationFailed,
+    TopicNotFound,
+    UnsupportedSaslMechanism,
+    UnsupportedVersion,
+)
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.create_topics import CreateTopicsRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

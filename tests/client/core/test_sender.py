@@ -3,12 +3,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.errors import OperationTimedOut, RecordsPurged
 from barnabas.errors import (
     ClusterAuthorizationFailed,
     InvalidRecord,
     MessageTooLarge,
+    OperationTimedOut,
     OutOfOrderSequenceNumber,
+    RecordsPurged,
     TopicAuthorizationFailed,
     UsageError,
 )

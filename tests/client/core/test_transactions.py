@@ -8,18 +8,16 @@ import pytest
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata
 from barnabas.client.core.producer.transaction_states import TransactionState
 from barnabas.client.core.producer.transactions import Transactions
-from barnabas.client.errors import (
+from barnabas.errors import (
     ClientClosed,
     ClientError,
     CommitFailed,
-    OperationTimedOut,
-    TransactionAborted,
-    TransactionFailed,
-)
-from barnabas.errors import (
     InvalidTransactionTimeout,
+    OperationTimedOut,
     ProducerFenced,
+    TransactionAborted,
     TransactionalIdAuthorizationFailed,
+    TransactionFailed,
     UnsupportedVersion,
     UsageError,
 )

@@ -8,7 +8,7 @@ from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadat
 from barnabas.client.core.producer.transaction_states import TransactionState
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import TransactionFailed
+from barnabas.errors import TransactionFailed
 from barnabas.types import TopicPartition
 from client.core.storm import Storm
 from client.core.transactional_brokers import TransactionalBrokers

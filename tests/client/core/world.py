@@ -12,7 +12,7 @@ from typing import Any
 from barnabas.client.core.engine import Engine, EngineSettings
 from barnabas.client.core.peers import ConnectionSettings
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import Attempt
+from barnabas.errors import Attempt
 from barnabas.protocol.apis import SERVED, message_classes, request_header_version, response_header_version
 from barnabas.protocol.codec import decode, encode, read_uvarint
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse

@@ -7,8 +7,15 @@ from barnabas.client.core.call import Build, Call, Error
 from barnabas.client.core.engine import CONTROLLER, Coordinator, Engine, Target
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.timers import spelled
-from barnabas.client.errors import Attempt, ClientError, OperationTimedOut
-from barnabas.errors import CoordinatorNotAvailable, KafkaError, NotCoordinator, error_for
+from barnabas.errors import (
+    Attempt,
+    ClientError,
+    CoordinatorNotAvailable,
+    KafkaError,
+    NotCoordinator,
+    OperationTimedOut,
+    error_for,
+)
 from barnabas.protocol.schema import Request
 
 __all__ = ["ask"]

@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.client.errors import ClientError
-from barnabas.errors import KafkaError
+from barnabas.errors import ClientError, KafkaError
 from barnabas.protocol.schema import Request
 
 __all__ = ["Build", "Call", "Done", "Error"]

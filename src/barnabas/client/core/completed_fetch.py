@@ -7,7 +7,7 @@ from barnabas.client.core.aborted import AbortedTransactions
 from barnabas.client.core.columns import columns_of
 from barnabas.client.core.record_batch import RecordBatch, cursor_of, origin_of
 from barnabas.client.core.sections import Section, Sections, end_offset
-from barnabas.errors import BarnabasError, CorruptMessage, UsageError
+from barnabas.errors import BarnabasError, CorruptMessage, RecordDeserializationFailed, UsageError
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import Buffer
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
@@ -17,7 +17,7 @@ from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["CompletedFetch", "RecordDeserializationFailed"]
+__all__ = ["CompletedFetch"]
 
 Deserializer = Callable[[bytes], Any]
 
@@ -26,16 +26,6 @@ BATCH_BYTES: Final = 512 * 1024
 memory for each batch, which halves the rate."""
 ARROW_BYTES: Final = 1024 * 1024
 """Bytes of records that become one Arrow batch: more would fall out of the processor's cache."""
-
-
-class RecordDeserializationFailed(BarnabasError):
-    """A deserializer raised. The position stays at the record, so that a seek can step over it."""
-
-    def __init__(self, record: ConsumerRecord, part: str, error: Exception) -> None:
-        where = f"{record.topic}-{record.partition}, offset {record.offset}"
-        super().__init__(f"the {part} of the record at {where} cannot be deserialized: {error!r}; seek to pass it")
-        self.record = record
-        """As it came, with key and value as bytes."""
 
 
 class CompletedFetch:

@@ -30,8 +30,7 @@ from barnabas.client.core.timers import NEVER, Timer, Timers
 from barnabas.client.core.upkeep import HOPELESS, Upkeep
 from barnabas.client.core.views import Broker, TopicView
 from barnabas.client.core.wire import Buffer
-from barnabas.client.errors import Attempt, BrokerUnreachable, ClientClosed, ClientError, ConnectionLost
-from barnabas.errors import KafkaError
+from barnabas.errors import Attempt, BrokerUnreachable, ClientClosed, ClientError, ConnectionLost, KafkaError
 
 __all__ = [
     "ANY",

@@ -17,7 +17,7 @@ from barnabas.client.core.fetch_store import FetchStore
 from barnabas.client.core.fetch_task import FetchRules, FetchTask
 from barnabas.client.core.metadata import Metadata
 from barnabas.client.core.positions import NO_NODE, FetchPosition, PartitionState
-from barnabas.client.core.subscription import NoOffsetForPartition, SubscriptionState
+from barnabas.client.core.subscription import SubscriptionState
 from barnabas.client.core.views import Broker
 from barnabas.errors import (
     CorruptMessage,
@@ -25,6 +25,7 @@ from barnabas.errors import (
     FetchSessionTopicIdError,
     InconsistentTopicId,
     KafkaStorageError,
+    NoOffsetForPartition,
     NotLeaderOrFollower,
     OffsetNotAvailable,
     OffsetOutOfRange,

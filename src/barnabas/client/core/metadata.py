@@ -9,8 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas.client.core.views import Broker, ClusterView, PartitionView, TopicView, brokers_of, topic_view
-from barnabas.client.errors import TopicNotFound
-from barnabas.errors import KafkaError, LeaderNotAvailable, UnknownTopicOrPartition, error_for
+from barnabas.errors import KafkaError, LeaderNotAvailable, TopicNotFound, UnknownTopicOrPartition, error_for
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from barnabas.types import TopicPartition
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.client.core.call import Error
 from barnabas.client.core.timers import NEVER
 from barnabas.client.core.wire import Answered, Buffer, Wire
-from barnabas.client.errors import Attempt, ConnectionLost
+from barnabas.errors import Attempt, ConnectionLost
 
 if TYPE_CHECKING:
     from barnabas.client.core.sasl import Mechanism

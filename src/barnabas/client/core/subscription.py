@@ -4,13 +4,13 @@ The state that fetching, resetting, committing and rebalancing share. Nothing he
 has to be asked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.positions import NO_NODE, FetchPosition, FetchState, PartitionState, ResetStrategy
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import LogTruncation, NoOffsetForPartition, UsageError
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 __all__ = ["AssignmentChange", "LogTruncation", "NoOffsetForPartition", "SubscriptionKind", "SubscriptionState"]
@@ -30,27 +30,6 @@ class AssignmentChange(NamedTuple):
 
     added: tuple[TopicPartition, ...]
     removed: tuple[TopicPartition, ...]
-
-
-class LogTruncation(BarnabasError):
-    """The log was cut below the position: records that were read are gone. `auto.offset.reset` is none, so it is the
-    application's to say where to go on."""
-
-    def __init__(self, where: TopicPartition, position: FetchPosition, diverging: OffsetAndMetadata | None) -> None:
-        known = "" if diverging is None else f"; up to offset {diverging.offset} the log is as it was"
-        super().__init__(f"{where}: the log was cut below {position}{known}; seek to where to go on")
-        self.partition = where
-        self.position = position
-        self.diverging = diverging
-
-
-class NoOffsetForPartition(BarnabasError):
-    """Nothing is committed, or the offset does not exist, and `auto.offset.reset` is none."""
-
-    def __init__(self, partitions: Collection[TopicPartition], why: str = "no offset is committed") -> None:
-        names = ", ".join(sorted(map(str, partitions)))
-        super().__init__(f"{names}: {why}, and auto.offset.reset is none; seek, or commit an offset for the group")
-        self.partitions = tuple(sorted(partitions))
 
 
 class Pattern(Protocol):

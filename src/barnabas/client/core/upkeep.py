@@ -9,8 +9,14 @@ from barnabas.client.core.promise import Promise
 from barnabas.client.core.targets import ANY
 from barnabas.client.core.timers import NEVER, spelled
 from barnabas.client.core.views import TopicView
-from barnabas.client.errors import BrokerUnreachable, OperationTimedOut
-from barnabas.errors import RebootstrapRequired, SaslAuthenticationFailed, UnsupportedSaslMechanism, error_for
+from barnabas.errors import (
+    BrokerUnreachable,
+    OperationTimedOut,
+    RebootstrapRequired,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanism,
+    error_for,
+)
 
 if TYPE_CHECKING:
     from barnabas.client.core.engine import Engine

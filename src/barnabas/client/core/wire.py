@@ -22,9 +22,10 @@ from barnabas.client.core.frames import (
     request_frame,
 )
 from barnabas.client.core.timers import NEVER
-from barnabas.client.errors import Attempt, ConnectionLost
 from barnabas.errors import (
+    Attempt,
     BarnabasError,
+    ConnectionLost,
     KafkaError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanism,

@@ -19,7 +19,7 @@ from barnabas.client.core.peers import Connect
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.wire import Buffer
 from barnabas.client.drivers.channel import Address, attempt_of, prepare, resolve
-from barnabas.client.errors import Attempt, ClientClosed, OperationTimedOut
+from barnabas.errors import Attempt, ClientClosed, OperationTimedOut
 
 __all__ = ["AioDriver"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.client.core.peers import Connect
 from barnabas.client.core.wire import Buffer
-from barnabas.client.errors import Attempt
 from barnabas.client.reasons import describe, hint_for
+from barnabas.errors import Attempt
 
 if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
     import ssl

@@ -12,7 +12,7 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
 from barnabas.client.core.timers import NEVER
 from barnabas.client.drivers.channel import Address, Channel, resolve
-from barnabas.client.errors import Attempt
+from barnabas.errors import Attempt
 
 if TYPE_CHECKING:
     import ssl

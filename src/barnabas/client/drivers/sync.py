@@ -24,7 +24,7 @@ from barnabas.client.drivers.channels import Channels
 from barnabas.client.drivers.followers import Followers
 from barnabas.client.drivers.signals import HELD
 from barnabas.client.drivers.waker import Follower, Waker
-from barnabas.client.errors import ClientClosed, ConnectionLost, OperationTimedOut
+from barnabas.errors import ClientClosed, ConnectionLost, OperationTimedOut
 
 if TYPE_CHECKING:
     import ssl

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from barnabas.client import consumer_reading, consumer_threads
 from barnabas.client.consumer import Consumer
 from barnabas.client.core.consumer.core import ConsumerCore
-from barnabas.client.errors import ClientClosed
+from barnabas.errors import ClientClosed
 
 from .cluster import Client, Cluster
 

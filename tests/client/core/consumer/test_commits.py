@@ -9,12 +9,13 @@ from barnabas.client.core.consumer.commits import AutoCommit, Commits
 from barnabas.client.core.consumer.group_words import MemberState
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import CommitFailed, OperationTimedOut
 from barnabas.errors import (
+    CommitFailed,
     FencedInstanceId,
     GroupAuthorizationFailed,
     KafkaError,
     OffsetMetadataTooLarge,
+    OperationTimedOut,
     RebalanceInProgress,
     TopicAuthorizationFailed,
     UsageError,

@@ -6,8 +6,7 @@ import pytest
 
 from barnabas.client.core.consumer.leader_offsets import epoch_ends, list_offsets
 from barnabas.client.core.offset_messages import EARLIEST, LATEST, PartitionOffset
-from barnabas.client.errors import OperationTimedOut, TopicNotFound
-from barnabas.errors import TopicAuthorizationFailed
+from barnabas.errors import OperationTimedOut, TopicAuthorizationFailed, TopicNotFound
 from barnabas.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsResponse,

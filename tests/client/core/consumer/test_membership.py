@@ -6,9 +6,9 @@ from itertools import pairwise
 import pytest
 
 from barnabas.client.core.consumer.group_words import MemberState
-from barnabas.client.errors import ConnectionLost
 from barnabas.errors import (
     BarnabasError,
+    ConnectionLost,
     FencedInstanceId,
     GroupAuthorizationFailed,
     GroupMaxSizeReached,

@@ -10,8 +10,7 @@ from typing import Any, Final, TypeVar
 from barnabas.client.core.admin.job import Answer, Job, Query
 from barnabas.client.core.engine import Engine, Node
 from barnabas.client.core.settings.admin import AdminSettings
-from barnabas.client.errors import TopicNotFound
-from barnabas.errors import KafkaError, UsageError
+from barnabas.errors import KafkaError, TopicNotFound, UsageError
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 

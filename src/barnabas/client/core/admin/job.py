@@ -9,14 +9,18 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from barnabas.client.core.call import Build, Call
 from barnabas.client.core.engine import CONTROLLER, HOPELESS, Coordinator, Engine, Node, Target
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import Attempt, ClientClosed, ClientError, ItemsFailed, OperationTimedOut
 from barnabas.errors import (
+    Attempt,
     BarnabasError,
+    ClientClosed,
+    ClientError,
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
+    ItemsFailed,
     KafkaError,
     NotController,
     NotCoordinator,
+    OperationTimedOut,
     ThrottlingQuotaExceeded,
     UnstableOffsetCommit,
     UnsupportedVersion,

@@ -24,14 +24,17 @@ from barnabas.client.core.offset_messages import (
     committed_request,
 )
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import Attempt, ClientError, CommitFailed, OperationTimedOut
 from barnabas.errors import (
+    Attempt,
+    ClientError,
+    CommitFailed,
     CoordinatorNotAvailable,
     FencedInstanceId,
     GroupAuthorizationFailed,
     IllegalGeneration,
     KafkaError,
     NotCoordinator,
+    OperationTimedOut,
     RebalanceInProgress,
     RequestTimedOut,
     TopicAuthorizationFailed,

@@ -31,8 +31,7 @@ from barnabas.client.core.promise import Promise, nothing_to_wait_for
 from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.core.subscription import Pattern, SubscriptionKind, SubscriptionState
 from barnabas.client.core.timers import spelled
-from barnabas.client.errors import ClientClosed, OperationTimedOut, WokenUp
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, UsageError, WokenUp
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 

@@ -13,9 +13,9 @@ from barnabas.client.core.fetch_answer import read_answer
 from barnabas.client.core.fetch_task import FetchRules, FetchTask
 from barnabas.client.core.fetcher import Fetcher
 from barnabas.client.core.subscription import SubscriptionState
-from barnabas.client.errors import ClientError
 from barnabas.errors import (
     BarnabasError,
+    ClientError,
     FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InvalidFetchSessionEpoch,

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from barnabas.client.core.call import Error
 from barnabas.client.core.consumer.pulse import MembershipSettings
-from barnabas.client.errors import ClientError
 from barnabas.errors import (
+    ClientError,
     FencedInstanceId,
     GroupAuthorizationFailed,
     GroupMaxSizeReached,

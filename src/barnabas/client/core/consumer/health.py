@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from barnabas.client.errors import Attempt
+from barnabas.errors import Attempt
 from barnabas.types import TopicPartition
 
 __all__ = ["Health", "PastRebalance"]

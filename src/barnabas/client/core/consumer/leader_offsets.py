@@ -17,8 +17,7 @@ from barnabas.client.core.offset_messages import (
 )
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.timers import spelled
-from barnabas.client.errors import Attempt, ClientError, OperationTimedOut, TopicNotFound
-from barnabas.errors import KafkaError, error_for
+from barnabas.errors import Attempt, ClientError, KafkaError, OperationTimedOut, TopicNotFound, error_for
 from barnabas.protocol.schema import Request
 from barnabas.types import TopicPartition
 

@@ -14,8 +14,8 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
 from barnabas.client.core.positions import FetchPosition, ResetStrategy
 from barnabas.client.core.promise import Promise
-from barnabas.client.core.subscription import LogTruncation, NoOffsetForPartition, SubscriptionState
-from barnabas.errors import BarnabasError, UnsupportedVersion
+from barnabas.client.core.subscription import SubscriptionState
+from barnabas.errors import BarnabasError, LogTruncation, NoOffsetForPartition, UnsupportedVersion
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 __all__ = ["Locating"]

@@ -22,9 +22,9 @@ from barnabas.client.core.consumer.pulse import MembershipSettings, PollWatch, P
 from barnabas.client.core.consumer.rebalance_log import RebalanceLog
 from barnabas.client.core.engine import Coordinator, Engine
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import ClientError
 from barnabas.errors import (
     BarnabasError,
+    ClientError,
     CoordinatorNotAvailable,
     FencedInstanceId,
     IllegalGeneration,

@@ -8,8 +8,7 @@ from barnabas.client.core.arguments import INT32_MAX, whole
 from barnabas.client.core.bulk import RowSource, header_pairs, rows_of_lists, rows_of_table
 from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.core.producer.intake import NO_PARTITION, NO_TOPIC, Span
-from barnabas.client.errors import RecordsFailed
-from barnabas.errors import UsageError
+from barnabas.errors import RecordsFailed, UsageError
 from barnabas.records.bulk_kernel import Rows
 from barnabas.records.record import Headers as Pairs
 

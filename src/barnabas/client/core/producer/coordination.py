@@ -21,7 +21,7 @@ from barnabas.client.core.producer.transaction_requests import (
     offsets_request,
 )
 from barnabas.client.core.transaction_version import newest_end
-from barnabas.client.errors import Attempt
+from barnabas.errors import Attempt
 from barnabas.types import TopicPartition
 
 __all__ = ["Coordination"]

@@ -17,8 +17,7 @@ from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ProducerSettings
 from barnabas.client.core.views import TopicView
-from barnabas.client.errors import ClientClosed
-from barnabas.errors import BarnabasError, MessageTooLarge, UsageError
+from barnabas.errors import BarnabasError, ClientClosed, MessageTooLarge, UsageError
 from barnabas.types import TopicPartition
 
 __all__ = ["Front", "Headers", "ProducerCore"]

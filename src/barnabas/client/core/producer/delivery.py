@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.producer.intake import Span
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import FailedRows, RecordsFailed
+from barnabas.errors import FailedRows, RecordsFailed
 
 __all__ = ["Delivery", "DeliveryFront", "SentRange"]
 

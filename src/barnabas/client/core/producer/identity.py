@@ -6,7 +6,7 @@ from barnabas.client.core.asking import ask
 from barnabas.client.core.call import Error
 from barnabas.client.core.engine import ANY, Engine
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import ClientClosed
+from barnabas.errors import ClientClosed
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 __all__ = ["EPOCH_MAX", "Identity"]

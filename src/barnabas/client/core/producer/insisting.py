@@ -6,8 +6,9 @@ from typing import Any, Final
 from barnabas.client.core.call import Call, Error
 from barnabas.client.core.engine import Coordinator, Engine
 from barnabas.client.core.promise import Promise
-from barnabas.client.errors import Attempt, ClientError
 from barnabas.errors import (
+    Attempt,
+    ClientError,
     ConcurrentTransactions,
     CoordinatorNotAvailable,
     KafkaError,

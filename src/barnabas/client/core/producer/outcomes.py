@@ -6,8 +6,7 @@ from barnabas.client.core.call import Error
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.producer.batch import Batch
 from barnabas.client.core.producer.produce import Answer
-from barnabas.client.errors import Attempt, ClientError, OperationTimedOut
-from barnabas.errors import KafkaError, error_for
+from barnabas.errors import Attempt, ClientError, KafkaError, OperationTimedOut, error_for
 
 __all__ = ["error_of", "name_refused", "note_failure", "timed_out"]
 

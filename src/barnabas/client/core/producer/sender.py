@@ -30,10 +30,13 @@ from barnabas.client.core.producer.produce import (
 from barnabas.client.core.producer.split import halves_of
 from barnabas.client.core.producer.transactions import Transactions
 from barnabas.client.core.timers import NEVER
-from barnabas.client.errors import Attempt, ClientClosed, ClientError, ConnectionLost
 from barnabas.errors import (
+    Attempt,
     BarnabasError,
+    ClientClosed,
+    ClientError,
     ConcurrentTransactions,
+    ConnectionLost,
     DuplicateSequenceNumber,
     InvalidRecord,
     KafkaError,

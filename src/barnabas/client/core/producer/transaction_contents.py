@@ -14,8 +14,7 @@ from barnabas.client.core.producer.accumulator import Accumulator
 from barnabas.client.core.producer.coordination import Coordination
 from barnabas.client.core.producer.transaction_requests import ABORTABLE
 from barnabas.client.core.promise import Promise, nothing_to_wait_for
-from barnabas.client.errors import ClientError
-from barnabas.errors import BarnabasError, InvalidTxnState, KafkaError
+from barnabas.errors import BarnabasError, ClientError, InvalidTxnState, KafkaError
 from barnabas.types import TopicPartition
 
 __all__ = ["TransactionContents"]

@@ -26,19 +26,17 @@ from barnabas.client.core.producer.transaction_requests import (
 from barnabas.client.core.producer.transaction_states import BEFORE, SENDING, TransactionState
 from barnabas.client.core.promise import Promise, nothing_to_wait_for
 from barnabas.client.core.transaction_version import adds_by_itself
-from barnabas.client.errors import (
+from barnabas.errors import (
+    BarnabasError,
     ClientClosed,
     ClientError,
     CommitFailed,
-    OperationTimedOut,
-    TransactionAborted,
-    TransactionFailed,
-)
-from barnabas.errors import (
-    BarnabasError,
     FencedInstanceId,
     IllegalGeneration,
     KafkaError,
+    OperationTimedOut,
+    TransactionAborted,
+    TransactionFailed,
     UnknownMemberId,
     UsageError,
 )
