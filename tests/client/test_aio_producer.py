@@ -140,6 +140,18 @@ def test_serializers_and_a_partitioner_of_the_application(broker: Broker) -> Non
     assert values(broker) == [b"5"]
 
 
+def test_a_partition_that_does_not_exist_is_refused_after_one_look_at_the_metadata(broker: Broker) -> None:
+    async def scene(producer: barnabas.aio.Producer) -> None:
+        await (await producer.send("t", b"v"))
+        metadata = producer._core.engine.metadata
+        before = metadata.version
+        with pytest.raises(TopicNotFound, match="topic 't' has 3 partitions, 0 to 2: there is no partition 3"):
+            await producer.send("t", b"v", partition=3)
+        assert metadata.version == before + 1
+
+    play(broker, scene, max_block_ms=600_000)
+
+
 def test_interceptors(broker: Broker) -> None:
     heard: list[Any] = []
 
@@ -195,7 +207,7 @@ def test_a_topic_that_is_not_there(broker: Broker) -> None:
     async def scene(producer: barnabas.aio.Producer) -> None:
         with pytest.raises(InvalidTopic):
             await producer.send("a b", b"v")
-        with pytest.raises(TopicNotFound, match="partitions 0 to 2"):
+        with pytest.raises(TopicNotFound, match="there is no partition 3"):
             await producer.send("t", b"v", partition=3)
         assert [view.partition for view in await producer.partitions_for("t")] == [0, 1, 2]
 

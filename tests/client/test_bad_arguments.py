@@ -316,6 +316,28 @@ def test_what_does_not_fit_is_refused_by_name(made: Callable[[str], Any], client
     assert not bad, "\n".join(bad)
 
 
+EXPRESSIONS: dict[tuple[str, str], dict[str, Any]] = {
+    ("Producer", "send"): {"topic": "^orders-"},
+    ("Producer", "send_many"): {"topic": "^orders-", "values": [b"v"]},
+    ("Producer", "partitions_for"): {"topic": "^orders-"},
+    ("Consumer", "assign"): {"partitions": [("^orders-", 0)]},
+    ("Consumer", "partitions_for"): {"topic": "^orders-"},
+    ("Admin", "create_topics"): {"topics": ["^orders-"]},
+    ("Admin", "create_partitions"): {"counts": {"^orders-": 3}},
+    ("Admin", "delete_topics"): {"names": ["^orders-"]},
+    ("Admin", "describe_topics"): {"names": "^orders-"},
+}
+
+
+@pytest.mark.parametrize(("client", "name"), EXPRESSIONS)
+def test_a_regular_expression_in_the_place_of_a_name_is_refused_with_a_hint(
+    made: Callable[[str], Any], client: str, name: str
+) -> None:
+    hint = r"\^orders-.*regular expressions are for Consumer\(\.\.\.\) and subscribe; give the name of one topic"
+    with pytest.raises(UsageError, match=hint):
+        made(client).call(name, EXPRESSIONS[client, name])
+
+
 @pytest.mark.parametrize("package", [barnabas, barnabas.aio], ids=["sync", "aio"])
 @pytest.mark.parametrize("client", CALLS)
 def test_settings_that_are_none(package: Any, client: str) -> None:

@@ -79,7 +79,7 @@ def test_no_such_topic_and_no_such_partition(broker: Broker) -> None:
     broker.create_topic("one")
     address = broker.bootstrap_servers
     impatient = barnabas.Producer(bootstrap_servers=address, max_block_ms=3000)
-    with impatient, pytest.raises(TopicNotFound, match="there is no 7"):
+    with impatient, pytest.raises(TopicNotFound, match="there is no partition 7"):
         impatient.send_many("one", [b"a"], partition=7)
     with barnabas.Producer(bootstrap_servers=address) as producer, pytest.raises(InvalidTopic):
         producer.send_many("no topic", [b"a"])

@@ -59,24 +59,23 @@ class Awaited:
     def close(self) -> None:
         self._run(self._consumer.close)
 
-    def end_loop(self) -> None:
+    def end(self) -> None:
         self._runner.close()
 
 
 @pytest.fixture(params=["sync", "aio"])
-def front(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+def front(request: pytest.FixtureRequest) -> Iterator[Any]:
     if request.param == "sync":
         yield barnabas.Consumer
         return
-    made: list[Awaited] = []
+    with contextlib.ExitStack() as loops:
 
-    def make(*topics: Any, **settings: Any) -> Awaited:
-        made.append(Awaited(*topics, **settings))
-        return made[-1]
+        def make(*topics: Any, **settings: Any) -> Awaited:
+            consumer = Awaited(*topics, **settings)
+            loops.callback(consumer.end)
+            return consumer
 
-    yield make
-    for consumer in made:
-        consumer.end_loop()
+        yield make
 
 
 @pytest.fixture
@@ -284,12 +283,152 @@ def test_a_closed_consumer_does_nothing_more(front: Any, topic: str, settings: d
     assert list(consumer) == []
 
 
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a consumer without a group."""
+    return {**settings, "group_id": None}
+
+
+def places(records: list[Any]) -> list[tuple[int, int]]:
+    return sorted((record.partition, record.offset) for record in records)
+
+
+def poll_all(consumer: Any, count: int = RECORDS) -> list[Any]:
+    records: list[Any] = []
+    while len(records) < count:
+        records += consumer.poll(60)
+    return records
+
+
+def test_without_a_group_all_partitions_of_the_topics_are_read(front: Any, topic: str, alone: dict[str, Any]) -> None:
+    everything = [(partition, offset) for partition in (0, 1) for offset in range(100)]
+    for _ in range(2):  # nothing is committed: the second reads the same
+        consumer = front(topic, **alone)
+        assert places(poll_all(consumer)) == everything
+        assert consumer.health().state == "without a group"
+        with pytest.raises(UsageError, match=r"needs group\.id"):
+            consumer.commit()
+        consumer.close()
+
+
+def test_without_a_group_the_reset_says_where_to_begin(
+    front: Any, topic: str, alone: dict[str, Any], broker: Broker
+) -> None:
+    consumer = front(topic, **{**alone, "auto_offset_reset": "latest"})
+    while not consumer.assignment():
+        consumer.poll(0)
+    assert [consumer.position((topic, partition), 60) for partition in (0, 1)] == [100, 100]
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(topic, b"new", partition=1)
+    assert [record.value for record in consumer.poll(60)] == [b"new"]
+    consumer.close()
+
+
+def test_without_a_group_the_listener_may_seek_before_anything_is_read(
+    front: Any, topic: str, alone: dict[str, Any]
+) -> None:
+    heard = []
+
+    def begin_late(consumer: Any, partitions: Any) -> None:
+        heard.append(sorted(partitions))
+        for partition in partitions:
+            consumer.seek(partition, 90)
+
+    consumer = front(topic, **alone, on_assigned=begin_late, on_revoked=lambda _, gone: heard.append(sorted(gone)))
+    assert places(poll_all(consumer, 20)) == [(partition, offset) for partition in (0, 1) for offset in range(90, 100)]
+    consumer.close()
+    assert heard == [[(topic, 0), (topic, 1)]] * 2
+
+
+def test_without_a_group_new_partitions_are_read_as_they_come(
+    front: Any, topic: str, alone: dict[str, Any], broker: Broker
+) -> None:
+    consumer = front(topic, **alone, metadata_max_age_ms=50)
+    poll_all(consumer)
+    with barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin, pytest.warns(barnabas.errors.KeysMove):
+        admin.create_partitions({topic: 3})
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(topic, b"new", partition=2)
+    assert [(record.partition, record.value) for record in consumer.poll(60)] == [(2, b"new")]
+    consumer.close()
+
+
+def test_without_a_group_a_new_subscription_replaces_the_old_one(
+    front: Any, topic: str, alone: dict[str, Any], broker: Broker
+) -> None:
+    broker.create_topic(f"{topic}-other", partitions=1)
+    gone: list[Any] = []
+    consumer = front(topic, **alone, on_revoked=lambda _, partitions: gone.extend(partitions))
+    poll_all(consumer)
+    consumer.subscribe([f"{topic}-other"])
+    while consumer.assignment() != {(f"{topic}-other", 0)}:
+        consumer.poll(0.01)
+    assert sorted(gone) == [(topic, 0), (topic, 1)]
+    consumer.unsubscribe()
+    assert consumer.assignment() == set()
+    consumer.close()
+
+
+@pytest.mark.parametrize("group", [True, False], ids=["group", "alone"])
+def test_what_begins_with_a_circumflex_is_a_regular_expression(
+    front: Any, topic: str, settings: dict[str, Any], broker: Broker, group: bool
+) -> None:
+    named = f"plain-{topic}"
+    broker.create_topic(named, partitions=1)
+    with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send(named, b"one more")
+    settings["group_id"] = settings["group_id"] if group else None
+    consumer = front(f"^{topic[:-1]}[{topic[-1]}]", named, **settings)
+    records = poll_all(consumer, RECORDS + 1)
+    assert {record.topic for record in records} == {topic, named} == consumer.subscription()
+    consumer.close()
+
+
+def test_an_expression_that_is_none_is_refused(front: Any, settings: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"\^orders-\(.*no regular expression"):
+        front("^orders-(", **settings)
+
+
+@pytest.mark.parametrize("ask", ["poll", "iterate", "batches"])
+def test_who_polls_without_anything_to_read_hears_so_at_once(front: Any, settings: dict[str, Any], ask: str) -> None:
+    consumer = front(**settings)
+    calls: dict[str, Callable[[], object]] = {
+        "poll": lambda: consumer.poll(60),
+        "iterate": lambda: next(iter(consumer)),
+        "batches": lambda: next(iter(consumer.batches())),
+    }
+    with pytest.raises(UsageError, match=r"nothing to read: give it topics.*subscribe.*assign"):
+        calls[ask]()
+    consumer.close()
+
+
+def test_who_waits_in_a_poll_hears_that_another_thread_unsubscribes(topic: str, alone: dict[str, Any]) -> None:
+    with barnabas.Consumer(topic, **alone) as consumer:
+        read_all(consumer)
+        failures: list[UsageError] = []
+
+        def poll() -> None:
+            with pytest.raises(UsageError) as failure:
+                consumer.poll(60)
+            failures.append(failure.value)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        while not consumer._core.waits:
+            time.sleep(0.001)
+        consumer.unsubscribe()
+        thread.join(60)
+        assert "nothing to read" in str(failures)
+
+
 def test_a_constructor_that_fails_leaves_nothing_open(settings: dict[str, Any]) -> None:
-    del settings["group_id"]
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        with pytest.raises(UsageError, match=r"subscribe needs group\.id"):
-            barnabas.Consumer("t", **settings)
+        with pytest.raises(UsageError, match="no regular expression"):
+            barnabas.Consumer("^(", **settings)
     assert len(os.listdir("/proc/self/fd")) <= before
 
 

@@ -59,17 +59,31 @@ def values(broker: Broker, partition: int | None = None) -> list[bytes | None]:
 
 
 def test_the_partition_that_was_asked_for(broker: Broker) -> None:
-    with producer_of(broker, max_block_ms=3000) as producer:
+    with producer_of(broker) as producer:
         assert [producer.send("t", b"v", b"key", partition=p).result(60).partition for p in (0, 1, 2, 1)] == [
             0,
             1,
             2,
             1,
         ]
-        with pytest.raises(TopicNotFound, match="partitions 0 to 2, there is no 3"):
-            producer.send("t", b"v", partition=3)
         with pytest.raises(UsageError, match="partition=-1"):
             producer.send("t", b"v", partition=-1)
+
+
+def test_a_partition_that_does_not_exist_is_refused_after_one_look_at_the_metadata(broker: Broker) -> None:
+    refused = "topic 't' has 3 partitions, 0 to 2: there is no partition 3"
+    with producer_of(broker, max_block_ms=600_000) as producer:
+        producer.send("t", b"v").result(60)
+        before = metadata_answers(producer)
+        with pytest.raises(TopicNotFound, match=refused):
+            producer.send("t", b"v", partition=3)
+        assert metadata_answers(producer) == before + 1
+        with pytest.raises(TopicNotFound, match=refused):
+            producer.send_many("t", [b"v"], partition=3)
+
+
+def metadata_answers(producer: barnabas.Producer) -> int:
+    return producer._core.engine.metadata.version
 
 
 def test_round_robin(broker: Broker) -> None:

@@ -208,10 +208,9 @@ class Producer(ProducerBase):
             if not await driver.wait(lambda: not intake.starved or intake.closed, left):
                 raise self._exhausted()
         elif why == NO_PARTITION:
-            if left <= 0:
-                raise self._no_partition(topic, partition)
             refreshed = driver.run(self._core.engine.refresh_metadata)
             await driver.wait(lambda: refreshed.done, left)
+            self._check_partition(topic, partition, refreshed, is_last=left <= 0)
 
     async def _settled(self, promise: Promise[T]) -> T:
         """Raises its error, or ClientClosed."""

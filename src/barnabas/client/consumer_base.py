@@ -19,6 +19,7 @@ from barnabas.client.core.arguments import (
     several,
     text,
     time_ms,
+    topic_name,
 )
 from barnabas.client.core.arguments import (
     offset as read_offset,
@@ -45,6 +46,7 @@ from barnabas.client.core.offset_messages import (
 )
 from barnabas.client.core.promise import Promise
 from barnabas.client.core.settings import ConsumerSettings
+from barnabas.client.core.subscription import Pattern
 from barnabas.client.core.views import TopicView
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.errors import ClientClosed, UsageError, WokenUp
@@ -130,7 +132,7 @@ class ConsumerBase(ABC):
         """Says again what was subscribed to or assigned."""
         if topics:
             patterns = [topic for topic in topics if isinstance(topic, re.Pattern)]
-            self._subscribed = self._subscribing(patterns[0] if patterns and len(topics) == 1 else topics, listener)
+            self._subscribed = self._subscribing(topics[0] if patterns and len(topics) == 1 else topics, listener)
         self._open()
 
     def _new_core(self) -> ConsumerCore:
@@ -166,8 +168,10 @@ class ConsumerBase(ABC):
         on_revoked: Callback | None = None,
         on_lost: Callback | None = None,
     ) -> None:
-        """Read these topics, or those whose whole names match a pattern, as a member of the group. The last call
-        counts.
+        """Reads these topics, or those whose whole names match a compiled pattern. The last call counts.
+
+        A text that begins with `^` is a regular expression, for topics whose names begin so: `"^orders-"`. The members
+        of a group share the partitions; without `group_id` this consumer reads all of them.
 
         The callbacks (the constructor's if there are none) get the consumer and the partitions, while the consumer
         polls: `on_revoked` before partitions go (commit there), `on_assigned` when partitions came and before they are
@@ -184,8 +188,7 @@ class ConsumerBase(ABC):
         self._subscribed = subscribe
 
     def _subscribing(self, topics: "Iterable[str] | re.Pattern[str]", listener: Listener) -> Callable[[], None]:
-        single = isinstance(topics, str)
-        wanted = topics if isinstance(topics, re.Pattern) else _topics("topics", [topics] if single else topics)
+        wanted = topics_to_read([topics] if isinstance(topics, str) else topics)
 
         def subscribe() -> None:
             self._core.subscribe(wanted)
@@ -200,7 +203,7 @@ class ConsumerBase(ABC):
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads now."""
-        return set(self._run(self._core.subscription.assigned))
+        return set(self._run(lambda: self._core.subscription.assigned()))
 
     def subscription(self) -> set[str]:
         """The topics that it subscribes to; of a pattern those that match."""
@@ -245,17 +248,17 @@ class ConsumerBase(ABC):
         self._run(lambda: self._core.resume(wanted))
 
     def paused(self) -> set[TopicPartition]:
-        return set(self._run(self._core.subscription.paused))
+        return set(self._run(lambda: self._core.subscription.paused()))
 
     # --- how it is --------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
         """What it has, what it waits for, and why it was rebalanced; also while another thread polls."""
-        return self._run(self._core.health)
+        return self._run(lambda: self._core.health())
 
     def metrics(self) -> dict[str, int]:
         """What this consumer did, as plain numbers."""
-        return self._run(self._core.metrics)
+        return self._run(lambda: self._core.metrics())
 
     def group_metadata(self) -> GroupMetadata:
         """For a producer that commits this consumer's offsets in a transaction."""
@@ -329,7 +332,7 @@ class ConsumerBase(ABC):
         return self._run(lambda: self._core.list_offsets(places, timeout_s))
 
     def _ask_topic(self, topic: str, timeout_s: float) -> Promise[TopicView]:
-        name = text("topic", topic)
+        name = topic_name("topic", topic)
         return self._run(lambda: self._core.engine.topic(name, timeout_s))
 
 
@@ -341,9 +344,35 @@ def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+class _Topics:
+    """Names of topics and regular expressions, in the place of one pattern."""
+
+    def __init__(self, wanted: list[str]) -> None:
+        self._names = {text for text in wanted if not text.startswith("^")}
+        self._expressions = [_expression(text) for text in wanted if text.startswith("^")]
+
+    def fullmatch(self, name: str, /) -> bool | None:
+        return name in self._names or any(expression.match(name) for expression in self._expressions) or None
+
+
+def topics_to_read(given: "Iterable[str] | re.Pattern[str]") -> list[str] | Pattern:
+    """Returns what the core subscribes to: names, or a pattern if one of them begins with `^`. Raises UsageError."""
+    if isinstance(given, re.Pattern):
+        return given
+    wanted = _topics("topics", given)
+    return _Topics(wanted) if any(text.startswith("^") for text in wanted) else wanted
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise refused("topics", text, f"it begins with ^ and is no regular expression: {error}") from None
+
+
 def _topic(what: str, given: object) -> str:
     if isinstance(given, re.Pattern):
-        raise refused(what, given, "give names of topics, or one pattern alone")
+        raise refused(what, given, 'give names of topics, one pattern alone, or texts that begin with ^, "^orders-"')
     return text(what, given)
 
 

@@ -219,10 +219,9 @@ class Producer(ProducerBase):
             if not self._driver.wait(lambda: not intake.starved or intake.closed, max(left, 0.0)):
                 raise self._exhausted()
         elif why == NO_PARTITION:
-            if left <= 0:
-                raise self._no_partition(topic, partition)
-            with contextlib.suppress(OperationTimedOut):
-                self._driver.wait_for(self._driver.run(self._core.engine.refresh_metadata), left)
+            refreshed = self._driver.run(self._core.engine.refresh_metadata)
+            self._driver.wait(lambda: refreshed.done, max(left, 0.0))
+            self._check_partition(topic, partition, refreshed, is_last=left <= 0)
 
     # --- transactions -----------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from librt.threading import Lock
 
-from barnabas.client.core.arguments import by_partition, flag, instance, offset, seconds, text
+from barnabas.client.core.arguments import by_partition, flag, instance, offset, seconds, text, topic_name
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
 from barnabas.client.core.producer.batch import Batch, RecordMetadata
 from barnabas.client.core.producer.core import ProducerCore
@@ -71,12 +71,19 @@ class ProducerBase(ABC):
             " faster than the brokers take them"
         )
 
-    def _no_partition(self, topic: str, partition: int | None) -> TopicNotFound:
-        count = self._intake.lanes[topic].partition_count
-        return TopicNotFound(f"topic {topic!r} has partitions 0 to {count - 1}, there is no {partition}")
+    def _check_partition(self, topic: str, partition: int | None, refreshed: Promise[None], *, is_last: bool) -> None:
+        """Raises TopicNotFound for a partition that fresh metadata does not list. Without an answer (`refreshed` has
+        failed or is not done) the caller may ask again, unless this was its last try."""
+        lane = self._intake.lanes.get(topic)
+        if partition is None or lane is None or partition < lane.partition_count:
+            return
+        if is_last or (refreshed.done and refreshed.error is None):
+            count = int(lane.partition_count)
+            numbers = f"{count} partitions, 0 to {count - 1}" if count > 1 else "one partition, 0"
+            raise TopicNotFound(f"topic {topic!r} has {numbers}: there is no partition {partition}")
 
     def _check_bulk(self, topic: str) -> None:
-        text("topic", topic)
+        topic_name("topic", topic)
         if self._core.interceptors is not None:
             raise UsageError(
                 "interceptor.classes see single records, which a bulk call does not have: use send, or a producer"

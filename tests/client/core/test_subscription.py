@@ -52,7 +52,7 @@ def test_topics() -> None:
     assert state.subscribe(["t", "u"])
     assert not state.subscribe(["u", "t"])
     assert state.topics == {"t", "u"}
-    assert state.uses_group
+    assert state.subscribes
     assert state.is_subscribed(T0)
     assert not state.is_subscribed(TopicPartition("v", 0))
     state.unsubscribe()
@@ -93,12 +93,12 @@ def test_what_is_no_list_of_topics(topics: object) -> None:
 def test_positions_of_partitions_that_stay_are_kept() -> None:
     state = SubscriptionState(LATEST_RESET)
     state.subscribe(["t", "u"])
-    assert state.assign_from_group([T0, T1]).added == (T0, T1)
+    assert state.assign_subscribed([T0, T1]).added == (T0, T1)
     state.seek(T0, 5)
-    change = state.assign_from_group([T0, U0])
+    change = state.assign_subscribed([T0, U0])
     assert (change.added, change.removed) == ((U0,), (T1,))
     assert state.position(T0) == FetchPosition(5)
-    assert state.assign_from_group([]).removed == (T0, U0)
+    assert state.assign_subscribed([]).removed == (T0, U0)
 
 
 def test_assigned_by_hand() -> None:
@@ -106,7 +106,7 @@ def test_assigned_by_hand() -> None:
     assert not state.assign([T1, T0])
     assert state.assign([T0, U0])
     assert state.topics == {"t", "u"}
-    assert not state.uses_group
+    assert not state.subscribes
 
 
 def test_assigning_nothing_leaves_the_choice_open() -> None:
@@ -148,7 +148,7 @@ def test_pausing_is_all_or_nothing() -> None:
 def test_pending_revocation_and_pending_callback() -> None:
     state = SubscriptionState(LATEST_RESET)
     state.subscribe(["t"])
-    added = state.assign_from_group([T0, T1]).added
+    added = state.assign_subscribed([T0, T1]).added
     state.mark_pending_callback(added, True)
     assert state.needing_start() == []
     state.seek(T0, 1)
@@ -377,7 +377,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(partitions=st.sets(st.sampled_from([T0, T1, U0])))
     def assign(self, partitions: set[TopicPartition]) -> None:
         before = {where: self.state.get(where) for where in self.state.assigned()}
-        change = self.state.assign_from_group(partitions)
+        change = self.state.assign_subscribed(partitions)
         assert set(self.state.assigned()) == partitions
         assert set(change.added) == partitions - before.keys()
         assert set(change.removed) == before.keys() - partitions

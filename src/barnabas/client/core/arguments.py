@@ -40,6 +40,8 @@ __all__ = [
     "several",
     "text",
     "time_ms",
+    "topic_name",
+    "topic_names",
     "whole",
 ]
 
@@ -62,6 +64,18 @@ def text(what: str, given: object) -> str:
     if not isinstance(given, str) or not given:
         raise refused(what, given, 'give a name as str, such as "orders"')
     return given
+
+
+def topic_name(what: str, given: object) -> str:
+    """The name of one topic. What a leading `^` says is told, because subscriptions take it."""
+    name = text(what, given)
+    if name.startswith("^"):
+        raise refused(
+            what,
+            given,
+            "regular expressions are for Consumer(...) and subscribe; give the name of one topic here",
+        )
+    return name
 
 
 def group(what: str, given: object) -> str:
@@ -114,8 +128,10 @@ def callback(what: str, given: Any) -> Any:
 
 def partition(what: str, given: object) -> TopicPartition:
     match given:
-        case (str(topic), index) if topic and not isinstance(index, bool | str):
-            return TopicPartition(topic, whole(what, index, 0, INT32_MAX, "partitions are numbered from 0 on"))
+        case (str(name), index) if name and not isinstance(index, bool | str):
+            return TopicPartition(
+                topic_name(what, name), whole(what, index, 0, INT32_MAX, "partitions are numbered from 0 on")
+            )
     raise refused(what, given, 'give a partition as (topic, number), such as ("orders", 0)')
 
 
@@ -161,12 +177,16 @@ def each_once(reader: Reader[list[T]]) -> Reader[list[T]]:
 
 partitions: Final = each_once(several(partition, 'partitions, such as [("orders", 0)]'))
 numbers: Final = several(number(0, INT64_MAX), "numbers, such as [1, 2]")
-_names: Final = each_once(several(text, 'names, such as ["orders"]'))
 
 
-def names(what: str, given: object) -> list[str]:
-    """One or several, each once. A text is one name, not its letters."""
-    return [text(what, given)] if isinstance(given, str) else _names(what, given)
+def _one_or_several(one: Reader[str]) -> Reader[list[str]]:
+    """Each once. A text is one name, not its letters."""
+    some = each_once(several(one, 'names, such as ["orders"]'))
+    return lambda what, given: [one(what, given)] if isinstance(given, str) else some(what, given)
+
+
+names: Final = _one_or_several(text)
+topic_names: Final = _one_or_several(topic_name)
 
 
 def mapping(key: Reader[Any], value: Reader[T], example: str) -> Reader[dict[Any, T]]:

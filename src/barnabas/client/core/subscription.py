@@ -13,7 +13,7 @@ from barnabas.client.core.positions import NO_NODE, FetchPosition, FetchState, P
 from barnabas.errors import LogTruncation, NoOffsetForPartition, UsageError
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
-__all__ = ["AssignmentChange", "LogTruncation", "NoOffsetForPartition", "SubscriptionKind", "SubscriptionState"]
+__all__ = ["AssignmentChange", "Pattern", "SubscriptionKind", "SubscriptionState"]
 
 
 class SubscriptionKind(Enum):
@@ -90,8 +90,8 @@ class SubscriptionState:
         return changed
 
     @property
-    def uses_group(self) -> bool:
-        """Whether partitions come from the group."""
+    def subscribes(self) -> bool:
+        """Whether topics are subscribed to, whose partitions the group assigns, or without a group the consumer."""
         return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
 
     @property
@@ -108,9 +108,9 @@ class SubscriptionState:
             self._set_assignment(wanted)
         return self._change_topics(frozenset(where.topic for where in wanted))
 
-    def assign_from_group(self, partitions: Iterable[TopicPartition]) -> AssignmentChange:
-        """By the group's leader; positions of those that stay are kept."""
-        assert self.uses_group, self.kind
+    def assign_subscribed(self, partitions: Iterable[TopicPartition]) -> AssignmentChange:
+        """Assigns partitions of the topics that are subscribed to; positions of those that stay are kept."""
+        assert self.subscribes, self.kind
         wanted = dict.fromkeys(partitions)
         added = tuple(where for where in wanted if where not in self._states)
         removed = tuple(where for where in self._states if where not in wanted)
@@ -181,6 +181,10 @@ class SubscriptionState:
             state = self._states.get(where)
             if state is not None:
                 state.pending_callback = pending
+
+    def pending_callback(self) -> list[TopicPartition]:
+        """Returns the partitions that the listener does not know yet."""
+        return self._where(lambda state: state.pending_callback)
 
     # --- positions --------------------------------------------------------------------------------------------------
 

@@ -40,10 +40,10 @@ def test_what_was_committed_before_a_partition_went_and_came_again_is_too_old() 
         wall_ms=lambda: 0,
         on_located=lambda: None,
     )
-    subscription.assign_from_group([P0, P1])
+    subscription.assign_subscribed([P0, P1])
     locating.advance(world.now)
-    subscription.assign_from_group([P1])  # another member reads and commits P0 meanwhile
-    subscription.assign_from_group([P0, P1])
+    subscription.assign_subscribed([P1])  # another member reads and commits P0 meanwhile
+    subscription.assign_subscribed([P0, P1])
     locating.changed()
     coordinator.asked[0][1].resolve({P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(6)})
     assert subscription.position(P0) is None

@@ -29,6 +29,8 @@ from barnabas.client.core.arguments import (
     several,
     text,
     time_ms,
+    topic_name,
+    topic_names,
 )
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def _new_topic(what: str, given: object) -> NewTopic:
     """A plain name leaves all else to the broker."""
     topic = NewTopic(given) if isinstance(given, str) else _new(what, given)
     return NewTopic(
-        text(f"{what}.name", topic.name),
+        topic_name(f"{what}.name", topic.name),
         _count(f"{what}.partitions", topic.partitions),
         _count(f"{what}.replication_factor", topic.replication_factor),
         _settings(f"{what}.configs", topic.configs),
@@ -154,7 +156,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "changes": mapping(_resource, _changes, '{("topic", "orders"): {"retention.ms": "60000"}}'),
     "committed": flag,
     "coordinator_epoch": number(-1),
-    "counts": mapping(text, number(1), '{"orders": 12}'),
+    "counts": mapping(topic_name, number(1), '{"orders": 12}'),
     "documentation": flag,
     "group_id": group,
     "group_ids": each_once(_groups),
@@ -163,7 +165,7 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
     "keys": names,
     "kinds": names,
     "members": each_once(several(_member, "members, such as [MemberToRemove(member_id=...)]")),
-    "names": names,
+    "names": topic_names,
     "offsets": by_partition(offset, "100"),
     "partition": partition,
     "partitions": partitions,

@@ -22,6 +22,7 @@ from barnabas.client.core.consumer.membership import Membership
 from barnabas.client.core.consumer.pulse import MembershipSettings
 from barnabas.client.core.consumer.rebalancing import LOST, REVOKED, Notice, Rebalancing
 from barnabas.client.core.consumer.reporting import health_of, metrics_of
+from barnabas.client.core.consumer.standalone import StandaloneAssignment
 from barnabas.client.core.consumer.topics_read import TopicsRead
 from barnabas.client.core.engine import COORDINATOR_ROLE, Engine
 from barnabas.client.core.fetch_task import FetchRules
@@ -66,6 +67,7 @@ class ConsumerCore:
         self.leading: Leading | None
         self.auto_commit: AutoCommit | None
         self.rebalancing: Rebalancing | None
+        self.standalone: StandaloneAssignment | None
         self._make_group(settings.group_id)
         self.fetching = Fetching(engine, self.subscription, FetchRules.of(settings))
         self.fetcher = self.fetching.fetcher
@@ -91,7 +93,9 @@ class ConsumerCore:
         settings, engine = self.settings, self.engine
         if group_id is None:
             self.commits = self.membership = self.leading = self.auto_commit = self.rebalancing = None
+            self.standalone = StandaloneAssignment(engine.metadata, self.subscription, self._assignment_changed)
             return
+        self.standalone = None
         self.commits = Commits(engine, group_id, settings.group_instance_id)
         self.leading = Leading(
             engine,
@@ -158,23 +162,20 @@ class ConsumerCore:
                 and self.rebalancing is not None
                 and (self.membership.failure is not None or self.rebalancing.can_step)
             )
+            or (self.standalone is not None and self.standalone.can_step)
+            or self.subscription.kind is SubscriptionKind.NONE
         )
 
     # --- subscribing ------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Iterable[str] | Pattern) -> None:
-        """A list of topics, or a pattern that their whole names match. Raises UsageError."""
-        membership = self._group()
-        if isinstance(topics, Iterable):
-            if self.subscription.subscribe(topics) or membership is not self.group_commits().membership:
-                self._subscription_changed("the subscription has changed")
-        else:
+        """Subscribes to a list of topics, or to those whose names a pattern matches. Raises UsageError."""
+        if not isinstance(topics, Iterable):
             self._topics.subscribe_pattern(topics)
-
-    def _group(self) -> Membership:
-        if self.membership is None:
-            raise UsageError("subscribe needs group.id: the group's members share the partitions; or use assign")
-        return self.membership
+            return
+        is_new = self.subscription.subscribe(topics)
+        if is_new or (self.commits is not None and self.commits.membership is None):
+            self._subscription_changed("the subscription has changed")
 
     def group_commits(self) -> Commits:
         if self.commits is None:
@@ -183,9 +184,12 @@ class ConsumerCore:
 
     def _subscription_changed(self, reason: str) -> None:
         self._topics.want()
-        membership = self._group()
-        if self.group_commits().membership is None:
-            self.group_commits().membership = membership
+        commits, membership = self.commits, self.membership
+        if commits is None or membership is None:
+            if self.standalone is not None:
+                self.standalone.follow()
+        elif commits.membership is None:
+            commits.membership = membership
             membership.subscribe()
         else:
             membership.request_rejoin(reason)
@@ -210,6 +214,8 @@ class ConsumerCore:
         self._assignment_changed(gone)
         if self.auto_commit is not None:
             self.auto_commit.stop()
+        if self.standalone is not None:
+            self.standalone.abandon()
         if self.membership is None or self.rebalancing is None or self.leading is None:
             return nothing_to_wait_for()
         self.rebalancing.abandon()
@@ -218,11 +224,11 @@ class ConsumerCore:
         return self.membership.unsubscribe(reason)
 
     def parting(self) -> Notice | None:
-        """What the listener is to hear before the partitions of a group are given up for good."""
+        """What the listener is to hear before the partitions of a subscription are given up for good."""
         owned = tuple(self.subscription.assigned())
-        if not owned or not self.subscription.uses_group or self.membership is None:
+        if not owned or not self.subscription.subscribes:
             return None
-        return Notice(LOST if self.membership.is_lost else REVOKED, owned)
+        return Notice(LOST if self.membership is not None and self.membership.is_lost else REVOKED, owned)
 
     def _assignment_changed(self, removed: Collection[TopicPartition]) -> None:
         self.handing.drop(removed)
@@ -233,6 +239,8 @@ class ConsumerCore:
         news = self._topics.follow()
         if news is not None:
             self._subscription_changed(news)
+        elif self.standalone is not None:
+            self.standalone.follow()
         if self.leading is not None and self.membership is not None and self.membership.is_leader:
             reason = self.leading.what_changed()
             if reason is not None and self.membership.reason is None:
@@ -292,10 +300,19 @@ class ConsumerCore:
         failure = self._take_failure()
         if failure is not None:
             raise failure
+        if self.subscription.kind is SubscriptionKind.NONE:
+            raise UsageError(
+                "this consumer has nothing to read: give it topics, Consumer('orders', ...) or subscribe(['orders']),"
+                " or partitions, assign([('orders', 0)]), before it is polled"
+            )
+        if self.standalone is not None:
+            return self.standalone.step()
         return None if self.rebalancing is None else self.rebalancing.step()
 
     def told(self) -> None:
         """The listener hears of a notice now."""
+        if self.standalone is not None:
+            self.standalone.told()
         if self.rebalancing is not None:
             self.rebalancing.told()
 

@@ -24,8 +24,8 @@ class Health(NamedTuple):
     """See the module. Times are seconds."""
 
     state: str
-    """`closed`, `unsubscribed`, `assigned by hand`, or the membership's: `unjoined`, `preparing rebalance`, `completing
-    rebalance`, `stable`."""
+    """`closed`, `unsubscribed`, `assigned by hand`, `without a group` (all partitions of the topics are read), or the
+    membership's: `unjoined`, `preparing rebalance`, `completing rebalance`, `stable`."""
     assigned: tuple[TopicPartition, ...]
     rejoining: str | None
     """Why the group is joined again, now or with the next poll; None if it is not."""
@@ -64,4 +64,4 @@ class Health(NamedTuple):
     def is_well(self) -> bool:
         """Whether records flow, or would if there were any."""
         troubles = self.attempts or self.fetch_failures or self.rejoining or self.without_position
-        return not troubles and self.state in ("stable", "assigned by hand")
+        return not troubles and self.state in ("stable", "assigned by hand", "without a group")

@@ -167,6 +167,6 @@ class Rebalancing:
         self._on_change(())
 
     def _assign(self, partitions: Collection[TopicPartition]) -> tuple[TopicPartition, ...]:
-        change = self._subscription.assign_from_group(partitions)
+        change = self._subscription.assign_subscribed(partitions)
         self._on_change(change.removed)
         return change.added

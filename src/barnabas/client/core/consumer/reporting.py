@@ -17,10 +17,10 @@ __all__ = ["health_of", "metrics_of"]
 def health_of(core: "ConsumerCore") -> Health:
     """How it is."""
     now, subscription, membership = core.engine.now, core.subscription, core.membership
-    joined = membership is not None and subscription.uses_group
+    joined = membership is not None and subscription.subscribes
     deadline = _deadline(core) if joined else None
     state = {SubscriptionKind.NONE: "unsubscribed", SubscriptionKind.MANUAL: "assigned by hand"}.get(
-        subscription.kind, membership.state.value if membership is not None else ""
+        subscription.kind, membership.state.value if membership is not None else "without a group"
     )
     watch = None if membership is None else membership.watch
     return Health(

@@ -4,7 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
-from barnabas.client.core.arguments import INT32_MAX, callback, text, time_ms, whole
+from barnabas.client.core.arguments import INT32_MAX, callback, time_ms, topic_name, whole
 from barnabas.client.core.bulk import header_pairs
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.producer.accumulator import Accumulator
@@ -152,7 +152,7 @@ class ProducerCore:
 
     def open_topic(self, name: Any, timeout_s: float) -> Promise[TopicView]:
         """Make a topic known, so that records can be taken for it. Raises UsageError for what is no name."""
-        promise = self.engine.topic(text("topic", name), timeout_s)
+        promise = self.engine.topic(topic_name("topic", name), timeout_s)
         promise.on_done(lambda settled: self._open_lane(settled))
         return promise
 
@@ -246,8 +246,8 @@ class ProducerCore:
             f" {self.intake.record_limit}"
         )
 
-    def refuse_topic(self, topic: object) -> None:
-        text("topic", topic)
+    def refuse_topic(self, name: object) -> None:
+        topic_name("topic", name)
 
     def as_timestamp(self, timestamp: object) -> int:
         return time_ms("timestamp", timestamp)

@@ -50,7 +50,7 @@ class _OffsetReset:
 
 _CONSUMER: Final[tuple[Row, ...]] = (
     ("group.id", _STRING, None, NotEmpty(), _HIGH,
-     "The consumer group. Unset: no group, partitions are assigned by hand and nothing is committed."),
+     "The consumer group, whose members share the partitions. Unset: no group; the consumer reads all partitions of the topics that it subscribes to, from where `auto.offset.reset` says, or those that it assigns, and commits nothing."),
     ("group.instance.id", _STRING, None, NotEmpty(), _MEDIUM,
      "Makes this a static member: one that comes back within `session.timeout.ms` gets its partitions without a rebalance."),
     ("key.deserializer", _CLASS, None, None, _HIGH,
