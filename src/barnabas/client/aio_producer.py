@@ -15,7 +15,7 @@ from barnabas.client.core.arguments import seconds_or_none
 from barnabas.client.core.configure import engine_settings
 from barnabas.client.core.engine import Engine
 from barnabas.client.core.offset_messages import GroupMetadata, OffsetsOfPartitions
-from barnabas.client.core.producer.batch import RecordHandle
+from barnabas.client.core.producer.batch import Batch, RecordHandle
 from barnabas.client.core.producer.bulk_send import AHEAD, BulkSend, bulk_of_lists, bulk_of_table
 from barnabas.client.core.producer.core import Headers, ProducerCore
 from barnabas.client.core.producer.delivery import Delivery
@@ -33,6 +33,7 @@ from barnabas.client.producer_base import (
     nothing,
     offsets_sending,
 )
+from barnabas.client.unclosed import close_at_exit, warn_of_lost
 from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, TransactionFailed
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ class Producer(ProducerBase):
     Settings and names are those of `barnabas.Producer`; what may wait is to be awaited. `await producer.send(...)` ends
     when the record is in the buffer and gives its handle, a future of the record's place that can be awaited in turn
     or forgotten: `metadata = await (await producer.send(...))`. A cancelled send may have taken its record all the
-    same; cancelling the wait for a handle changes nothing about the record. After a fork the child has a producer of
-    its own, for its own loop, without the records that the parent has not sent yet.
+    same; cancelling the wait for a handle changes nothing about the record. Close it before its loop ends: nothing can
+    be sent afterwards, and a warning with the number of records that are lost is logged. After a fork the child has a
+    producer of its own, for its own loop, without the records that the parent has not sent yet.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
@@ -71,8 +73,9 @@ class Producer(ProducerBase):
             raise ClientClosed("the producer is closed")
         engine = Engine(engine_settings(self.settings), time.monotonic())
         self._driver = AioDriver(engine, ssl_context=self._tls, name="producer")
-        self._core = ProducerCore(engine, self.settings, AioProducerFront(self._driver), Lock())
+        self._core = ProducerCore(engine, self.settings, AioProducerFront(self._driver, self), Lock())
         self._intake = self._core.intake
+        close_at_exit(self)
         return self._driver
 
     def _check_process(self) -> None:
@@ -321,12 +324,40 @@ class Producer(ProducerBase):
             if timeout is None or timeout > 0:
                 self._core.refuse_all()
                 with contextlib.suppress(BarnabasError):
+                    deadline = None if timeout is None else time.monotonic() + timeout
                     await self._end_transaction(timeout)
-                    await self.flush(timeout)
+                    await self.flush(None if deadline is None else max(deadline - time.monotonic(), 0.0))
         finally:
             self._closed = True
             self._core.close()
             driver.close()
+
+    def _close_at_exit(self, timeout_s: float) -> None:
+        """Closes it where its loop still runs, in a daemon thread. Without the loop nothing can be sent."""
+        driver = self._driver
+        if driver is None or driver.closed:
+            return
+        batches = list(self._core.accumulator.all_batches())
+        if driver.loop.is_running():
+            ending = asyncio.run_coroutine_threadsafe(self.close(timeout_s), driver.loop)
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
+                ending.result(timeout_s)
+        self._warn_of_lost(batches)
+
+    def __del__(self) -> None:
+        """The driver lives as long as its loop may turn it, and the producer with it."""
+        driver: AioDriver | None = getattr(self, "_driver", None)
+        if driver is not None and not driver.closed:
+            self._warn_of_lost(self._core.accumulator.all_batches())
+
+    def _warn_of_lost(self, batches: Iterable[Batch]) -> None:
+        self._closed, self._driver = True, None
+        warn_of_lost(
+            batches,
+            self._core.engine,
+            "when the event loop ended",
+            "close the producer, or use it as a context manager: async with barnabas.aio.Producer(...) as producer",
+        )
 
     async def _end_transaction(self, timeout: float | None) -> None:
         transactions = self._core.transactions

@@ -15,8 +15,10 @@ __all__ = ["AioProducerFront"]
 class AioProducerFront:
     """See the module, and `core.producer.core.Front`."""
 
-    def __init__(self, driver: AioDriver) -> None:
+    def __init__(self, driver: AioDriver, producer: object) -> None:
         self._driver = driver
+        self.producer = producer
+        """Lives as long as the loop works for it, whether the application still has it or not."""
 
     def now(self) -> float:
         return time.monotonic()

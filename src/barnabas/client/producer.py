@@ -30,6 +30,7 @@ from barnabas.client.producer_base import (
     offsets_sending,
 )
 from barnabas.client.producer_front import ProducerFront
+from barnabas.client.unclosed import close_at_exit, warn_of_lost
 from barnabas.errors import BarnabasError, OperationTimedOut, TransactionFailed, UsageError
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ REENTRY_LOOKS: Final = 60_000
 class Producer(ProducerBase):
     """Sends records. `Producer(bootstrap_servers="host:9092", linger_ms=5)` or `Producer({"linger.ms": 5})`.
 
-    Safe for use by several threads. Close it, or use it as a context manager: what is not sent then is lost. After a
-    fork the child has a producer of its own, without the records that the parent has not sent yet.
+    Safe for use by several threads. Close it, or use it as a context manager. One that is still open when the process
+    ends gets five seconds for what it has not sent, and logs a warning with the number of records that are lost. After
+    a fork the child has a producer of its own, without the records that the parent has not sent yet.
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
@@ -65,6 +67,7 @@ class Producer(ProducerBase):
         front.accumulator = self._core.accumulator
         self._intake = self._core.intake
         self.__dict__["send"] = self._intake.send  # one call less for each record
+        close_at_exit(self)
 
     def _run(self, action: Callable[[], T]) -> T:
         self._check_process()
@@ -343,10 +346,27 @@ class Producer(ProducerBase):
             if timeout is None or timeout > 0:
                 self._core.refuse_all()
                 with contextlib.suppress(BarnabasError):
+                    deadline = None if timeout is None else time.monotonic() + timeout
                     self._end_transaction(timeout)
-                    self.flush(timeout)
+                    self.flush(None if deadline is None else max(deadline - time.monotonic(), 0.0))
         finally:
             self._end()
+
+    def _close_at_exit(self, timeout_s: float) -> None:
+        if self._driver.closed:
+            return
+        with self._driver.lock:
+            self._core.refuse_all()
+            batches = list(self._core.accumulator.all_batches())
+        try:
+            self.close(timeout_s)
+        finally:
+            warn_of_lost(
+                batches,
+                self._core.engine,
+                "when the process ended",
+                "close the producer, or use it as a context manager: with barnabas.Producer(...) as producer",
+            )
 
     def _end_transaction(self, timeout: float | None) -> None:
         transactions = self._core.transactions

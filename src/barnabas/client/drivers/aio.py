@@ -87,7 +87,7 @@ class AioDriver:
         self._name = name
         self._why_closed = f"the {name} is closed"
         self._ssl_context = ssl_context
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._pid = os.getpid()
         self._connecting: dict[int, asyncio.Task[None]] = {}
         self._open: dict[int, _Protocol] = {}
@@ -112,7 +112,7 @@ class AioDriver:
     async def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
         """The promise's value, or raise its error, or OperationTimedOut."""
         if not promise.done:
-            future: asyncio.Future[None] = self._loop.create_future()
+            future: asyncio.Future[None] = self.loop.create_future()
             promise.on_done(lambda _: None if future.done() else future.set_result(None))
             try:
                 async with asyncio.timeout(timeout_s):
@@ -125,7 +125,7 @@ class AioDriver:
         """Until `done()`, which is asked after each turn; False when the time is over before. Raises ClientClosed."""
         if not done():
             self._check_open()
-            waiter = done, self._loop.create_future()
+            waiter = done, self.loop.create_future()
             self._waiters.append(waiter)
             try:
                 async with asyncio.timeout(timeout_s):
@@ -146,13 +146,13 @@ class AioDriver:
     def nudge(self) -> None:
         """Something was added that has a deadline: see that it is kept."""
         if self._soon is None:
-            self._soon = self._loop.call_soon(self._turn_soon)
+            self._soon = self.loop.call_soon(self._turn_soon)
 
     def interrupt(self) -> None:
         """Let those who wait look up. May be called from any thread."""
         if not self.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._turn_soon)
+                self.loop.call_soon_threadsafe(self._turn_soon)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -187,9 +187,9 @@ class AioDriver:
         if left <= 0:
             self.nudge()
         elif not self.closed:
-            self._timer = self._loop.call_later(min(left, POLL_MAX_S), self._turn_soon)
+            self._timer = self.loop.call_later(min(left, POLL_MAX_S), self._turn_soon)
         if engine.completions:
-            self._loop.call_soon(self._call_back)
+            self.loop.call_soon(self._call_back)
         if self._waiters:
             self._wake_waiters()
 
@@ -205,7 +205,7 @@ class AioDriver:
         """Carry out the engine's orders; whether there were any."""
         connects, output, closes = self.engine.take_connects(), self.engine.take_output(), self.engine.take_closes()
         for order in connects:
-            self._connecting[order.number] = self._loop.create_task(self._connect(order))
+            self._connecting[order.number] = self.loop.create_task(self._connect(order))
         for number, buffers in output:
             self._write(number, buffers)
         for number in closes:
@@ -247,7 +247,7 @@ class AioDriver:
         ValueError."""
         with contextlib.suppress(OSError, ValueError, OverflowError):
             return resolve(order.host, order.port, numeric=True)
-        loop = self._loop
+        loop = self.loop
         found: asyncio.Future[list[Address]] = loop.create_future()
 
         def tell(action: Callable[[Any], None], value: Any) -> None:
@@ -277,10 +277,10 @@ class AioDriver:
             async with asyncio.timeout(share_s):
                 sock = socket.socket(family, kind, number)
                 prepare(sock, (settings.send_buffer_bytes, settings.receive_buffer_bytes))
-                await self._loop.sock_connect(sock, target)
+                await self.loop.sock_connect(sock, target)
                 stage = "tls" if self._ssl_context is not None else stage
                 is_handed_over = True
-                await self._loop.create_connection(
+                await self.loop.create_connection(
                     lambda: _Protocol(self, order.number, address, ip),
                     sock=sock,
                     ssl=self._ssl_context,
