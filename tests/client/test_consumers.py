@@ -4,8 +4,10 @@ one of them has to stand: threads, signals and forks here, cancellation there.""
 import asyncio
 import contextlib
 import inspect
+import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -422,6 +424,32 @@ def test_who_waits_in_a_poll_hears_that_another_thread_unsubscribes(topic: str, 
         consumer.unsubscribe()
         thread.join(60)
         assert "nothing to read" in str(failures)
+
+
+@pytest.mark.timeout(60)
+def test_without_a_reachable_broker_the_user_is_warned_once(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+
+    def told() -> list[str]:
+        return [record.message for record in caplog.records if record.levelno == logging.WARNING]
+
+    async def wait_there() -> None:
+        async with barnabas.aio.Consumer("t", bootstrap_servers=address) as consumer:
+            while len(told()) < 2:
+                assert await consumer.poll(0.1) == []
+
+    def wait_here() -> None:
+        with barnabas.Consumer("t", bootstrap_servers=address) as consumer:
+            while len(told()) < 2:
+                assert consumer.poll(0.1) == []
+
+    thread = threading.Thread(target=wait_here)
+    thread.start()
+    asyncio.run(wait_there())
+    thread.join()
+    refused = f"the consumer goes on trying: no broker reachable: {address}: tcp: connection refused (nothing listens"
+    assert [text.startswith(refused) for text in told()] == [True, True], told()
 
 
 def test_a_constructor_that_fails_leaves_nothing_open(settings: dict[str, Any]) -> None:

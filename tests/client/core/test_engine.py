@@ -176,6 +176,68 @@ def test_a_session_is_renewed_before_it_ends() -> None:
     world.result(sent(world, ListGroupsRequest(), ANY))
 
 
+# --- no broker is reachable ------------------------------------------------------------------------------------------
+
+
+class Told:
+    """A world whose client tells the user, with the times and texts of that."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+        self.texts: list[str] = []
+        self.world = World(on_unreachable=self._hear)
+        groups(self.world)
+
+    def _hear(self, error: BrokerUnreachable) -> None:
+        self.at.append(self.world.now)
+        self.texts.append(str(error))
+
+    def run(self, seconds: float) -> None:
+        self.world.run(self._call_back, seconds=seconds)
+
+    def _call_back(self) -> bool:
+        while self.world.engine.completions:
+            self.world.engine.completions.popleft()()
+        return False
+
+
+def test_an_outage_is_told_within_seconds_and_once() -> None:
+    told = Told()
+    world = told.world
+    world.result(sent(world, ListGroupsRequest(), ANY))
+    for outages in (1, 2):
+        begin = world.now
+        world.stop(1)
+        told.run(seconds=300)
+        assert len(told.at) == outages
+        assert told.at[-1] - begin < 5
+        assert "no broker reachable: " in told.texts[-1]
+        assert "boot:9092: tcp: connection refused" in told.texts[-1]
+        world.up.add(1)
+        world.result(ask(world.engine, ListGroupsRequest(), ANY, timeout_s=60))
+    told.run(seconds=300)
+    assert len(told.at) == 2
+
+
+def test_an_outage_of_a_second_is_not_told() -> None:
+    told = Told()
+    world = told.world
+    world.result(sent(world, ListGroupsRequest(), ANY))
+    world.stop(1)
+    told.run(seconds=1)
+    world.up.add(1)
+    told.run(seconds=300)
+    assert told.texts == []
+
+
+def test_a_broker_that_accepts_and_does_not_answer_is_told_with_the_stage() -> None:
+    told = Told()
+    told.world.handlers[18] = lambda asked: SILENT
+    sent(told.world, ListGroupsRequest(), ANY)
+    told.run(seconds=5)
+    assert told.texts == ["no broker reachable: boot:9092: version: no answer yet"]
+
+
 # --- connections ------------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ from barnabas.client.core.addresses import parse_bootstrap
 from barnabas.client.core.engine import EngineSettings
 from barnabas.client.core.peers import ConnectionSettings
 from barnabas.client.core.settings.common import CommonSettings
+from barnabas.errors import BrokerUnreachable
 
 if TYPE_CHECKING:
     from barnabas.client.core.sasl import Mechanism
@@ -39,7 +40,14 @@ def engine_settings(settings: CommonSettings, *, allow_auto_topic_creation: bool
         rebootstrap_trigger_s=settings.metadata_recovery_rebootstrap_trigger_ms / 1000,
         allow_auto_topic_creation=allow_auto_topic_creation,
         bootstrap_timeout_s=float("inf") if bootstrap_ms < 0 else bootstrap_ms / 1000,
+        on_unreachable=partial(_warn_unreachable, settings.client),
     )
+
+
+def _warn_unreachable(client: str, error: BrokerUnreachable) -> None:
+    import logging  # only mistakes pay for this import
+
+    logging.getLogger("barnabas.client").warning("the %s goes on trying: %s", client, error)
 
 
 def _mechanism(settings: CommonSettings) -> "Mechanism":

@@ -9,6 +9,7 @@ inside these methods; they may send further requests.
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.client.core.call import Call, Error
@@ -48,6 +49,8 @@ __all__ = [
 ]
 
 ATTEMPTS_KEPT: Final = 20
+SILENCE_S: Final = 3.0
+"""How long requests wait for any broker before the user is told: what a restart takes passes without a word."""
 
 
 class EngineSettings(NamedTuple):
@@ -65,6 +68,8 @@ class EngineSettings(NamedTuple):
     allow_auto_topic_creation: bool = True
     bootstrap_timeout_s: float = NEVER
     """How long to try the bootstrap addresses, each of them once at least, as long as no broker was ever met."""
+    on_unreachable: Callable[[BrokerUnreachable], None] | None = None
+    """Called, as the application's callbacks are, once for each time in which no broker can be reached for seconds."""
 
 
 class Component(Protocol):
@@ -111,6 +116,10 @@ class Engine:
         """Node ids that were tried in vain since then."""
         self.attempts: list[Attempt] = []
         """Failures to connect since the last success, of any address."""
+        self._tell_at = NEVER
+        """When the user is told that no broker is reachable; NEVER if none is wanted, or it was told."""
+        self._has_told = False
+        """Whether it was, since a connection stood last."""
         self._upkeep = Upkeep(self, self.metadata)
         self._coordinators = Coordinators(self, self.metadata)
         self._features: dict[str, int] = {}
@@ -174,6 +183,8 @@ class Engine:
         call.expires = self.now + (call.timeout_s or self.settings.connection.request_timeout_s)
         if not self._unplaced:
             self._seeking_since = self.now
+            if not self._has_told:
+                self._tell_at = min(self._tell_at, self.now + SILENCE_S)
         self._unplaced.append(call)
         self._seek_a_node()
 
@@ -212,7 +223,7 @@ class Engine:
         """What was tried since a connection stood last."""
         attempts = tuple(self.attempts)
         hint = next((attempt.hint for attempt in reversed(attempts) if attempt.hint), "")
-        latest = {attempt.address: attempt for attempt in attempts}
+        latest = {attempt.address: attempt for attempt in (*self._peers.under_way(), *attempts)}
         text = "; ".join(map(str, latest.values())) + (f" ({hint})" if hint else "")
         return BrokerUnreachable(f"no broker reachable: {text or 'no address was tried yet'}", attempts)
 
@@ -282,6 +293,7 @@ class Engine:
 
     def _ready(self, peer: Peer) -> None:
         self.attempts.clear()
+        self._tell_at, self._has_told = NEVER, False
         self._met = True
         self._learn_features(peer)
         if not _is_free(peer):
@@ -310,6 +322,8 @@ class Engine:
         if self._unplaced:
             self._expire_unplaced()
             self._seek_a_node()
+        if self._tell_at <= self.now:
+            self._tell_unreachable()
         if self._upkeep.due() <= self.now:
             self._upkeep.ask()
         for component in self.components:
@@ -325,9 +339,15 @@ class Engine:
             # retriable, unlike BrokerUnreachable: a broker may come up later
             call.done(None, ConnectionLost(str(unreachable), unreachable.attempts))
 
+    def _tell_unreachable(self) -> None:
+        self._tell_at, self._has_told = NEVER, True
+        tell = self.settings.on_unreachable
+        if tell is not None:
+            self.completions.append(partial(tell, self.unreachable()))
+
     def next_deadline(self) -> float:
         """When `advance` has something to do even if nothing happens."""
-        due: float = min(self.timers.next_deadline(), self._peers.next_deadline(), self._upkeep.due())
+        due: float = min(self.timers.next_deadline(), self._peers.next_deadline(), self._upkeep.due(), self._tell_at)
         for call in self._unplaced:
             due = min(due, call.expires)
         for component in self.components:

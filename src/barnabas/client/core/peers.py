@@ -131,6 +131,14 @@ class Peers:
                 return True
         return False
 
+    def under_way(self) -> list[Attempt]:
+        """Returns an attempt for each connection that is being made and has no outcome yet."""
+        return [
+            Attempt(peer.address, peer.wire.stage if peer.connected else "tcp", "no answer yet", "")
+            for peer in self._by_number.values()
+            if peer.wire is not None and not peer.wire.ready
+        ]
+
     def get(self, node_id: int, role: int) -> Peer | None:
         return self._peers.get((node_id, role))
 
