@@ -8,12 +8,15 @@ The public doors are `barnabas.Admin`, `barnabas.Producer`, `barnabas.Consumer` 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from barnabas import aio as aio
+    from barnabas import errors as errors
+    from barnabas import testing as testing
     from barnabas.client.admin import Admin
     from barnabas.client.consumer import Consumer
     from barnabas.client.core.admin.topics import NewTopic
     from barnabas.client.core.offset_messages import OffsetAndMetadata
     from barnabas.client.producer import Producer
-    from barnabas.records.consumer_kernel import ConsumerRecord
+    from barnabas.records.consumer_record import ConsumerRecord
     from barnabas.types import TopicPartition
 
 __all__ = [
@@ -39,11 +42,21 @@ _HOME = {
     "TopicPartition": "barnabas.types",
 }
 
+_MODULES = ("aio", "errors", "testing")
+"""Those that `import barnabas` makes reachable: `barnabas.aio.Producer`, `barnabas.errors.TopicNotFound`."""
+
 
 def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    """Names that were not asked for yet as well, for those who complete them."""
+    return sorted({*globals(), *_HOME, *_MODULES})

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+import barnabas
+
 
 def imported_by(statement: str) -> set[str]:
     code = f"import sys; before = set(sys.modules); {statement}; print(*(set(sys.modules) - before))"
@@ -42,7 +44,17 @@ def test_a_client_starts_without_what_is_slow(name: str) -> None:
 
 
 def test_every_public_name_is_there() -> None:
-    import barnabas.aio
-
     for module in (barnabas, barnabas.aio):
         assert all(getattr(module, name) is not None for name in module.__all__)
+
+
+def test_the_fronts_for_asyncio_and_the_errors_are_reached_through_the_package() -> None:
+    reached = imported_by("import barnabas; barnabas.aio.Producer; barnabas.errors.TopicNotFound; barnabas.testing")
+    assert {"barnabas.aio", "barnabas.client.aio_producer", "barnabas.errors", "barnabas.testing"} <= reached
+    for name in ("aio", "errors", "testing", "Producer", "ConsumerRecord"):
+        assert name in dir(barnabas)
+
+
+def test_types_for_checkers_are_not_imported() -> None:
+    found = imported_by("import barnabas; barnabas.Producer, barnabas.Consumer, barnabas.Admin")
+    assert not {name for name in found if name.endswith(("settings.keywords", "typing_extensions"))}

@@ -19,7 +19,7 @@ from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.drivers.signals import HELD
 from barnabas.client.errors import CommitFailed
 from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import ConsumerRecord
 from barnabas.types import TopicPartition
 
 app = App("Read records and print them.")

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from barnabas.cli.flights import checksum, flight_id
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import ConsumerRecord
 
 __all__ = ["Progress", "Reading", "Tally", "measured"]
 

@@ -14,7 +14,7 @@ from barnabas.cli.output import CommandFailed, notice
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.schema_registry import PREFIX_BYTES, RegisteredSchema, Registry, UnknownSchema, schema_id_of
 from barnabas.errors import UsageError
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import ConsumerRecord
 
 __all__ = ["BatchDecoder", "RegistryDecoder", "Undecodable"]
 

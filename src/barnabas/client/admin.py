@@ -5,7 +5,7 @@ import time
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from barnabas.client.core.admin.arguments import bind
 from barnabas.client.core.admin.calls import AdminCalls, keys_move
@@ -16,6 +16,9 @@ from barnabas.client.core.settings.admin import AdminSettings
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.errors import KeysMove
+
+if TYPE_CHECKING:
+    from barnabas.client.core.settings.keywords import AdminKeywords
 
 __all__ = ["Admin"]
 
@@ -39,7 +42,13 @@ def _waiting(
 
 
 class Admin:
-    """Administers a cluster. `Admin(bootstrap_servers="host:9092")` or `Admin({"bootstrap.servers": ...})`.
+    """Administers a cluster: topics, groups, settings, transactions.
+
+        with barnabas.Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([barnabas.NewTopic("orders", partitions=3)])
+
+    Settings are Kafka's, as keywords (`default_api_timeout_ms=5000`) or in a dict (`{"default.api.timeout.ms": 5000}`);
+    docs/client-settings.md lists all of them.
 
     A call about one thing raises its error; one about several raises ItemsFailed, which has the error of each and the
     results of the others. What fails for a passing reason is tried again for `timeout` seconds (by default
@@ -49,7 +58,7 @@ class Admin:
     manager.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[AdminKeywords]") -> None:
         """Connects at the first use. Raises UsageError for a setting that does not exist or does not fit."""
         self.settings = AdminSettings(settings, **named)
         self._tls = ssl_context(self.settings)

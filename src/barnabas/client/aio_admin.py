@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
 from barnabas.client.core.admin.arguments import bind
 from barnabas.client.core.admin.calls import AdminCalls, keys_move
@@ -16,6 +16,9 @@ from barnabas.client.core.settings import AdminSettings
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.errors import ClientClosed, KeysMove
+
+if TYPE_CHECKING:
+    from barnabas.client.core.settings.keywords import AdminKeywords
 
 __all__ = ["Admin"]
 
@@ -44,12 +47,15 @@ def _awaited(
 
 
 class Admin:
-    """Administers a cluster from an event loop: `async with Admin(bootstrap_servers="host:9092") as admin: ...`.
+    """Administers a cluster from an event loop.
+
+        async with barnabas.aio.Admin(bootstrap_servers="localhost:9092") as admin:
+            await admin.create_topics([barnabas.NewTopic("orders", partitions=3)])
 
     The calls are those of `barnabas.Admin`, to be awaited. A cancelled call may still have its effect.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[AdminKeywords]") -> None:
         """Belongs to the loop of its first call, and connects then. Raises UsageError for a setting that does not exist
         or does not fit."""
         self.settings = AdminSettings(settings, **named)

@@ -6,10 +6,10 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from barnabas.client.aio_processing import Processing
 from barnabas.client.consumer_base import (
@@ -36,11 +36,15 @@ from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.aio import AioDriver
 from barnabas.client.processing import Handler, OnError
 from barnabas.errors import ClientClosed, UsageError
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import ConsumerRecord, K, V
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
+    import re
+
     import pyarrow
+
+    from barnabas.client.core.settings.keywords import ConsumerKeywords
 
 __all__ = ["Consumer"]
 
@@ -49,8 +53,12 @@ T = TypeVar("T")
 _log = logging.getLogger("barnabas.consumer")
 
 
-class Consumer(ReadingBase):
-    """Reads records from an event loop: `async for record in consumer`, or `await consumer.poll()`.
+class Consumer(ReadingBase, Generic[K, V]):
+    """Reads the records of topics, from an event loop: iterate over it, or await `poll`.
+
+        async with barnabas.aio.Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            async for record in consumer:
+                print(record.topic, record.partition, record.offset, record.key, record.value)
 
     Arguments and names are those of `barnabas.Consumer`; what takes time is to be awaited, and the callbacks of a
     subscription may be coroutine functions. A cancelled call takes no record along; a cancelled commit may still have
@@ -59,13 +67,19 @@ class Consumer(ReadingBase):
 
     _driver: AioDriver | None = None
 
-    def __init__(self, *topics: Any, **named: Any) -> None:
+    def __init__(
+        self,
+        *topics: "str | re.Pattern[str] | Mapping[str, Any]",
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **named: "Unpack[ConsumerKeywords]",
+    ) -> None:
         """Belongs to the loop that runs, or to that of its first call. Raises UsageError for what does not exist or
         does not fit."""
         self._polling = False
         self._closed = False
         self._pid = os.getpid()
-        self._set_up(topics, named)
+        self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
 
     def _open(self) -> None:
         with contextlib.suppress(RuntimeError):  # no loop runs yet: it connects with the first call
@@ -96,21 +110,21 @@ class Consumer(ReadingBase):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    async def poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ConsumerRecord]:
+    async def poll(self, timeout: float | None = None, max_records: int | None = None) -> "list[ConsumerRecord[K, V]]":
         """The next records, at most `max_records` (`max.poll.records`). Waits `timeout` seconds for the first, None: as
         long as it takes; an empty list if none came.
 
         The records count as done when the next poll begins: a commit by itself leaves them out before.
         """
         limit = self._poll_limit(timeout, max_records)
-        records: list[ConsumerRecord] = []
+        records: list[ConsumerRecord[K, V]] = []
         with self._reads():
             self._collect(records, await self._next(timeout), limit)
             self._opened().nudge()  # what was taken makes room: ask for more while the application works
         self._core.handing.owed = {}
         return records
 
-    async def poll_batch(self, timeout: float | None = None) -> RecordBatch | None:
+    async def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
         """See `barnabas.Consumer.poll_batch`."""
         seconds_or_none("timeout", timeout)
         with self._reads():
@@ -120,7 +134,7 @@ class Consumer(ReadingBase):
         self._core.handing.owed = {}
         return batch
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    async def __aiter__(self) -> "AsyncIterator[ConsumerRecord[K, V]]":
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
         is asked for."""
         pace = Pace()
@@ -135,7 +149,7 @@ class Consumer(ReadingBase):
                 if pace.end():
                     await asyncio.sleep(0)  # heartbeats must go out while records are worked on without a pause
 
-    async def batches(self) -> AsyncIterator[RecordBatch]:
+    async def batches(self) -> "AsyncIterator[RecordBatch[K, V]]":
         """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
         when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         while True:
@@ -380,7 +394,7 @@ class Consumer(ReadingBase):
             await wait(driver.run(lambda: core.unsubscribe("the consumer is closed")))
             driver.run(core.fetching.close)
 
-    async def __aenter__(self) -> "Consumer":
+    async def __aenter__(self) -> Self:
         self._opened()
         return self
 

@@ -5,7 +5,7 @@ import inspect
 import logging
 import time
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from barnabas.client.consumer_reading import CHUNK
 from barnabas.client.core.consumer.keyed_work import Task
@@ -13,7 +13,7 @@ from barnabas.client.core.consumer.rebalancing import ASSIGNED, REVOKED, Notice
 from barnabas.client.core.consumer.work import Work
 from barnabas.client.processing import SHORT_S, Handler, OnError, check_arguments, explain
 from barnabas.errors import ClientClosed, RecordDeserializationFailed
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Processing:
 
     def __init__(
         self,
-        consumer: "Consumer",
+        consumer: "Consumer[Any, Any]",
         handler: Handler,
         workers: int,
         *,
@@ -136,7 +136,7 @@ class Processing:
             await self._skip(record, error)
         self._work.done(task)
 
-    async def _skip(self, record: ConsumerRecord, error: Exception) -> None:
+    async def _skip(self, record: AnyRecord, error: Exception) -> None:
         assert self._on_error is not None
         told = self._on_error(record, error)
         if inspect.isawaitable(told):

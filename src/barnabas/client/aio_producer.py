@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from librt.threading import Lock
 
@@ -39,6 +39,8 @@ from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, Tran
 if TYPE_CHECKING:
     import pyarrow
 
+    from barnabas.client.core.settings.keywords import ProducerKeywords
+
 __all__ = ["Producer"]
 
 T = TypeVar("T")
@@ -47,7 +49,10 @@ _producers: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 
 
 class Producer(ProducerBase):
-    """Sends records from an event loop: `async with Producer(bootstrap_servers="host:9092") as producer: ...`.
+    """Sends records to topics, from an event loop.
+
+        async with barnabas.aio.Producer(bootstrap_servers="localhost:9092") as producer:
+            await producer.send("orders", b"value", key=b"key")
 
     Settings and names are those of `barnabas.Producer`; what may wait is to be awaited. `await producer.send(...)` ends
     when the record is in the buffer and gives its handle, a future of the record's place that can be awaited in turn
@@ -57,7 +62,7 @@ class Producer(ProducerBase):
     producer of its own, for its own loop, without the records that the parent has not sent yet.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[ProducerKeywords]") -> None:
         """Belongs to the loop of its first call, and connects then. Raises UsageError for a setting that does not exist
         or does not fit."""
         self._set_up(settings, named)

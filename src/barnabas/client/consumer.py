@@ -2,9 +2,9 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
 
 from barnabas.client.consumer_base import (
     CLOSE_TIMEOUT_S,
@@ -25,32 +25,66 @@ from barnabas.client.core.record_batch import RecordBatch
 from barnabas.client.core.views import PartitionView
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.client.processing import Handler, OnError, Processing
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import ConsumerRecord, K, V
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
+    import re
+
     import pyarrow
+
+    from barnabas.client.core.settings.keywords import ConsumerKeywords
 
 __all__ = ["Consumer"]
 
 T = TypeVar("T")
 
 
-class Consumer(ThreadedReading):
-    """Reads records. `Consumer("topic", bootstrap_servers="host:9092", group_id="g", auto_offset_reset="earliest")`, or
-    with a dict of Kafka's names: `Consumer({"bootstrap.servers": "host:9092", "group.id": "g"}, "topic")`.
+class Consumer(ThreadedReading, Generic[K, V]):
+    """Reads the records of topics.
+
+        with barnabas.Consumer("orders", bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+            for record in consumer:
+                print(record.topic, record.partition, record.offset, record.key, record.value)
+
+    The members of a group share the partitions of its topics, and the group keeps how far it has read. Without a
+    `group_id` all partitions are read, from where `auto_offset_reset` says, and nothing is kept. A topic that begins
+    with `^` is a regular expression: `Consumer("^orders-")`.
+
+    Settings are Kafka's, as keywords (`group_id="g"`) or in a dict (`{"group.id": "g"}`); times are in milliseconds,
+    sizes in bytes. docs/client-settings.md lists all of them; these matter most:
+
+    bootstrap_servers   where brokers are, "host:port" or a list of such; "localhost:9092" by default
+    group_id            the group
+    auto_offset_reset   where to begin without a committed offset: "latest" (the default), "earliest" or "none", which
+                        raises NoOffsetForPartition
+    enable_auto_commit  whether what was read is committed every `auto_commit_interval_ms`: True in a group
+    isolation_level     "read_committed" leaves out records of transactions that were not committed
+    max_poll_records    how many records a poll returns at most: 500
+    key_deserializer, value_deserializer
+                        functions of the bytes of keys and values that are not None; what they return has its type in
+                        ConsumerRecord[K, V]
+
+    Errors are subclasses of barnabas.errors.BarnabasError. Polling without topics or partitions is a UsageError;
+    without a reachable broker it waits, and a warning is logged.
 
     Iterate over it, or `poll`. One thread reads at a time; `wakeup`, `close`, `health`, `pause`, `commit` and so on may
     be called by any. Close it, or use it as a context manager: closing commits what was read and leaves the group.
     After a fork the child has a consumer of its own.
     """
 
-    def __init__(self, *topics: Any, **named: Any) -> None:
+    def __init__(
+        self,
+        *topics: "str | re.Pattern[str] | Mapping[str, Any]",
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        **named: "Unpack[ConsumerKeywords]",
+    ) -> None:
         """Topics or a compiled pattern to subscribe to, settings by keyword or in a dict, and `on_assigned`,
         `on_revoked`, `on_lost` as for `subscribe`. Raises UsageError for what does not exist or does not fit."""
         self._reopening = threading.Lock()
         self._init_threads()
-        self._set_up(topics, named)
+        self._set_up(topics, {**named, "key_deserializer": key_deserializer, "value_deserializer": value_deserializer})
 
     def _open(self) -> None:
         core = self._core = self._new_core()
@@ -64,7 +98,7 @@ class Consumer(ThreadedReading):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def poll(self, timeout: float | None = None, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(self, timeout: float | None = None, max_records: int | None = None) -> "list[ConsumerRecord[K, V]]":
         """The next records, at most `max_records` (`max.poll.records`). Waits `timeout` seconds for the first, None: as
         long as it takes; an empty list if none came.
 
@@ -73,7 +107,7 @@ class Consumer(ThreadedReading):
         limit = self._poll_limit(timeout, max_records)
         return self._handed(lambda: self._poll(timeout, limit))
 
-    def poll_batch(self, timeout: float | None = None) -> RecordBatch | None:
+    def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
         """The next records as one of the `batches`. Waits `timeout` seconds for it, None: as long as it takes. None if
         no record came, which may be before the time is over: aborted records and markers of transactions are none.
 
@@ -81,18 +115,18 @@ class Consumer(ThreadedReading):
         """
         seconds_or_none("timeout", timeout)
 
-        def read() -> RecordBatch | None:
+        def read() -> "RecordBatch[K, V] | None":
             found = self._next(timeout)
             return None if found is None else self._read_batch(found)
 
         return self._handed(read)
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> "Iterator[ConsumerRecord[K, V]]":
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
         is asked for."""
         return chain.from_iterable(self._runs())
 
-    def batches(self) -> Iterator[RecordBatch]:
+    def batches(self) -> "Iterator[RecordBatch[K, V]]":
         """Batches of records, each of one partition and some 512 KiB, without end: sequences whose records are made
         when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         with contextlib.suppress(Ended):
@@ -224,7 +258,7 @@ class Consumer(ThreadedReading):
         """
         self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
-    def __enter__(self) -> "Consumer":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

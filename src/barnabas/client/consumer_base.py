@@ -50,7 +50,7 @@ from barnabas.client.core.subscription import Pattern
 from barnabas.client.core.views import TopicView
 from barnabas.client.drivers.tls import ssl_context
 from barnabas.errors import ClientClosed, UsageError, WokenUp
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord, ConsumerRecord
 from barnabas.types import TopicPartition
 
 __all__ = [
@@ -78,7 +78,7 @@ _log = logging.getLogger("barnabas.consumer")
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
-OffsetsArgument = ConsumerRecord | OffsetsOfPartitions
+OffsetsArgument = AnyRecord | OffsetsOfPartitions
 """What to commit: a record, which means all of its partition up to and with it; or the next offsets to read."""
 Callback = Callable[[Any, tuple[TopicPartition, ...]], object]
 """Called with the consumer and the partitions."""
@@ -244,10 +244,12 @@ class ConsumerBase(ABC):
         self._run(lambda: self._core.pause(wanted))
 
     def resume(self, partitions: Partitions) -> None:
+        """Gives records of these again, after `pause`."""
         wanted = read_partitions("partitions", partitions)
         self._run(lambda: self._core.resume(wanted))
 
     def paused(self) -> set[TopicPartition]:
+        """Returns the partitions that `pause` was called for."""
         return set(self._run(lambda: self._core.subscription.paused()))
 
     # --- how it is --------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ application's and may take their time; whatever of that is interrupted is fetche
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.consumer_base import Callback, ConsumerBase
 from barnabas.client.core.arguments import INT64_MAX, number, seconds_or_none
@@ -16,7 +16,7 @@ from barnabas.client.core.consumer.handing import Held
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, Notice
 from barnabas.client.core.record_batch import RecordBatch
 from barnabas.errors import BarnabasError, UsageError
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 
 if TYPE_CHECKING:
     import pyarrow
@@ -71,7 +71,7 @@ class ReadingBase(ConsumerBase):
         seconds_or_none("timeout", timeout)
         return self.settings.max_poll_records if max_records is None else _count("max_records", max_records)
 
-    def _collect(self, records: list[ConsumerRecord], found: Held | CompletedFetch | None, limit: int) -> None:
+    def _collect(self, records: list[AnyRecord], found: Held | CompletedFetch | None, limit: int) -> None:
         """Add up to `limit` records of what is in store. What is wrong with the first of them is raised; what comes
         after some is told by the next poll."""
         while found is not None:
@@ -84,7 +84,7 @@ class ReadingBase(ConsumerBase):
             with self._driver.lock:
                 found = self._core.more_of_it() if records else self._core.more()
 
-    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[ConsumerRecord] | None:
+    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[AnyRecord] | None:
         """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
         if isinstance(found, Held):
             with self._driver.lock:
@@ -107,7 +107,7 @@ class ReadingBase(ConsumerBase):
         with self._driver.lock:
             return self._core.take(fetch, records, ended=fetch.is_ended)
 
-    def _read(self, fetch: CompletedFetch, limit: int) -> list[ConsumerRecord]:
+    def _read(self, fetch: CompletedFetch, limit: int) -> list[AnyRecord]:
         try:
             records = fetch.read(limit)
         except BarnabasError:
@@ -116,7 +116,7 @@ class ReadingBase(ConsumerBase):
             raise
         return self._intercepted(records) if records and self.settings.interceptor_classes else records
 
-    def _intercepted(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
+    def _intercepted(self, records: list[AnyRecord]) -> list[AnyRecord]:
         """One interceptor after the other may change or leave out records; one that fails changes nothing."""
         for interceptor in self.settings.interceptor_classes:
             if hasattr(interceptor, "on_consume"):
@@ -126,7 +126,7 @@ class ReadingBase(ConsumerBase):
                     _log.exception("on_consume of %r fails", interceptor)
         return records
 
-    def _read_batch(self, found: Held | CompletedFetch) -> RecordBatch | None:
+    def _read_batch(self, found: Held | CompletedFetch) -> "RecordBatch[Any, Any] | None":
         if isinstance(found, CompletedFetch) and not self._is_seen:
             return self._read_whole(found, found.read_batch)
         where = found.where if isinstance(found, Held) else found.partition

@@ -18,7 +18,7 @@ from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.promise import Promise
 from barnabas.client.drivers.sync import SyncDriver
 from barnabas.errors import ClientClosed, UsageError
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
 __all__ = ["Ended", "ThreadedReading"]
@@ -118,8 +118,8 @@ class ThreadedReading(ReadingBase):
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def _poll(self, timeout: float | None, limit: int) -> list[ConsumerRecord]:
-        records: list[ConsumerRecord] = []
+    def _poll(self, timeout: float | None, limit: int) -> list[AnyRecord]:
+        records: list[AnyRecord] = []
         self._collect(records, self._next(timeout), limit)
         if self._core.fetching.wants_turn and not self._driver.owes_turn:
             self._driver.turn()  # what was taken makes room: ask for more while the application works
@@ -127,7 +127,7 @@ class ThreadedReading(ReadingBase):
             raise ClientClosed("the consumer is closed")
         return records
 
-    def _runs(self) -> Iterator[Iterator[ConsumerRecord]]:
+    def _runs(self) -> Iterator[Iterator[AnyRecord]]:
         """The records of an iteration, as many at a time as it may give without looking up."""
         core = self._core
         pace = Pace()

@@ -18,7 +18,7 @@ from barnabas.client.core.consumer.keyed_work import Task
 from barnabas.client.core.consumer.rebalancing import ASSIGNED, REVOKED, Notice
 from barnabas.client.core.consumer.work import Work
 from barnabas.errors import ClientClosed, RecordDeserializationFailed
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Handler", "OnError", "Processing", "check_arguments", "explain"]
 
-Handler = Callable[[ConsumerRecord], Any]
-OnError = Callable[[ConsumerRecord, Exception], Any]
+Handler = Callable[[AnyRecord], Any]
+OnError = Callable[[AnyRecord, Exception], Any]
 
 SHORT_S: Final = 0.02
 """What work under way gets when the application is in a hurry: Ctrl-C, close."""
@@ -48,7 +48,7 @@ def check_arguments(handler: Handler, workers: int, on_error: OnError | None, fi
 _workers = number(1)
 
 
-def explain(error: BaseException, record: ConsumerRecord) -> None:
+def explain(error: BaseException, record: AnyRecord) -> None:
     """Which record it was, for whoever reads the traceback."""
     error.add_note(f"while the record at {record.topic}-{record.partition}, offset {record.offset}, was processed")
 
@@ -105,7 +105,7 @@ class Pool:
             self._changed.notify_all()
             return None
 
-    def _handle(self, record: ConsumerRecord) -> BaseException | None:
+    def _handle(self, record: AnyRecord) -> BaseException | None:
         try:
             self._handler(record)
         except Exception as error:
@@ -132,7 +132,7 @@ class Pool:
             self._starved = not self._work.wants_more
             return 0 if self._starved else self._work.room
 
-    def add(self, records: list[ConsumerRecord]) -> None:
+    def add(self, records: list[AnyRecord]) -> None:
         with self._changed:
             self._work.add(records)
             self._changed.notify(len(records))
@@ -172,7 +172,7 @@ class Processing:
 
     def __init__(
         self,
-        consumer: "Consumer",
+        consumer: "Consumer[Any, Any]",
         handler: Handler,
         workers: int,
         *,

@@ -4,7 +4,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 from barnabas.client.core.arguments import seconds_or_none
 from barnabas.client.core.configure import engine_settings
@@ -36,6 +36,8 @@ from barnabas.errors import BarnabasError, OperationTimedOut, TransactionFailed,
 if TYPE_CHECKING:
     import pyarrow
 
+    from barnabas.client.core.settings.keywords import ProducerKeywords
+
 __all__ = ["Producer"]
 
 T = TypeVar("T")
@@ -45,14 +47,33 @@ REENTRY_LOOKS: Final = 60_000
 
 
 class Producer(ProducerBase):
-    """Sends records. `Producer(bootstrap_servers="host:9092", linger_ms=5)` or `Producer({"linger.ms": 5})`.
+    """Sends records to topics.
+
+        with barnabas.Producer(bootstrap_servers="localhost:9092") as producer:
+            producer.send("orders", b"value", key=b"key")
+
+    Settings are Kafka's, as keywords (`linger_ms=5`) or in a dict (`{"linger.ms": 5}`); times are in milliseconds,
+    sizes in bytes. docs/client-settings.md lists all of them; these matter most:
+
+    bootstrap_servers    where brokers are, "host:port" or a list of such; "localhost:9092" by default
+    acks                 who has a record before it counts as sent: "all" (the default), 1 or 0
+    linger_ms            how long a batch waits for more records: 5
+    compression_type     "none" (the default), "gzip", "snappy", "lz4" or "zstd"
+    delivery_timeout_ms  after which a record has failed that is not acknowledged: 120000
+    max_block_ms         how long `send` may wait for metadata and for memory: 60000
+    transactional_id     makes the producer transactional
+    key_serializer, value_serializer
+                         functions that make bytes of keys and values
+
+    Errors are subclasses of barnabas.errors.BarnabasError; a setting that does not exist or does not fit is a
+    UsageError. What became of a record is told by the handle that `send` returns.
 
     Safe for use by several threads. Close it, or use it as a context manager. One that is still open when the process
     ends gets five seconds for what it has not sent, and logs a warning with the number of records that are lost. After
     a fork the child has a producer of its own, without the records that the parent has not sent yet.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[ProducerKeywords]") -> None:
         """Connects at the first use. Raises UsageError for a setting that does not exist or does not fit."""
         self._set_up(settings, named)
         self._forked = False
@@ -101,13 +122,21 @@ class Producer(ProducerBase):
         headers: Headers | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordHandle:
-        """Add a record to a batch, which leaves when it is full or `linger.ms` old.
+        """Adds a record to a batch, which leaves when it is full or `linger.ms` old.
 
-        The handle is a future of the record's place; forgetting it costs nothing. `on_delivery(error, metadata)` is
-        called when the record is acknowledged or has failed. `timestamp` is in milliseconds, the clock's by default. A
-        value of None is a tombstone. Blocks, for `max.block.ms` at most, while the topic is not known or the buffer is
-        full. Raises OperationTimedOut (BufferExhausted if it was the buffer), TopicNotFound, MessageTooLarge,
-        ClientClosed.
+        topic        its name
+        value, key   bytes or None, or what the serializers take; a value of None is a tombstone
+        partition    its number; by default chosen by the key, or without a key by load
+        timestamp    milliseconds since 1970; by default now
+        headers      pairs of a name and bytes or None, or a mapping of such
+        on_delivery  called with (error, metadata) when the record is acknowledged (error is None) or has failed
+
+        Returns a handle, a future of the record's place: `handle.result(timeout)` waits for its topic, partition,
+        offset and timestamp, or raises what kept it from being written. Forgetting the handle costs nothing.
+
+        Blocks, for `max.block.ms` at most, while the topic is not known or the buffer is full. Raises
+        OperationTimedOut (BufferExhausted if it was the buffer), TopicNotFound (of a partition that does not exist,
+        too), MessageTooLarge, ClientClosed, and UsageError or TypeError for arguments that do not fit.
         """
         return self._intake.send(topic, value, key, partition, timestamp, headers, on_delivery)
 

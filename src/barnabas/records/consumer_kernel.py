@@ -6,6 +6,7 @@ whatever does not fit is a ValueError or IndexError.
 
 from __future__ import annotations
 
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.records.compiled import mypyc_attr
@@ -59,6 +60,11 @@ class ConsumerRecord:
         self.timestamp: int = timestamp
         self.key: Any = key
         self.value: Any = value
+
+    @classmethod
+    def __class_getitem__(cls, types: Any) -> Any:
+        """For annotations such as `ConsumerRecord[str, dict]`: type checkers see a generic class."""
+        return GenericAlias(cls, types)
 
     @property
     def topic(self) -> str:
@@ -189,7 +195,7 @@ class RecordCursor:
         self._minimum = minimum
         self._last_offset = last_offset
 
-    def read(self, out: list[ConsumerRecord], limit: i64) -> None:
+    def read(self, out: list[Any], limit: i64) -> None:
         """Read at most `limit` records and append those that are wanted. ValueError or IndexError at the first that is
         broken: those before it are in `out`, and the next call finds the same."""
         # Varints of one and two bytes are read in place: nearly all are, and it doubles the speed of the plain form.

@@ -1,6 +1,7 @@
 """Settings of the clients: spellings, types, what fits together, secrets, and Kafka's own table of defaults."""
 
 import inspect
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,6 +18,7 @@ from barnabas.client.core.settings import (
 )
 from barnabas.client.core.settings.consumer import duration_ms
 from barnabas.client.core.settings.jaas import parse_jaas
+from barnabas.client.core.settings.keywords import AdminKeywords, ConsumerKeywords, ProducerKeywords
 from barnabas.errors import UsageError
 
 CLIENTS: dict[str, type[ClientSettings]] = {"P": ProducerSettings, "C": ConsumerSettings, "A": AdminSettings}
@@ -268,3 +270,25 @@ def test_the_page_is_up_to_date() -> None:
     page = Path(__file__).parents[3] / "docs" / "client-settings.md"
     command = "python -m barnabas.client.core.settings.docs > docs/client-settings.md"
     assert page.read_text() == docs.render_markdown(), f"run: {command}"
+
+
+def test_the_keywords_for_type_checkers_are_up_to_date() -> None:
+    """`Producer(...)` and the like complete, and are checked, by what that module says."""
+    root = Path(__file__).parents[3]
+    made = runpy.run_path(str(root / "tools" / "generate_client_keywords.py"))
+    module = root / "src" / "barnabas" / "client" / "core" / "settings" / "keywords.py"
+    assert module.read_text() == made["render"](), "run: python tools/generate_client_keywords.py --write"
+
+
+@pytest.mark.parametrize(
+    ("settings", "keywords", "parameters"),
+    [
+        (AdminSettings, AdminKeywords, set()),
+        (ProducerSettings, ProducerKeywords, set()),
+        (ConsumerSettings, ConsumerKeywords, {"key_deserializer", "value_deserializer"}),
+    ],
+)
+def test_every_setting_is_a_keyword(settings: Any, keywords: Any, parameters: set[str]) -> None:
+    callbacks = {"on_assigned", "on_revoked", "on_lost"} if settings is ConsumerSettings else set()
+    named = {setting.attribute for setting in settings.definitions}
+    assert set(get_type_hints(keywords)) | parameters == named | callbacks

@@ -11,7 +11,8 @@ from barnabas.errors import BarnabasError, CorruptMessage, RecordDeserialization
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import Buffer
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
-from barnabas.records.consumer_kernel import ConsumerRecord, RecordCursor, RecordOrigin
+from barnabas.records.consumer_kernel import RecordCursor, RecordOrigin
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
@@ -105,10 +106,10 @@ class CompletedFetch:
         """Bytes of batches that were not begun."""
         return self._sections.bytes_left
 
-    def read(self, limit: int) -> list[ConsumerRecord]:
+    def read(self, limit: int) -> list[AnyRecord]:
         """At most `limit` records; an empty list at the end. What is wrong with a record is raised when all before it
         were returned, and again by each further call: CorruptMessage, RecordDeserializationFailed."""
-        records: list[ConsumerRecord] = []
+        records: list[AnyRecord] = []
         if self._failure is None:
             try:
                 while len(records) < limit and self._open():
@@ -171,7 +172,7 @@ class CompletedFetch:
         self._section = self._cursor = None
         self.next_offset = self._sections.next_offset
 
-    def _read_section(self, records: list[ConsumerRecord], limit: int) -> None:
+    def _read_section(self, records: list[AnyRecord], limit: int) -> None:
         section, before, failure = self._section, len(records), None
         assert section is not None
         try:
@@ -238,7 +239,7 @@ class CompletedFetch:
 
     # --- deserializers ----------------------------------------------------------------------------------------------
 
-    def _deserialize(self, records: list[ConsumerRecord]) -> None:
+    def _deserialize(self, records: list[AnyRecord]) -> None:
         key_of, value_of = self._key_deserializer, self._value_deserializer
         part = "key"
         done = 0

@@ -2,12 +2,13 @@
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Generic, overload
 
 from barnabas.client.core.columns import Columns, columns_of
 from barnabas.client.core.sections import Section
 from barnabas.errors import UsageError
-from barnabas.records.consumer_kernel import ConsumerRecord, RecordCursor, RecordOrigin
+from barnabas.records.consumer_kernel import RecordCursor, RecordOrigin
+from barnabas.records.consumer_record import ConsumerRecord, K, V
 from barnabas.records.record import Headers
 from barnabas.types import TopicPartition
 
@@ -43,7 +44,7 @@ def _numbers(buffer: bytes) -> tuple[int, ...]:
     return struct.unpack(f"<{len(buffer) >> 3}q", buffer)
 
 
-class RecordBatch(Sequence[ConsumerRecord]):
+class RecordBatch(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
     """Records of one partition in the order of their offsets.
 
     All of them were looked at when the batch was made: their number is known and none is broken. The objects are made
@@ -57,10 +58,10 @@ class RecordBatch(Sequence[ConsumerRecord]):
     def __init__(self, where: TopicPartition, columns: Columns) -> None:
         self._where = where
         self._columns: Columns | None = columns
-        self._records: list[ConsumerRecord] | None = None
+        self._records: list[ConsumerRecord[K, V]] | None = None
 
     @classmethod
-    def of(cls, where: TopicPartition, records: list[ConsumerRecord]) -> "RecordBatch":
+    def of(cls, where: TopicPartition, records: "list[ConsumerRecord[K, V]]") -> "RecordBatch[K, V]":
         """Of records that deserializers or interceptors have seen, or that an iteration left."""
         batch = cls.__new__(cls)
         batch._where, batch._columns, batch._records = where, None, records
@@ -77,16 +78,16 @@ class RecordBatch(Sequence[ConsumerRecord]):
     def __len__(self) -> int:
         return len(self._all()) if self._columns is None else int(self._columns.columns.count)
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> "Iterator[ConsumerRecord[K, V]]":
         return iter(self._all())
 
     @overload
-    def __getitem__(self, index: int) -> ConsumerRecord: ...
+    def __getitem__(self, index: int) -> "ConsumerRecord[K, V]": ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[ConsumerRecord]: ...
+    def __getitem__(self, index: slice) -> "list[ConsumerRecord[K, V]]": ...
 
-    def __getitem__(self, index: int | slice) -> ConsumerRecord | list[ConsumerRecord]:
+    def __getitem__(self, index: int | slice) -> "ConsumerRecord[K, V] | list[ConsumerRecord[K, V]]":
         return self._all()[index]
 
     def __repr__(self) -> str:
@@ -108,17 +109,19 @@ class RecordBatch(Sequence[ConsumerRecord]):
         """The headers of each record; makes the objects."""
         return [record.headers for record in self._all()]
 
-    def keys(self) -> list[Any]:
+    def keys(self) -> "list[K | None]":
         """The keys, None for none; copied out anew by each call, unless the objects are there already."""
         if self._records is not None or self._columns is None:
             return [record.key for record in self._all()]
-        return self._columns.columns.keys.of(self._columns.data)
+        keys: list[Any] = self._columns.columns.keys.of(self._columns.data)
+        return keys
 
-    def values(self) -> list[Any]:
+    def values(self) -> "list[V | None]":
         """As `keys`."""
         if self._records is not None or self._columns is None:
             return [record.value for record in self._all()]
-        return self._columns.columns.values.of(self._columns.data)
+        values: list[Any] = self._columns.columns.values.of(self._columns.data)
+        return values
 
     def to_arrow(self, *, headers: bool = False) -> "pyarrow.RecordBatch":
         """The records as `Consumer.arrow` has them. Needs pyarrow. Raises UsageError for a batch that deserializers or
@@ -135,7 +138,7 @@ class RecordBatch(Sequence[ConsumerRecord]):
             columns = columns_of(columns.sections, headers=True)
         return to_arrow(self._where, columns)
 
-    def _all(self) -> list[ConsumerRecord]:
+    def _all(self) -> "list[ConsumerRecord[K, V]]":
         records = self._records
         if records is None:
             assert self._columns is not None

@@ -33,7 +33,7 @@ from barnabas.client.core.settings import ConsumerSettings
 from barnabas.client.core.subscription import Pattern, SubscriptionKind, SubscriptionState
 from barnabas.client.core.timers import spelled
 from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, UsageError, WokenUp
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
 __all__ = ["ConsumerCore"]
@@ -339,7 +339,7 @@ class ConsumerCore:
         """As `more`, for a poll that has some records already: what has failed can wait for the next one."""
         return self.handing.next_held() or self.fetcher.store.next_fetch(tells_failures=False)
 
-    def take(self, fetch: CompletedFetch, records: list[ConsumerRecord], *, ended: bool) -> Held | None:
+    def take(self, fetch: CompletedFetch, records: list[AnyRecord], *, ended: bool) -> Held | None:
         """What came of a fetch; None if there is nothing to hand out, or the partition has moved elsewhere since."""
         before = self._was_read(fetch, ended=ended, gives=bool(records))
         return self.handing.take(fetch.partition, records, before) if records and before is not None else None

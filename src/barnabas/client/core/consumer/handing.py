@@ -13,7 +13,7 @@ from operator import length_hint
 
 from barnabas.client.core.offset_messages import OffsetAndMetadata
 from barnabas.client.core.subscription import SubscriptionState
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
 __all__ = ["Handing", "Held"]
@@ -26,11 +26,11 @@ class Held:
 
     __slots__ = ("_count", "_start", "iterator", "records", "where")
 
-    def __init__(self, where: TopicPartition, records: list[ConsumerRecord], start: OffsetAndMetadata) -> None:
+    def __init__(self, where: TopicPartition, records: list[AnyRecord], start: OffsetAndMetadata) -> None:
         """`start`: what could be committed before the first of them."""
         self.where = where
         self.records = records
-        self.iterator: Iterator[ConsumerRecord] = iter(records)
+        self.iterator: Iterator[AnyRecord] = iter(records)
         self._start = start
         self._count = len(records)
 
@@ -91,7 +91,7 @@ class Handing:
         """The partition moves on from `before` now."""
         self.owed.setdefault(where, before)
 
-    def take(self, where: TopicPartition, records: list[ConsumerRecord], before: OffsetAndMetadata) -> Held:
+    def take(self, where: TopicPartition, records: list[AnyRecord], before: OffsetAndMetadata) -> Held:
         """Decoded records, to be handed out; the position, which was `before`, stands behind them."""
         held = self._held[where] = Held(where, records, before)
         return held
@@ -112,7 +112,7 @@ class Handing:
         self.current = held
         self.owed = {}
 
-    def return_some(self, held: Held, limit: int) -> list[ConsumerRecord]:
+    def return_some(self, held: Held, limit: int) -> list[AnyRecord]:
         """Up to `limit` of them at once, as a poll returns them."""
         before = held.handed_out
         stood = held.behind(before)

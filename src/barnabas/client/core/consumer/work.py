@@ -9,7 +9,7 @@ from typing import Final
 from barnabas.client.core.consumer.keyed_work import KeyedWork, Task
 from barnabas.client.core.consumer.ordered_commits import OrderedCommits, decode_done
 from barnabas.client.core.offset_messages import OffsetAndMetadata
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
 __all__ = ["Work"]
@@ -47,7 +47,7 @@ class Work:
         """Whether there is room for enough to be worth the trouble."""
         return self.room > self._limit // 2
 
-    def add(self, records: Sequence[ConsumerRecord]) -> None:
+    def add(self, records: Sequence[AnyRecord]) -> None:
         """Records of one partition, at most as many as there is room for. After a seek they may be earlier ones."""
         if not records:
             return
