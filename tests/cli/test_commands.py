@@ -190,7 +190,7 @@ def test_a_doctor_who_finds_nothing(barnabas: Run) -> None:
     report = json.loads(done.stdout)
     assert done.returncode == 0, report
     names = [check["name"] for check in report["checks"]]
-    assert names == ["dns", "tcp", "versions", "metadata", "advertised", "produce", "clock"]
+    assert names == ["install", "dns", "tcp", "versions", "metadata", "advertised", "produce", "clock"]
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

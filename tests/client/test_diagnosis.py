@@ -20,7 +20,7 @@ def failures(bootstrap: str) -> list[tuple[str, str]]:
 
 def test_a_healthy_broker(broker: Broker) -> None:
     found = checks(broker.bootstrap_servers, write=True)
-    assert [check.status for check in found] == ["ok"] * 7
+    assert [check.status for check in found] == ["ok"] * 8
     assert not any(topic.startswith("barnabas-doctor") for topic in broker.topics())
 
 

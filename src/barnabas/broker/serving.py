@@ -16,6 +16,7 @@ from barnabas.broker.server import Broker, StartInterrupted
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.records.installation import HOW_TO_COMPILE, is_compiled, told
 
 __all__ = ["run"]
 
@@ -86,7 +87,7 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
     directories = broker.config.data_dirs
     text = (
         f"barnabas broker {broker.node_id} is ready on {', '.join(addresses)} "
-        f"({ready_ms:.0f} ms, data in {', '.join(directories)})"
+        f"({ready_ms:.0f} ms, data in {', '.join(directories)}, {told()})"
     )
     if as_json:
         facts = {
@@ -95,9 +96,12 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
             "addresses": addresses,
             "ready_ms": round(ready_ms),
             "data_dirs": [str(directory) for directory in directories],
+            "compiled": is_compiled(),
         }
         text = json.dumps(facts)
     print(text, flush=True)  # noqa: T201  the ready line is the command's output
+    if not is_compiled():
+        broker.log.warning("the compiled modules are not in use: %s", HOW_TO_COMPILE)
 
 
 def _stopped(broker: Broker) -> bool:

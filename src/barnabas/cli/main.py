@@ -137,13 +137,14 @@ def _known(name: str) -> str | None:
 
 def _version(*, as_json: bool) -> int:
     from barnabas import __version__
+    from barnabas.records.installation import is_compiled, told
 
     if as_json:
         from barnabas.cli.output import print_json
 
-        print_json({"version": __version__})
+        print_json({"version": __version__, "compiled": is_compiled()})
     else:
-        print(f"barnabas {__version__}")
+        print(f"barnabas {__version__} ({told()})")
     return OK
 
 

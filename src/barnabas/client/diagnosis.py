@@ -28,6 +28,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.schema import Request
+from barnabas.records.installation import HOW_TO_COMPILE, is_compiled, told
 
 __all__ = ["Check", "diagnose", "tls_name"]
 
@@ -126,6 +127,7 @@ def diagnose(
     """Every check that can be made; at most `timeout_s` for each stage. `given`: settings of TLS and SASL."""
     given = given or {}
     reached: list[Probe] = []
+    yield _check_installation()
     try:
         for host, port in parse_bootstrap(bootstrap):
             yield from _check_address(host, port, given, timeout_s, reached)
@@ -148,6 +150,13 @@ def diagnose(
     finally:
         for probe in reached:
             probe.close()
+
+
+def _check_installation() -> Check:
+    from barnabas import __version__
+
+    status, hint = (OK, "") if is_compiled() else (WARNING, HOW_TO_COMPILE)
+    return Check("install", f"barnabas {__version__}", status, told(), hint)
 
 
 # --- one address ----------------------------------------------------------------------------------------------------

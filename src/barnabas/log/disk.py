@@ -28,7 +28,7 @@ class Disk:
     pwrite = staticmethod(os.pwrite)
     pread = staticmethod(os.pread)
     ftruncate = staticmethod(os.ftruncate)
-    fdatasync = staticmethod(os.fdatasync)
+    fdatasync = staticmethod(getattr(os, "fdatasync", os.fsync))  # macOS has the latter alone
 
     def open(self, path: str) -> int:
         """A descriptor for reading and writing; the file is made if it is not there."""

@@ -1,7 +1,6 @@
 """The sockets of the synchronous driver: the engine's orders carried out, and what became of them told."""
 
 import contextlib
-import select
 import threading
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from barnabas.client.core.engine import Engine
 from barnabas.client.core.peers import Connect
 from barnabas.client.core.timers import NEVER
 from barnabas.client.drivers.channel import Address, Channel, resolve
+from barnabas.client.drivers.poller import READABLE, WRITABLE, Poller
 from barnabas.errors import Attempt
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Channels:
     def __init__(
         self,
         engine: Engine,
-        poller: select.epoll,
+        poller: Poller,
         ssl_context: "ssl.SSLContext | None",
         on_resolved: Callable[[], None],
     ) -> None:
@@ -209,7 +209,7 @@ class Channels:
     # --- the poller -------------------------------------------------------------------------------------------------
 
     def _watch(self, channel: Channel) -> None:
-        mask = select.EPOLLIN | select.EPOLLOUT if channel.wants_write else select.EPOLLIN
+        mask = READABLE | WRITABLE if channel.wants_write else READABLE
         known = self._watched.get(channel.fd)
         if known is None:
             self._poller.register(channel.fd, mask)

@@ -5,12 +5,12 @@ Never compiled: each pass through here is an opportunity for Python to see to si
 
 import contextlib
 import os
-import select
 import signal
 import threading
 import weakref
 from collections.abc import Callable
 
+from barnabas.client.drivers.poller import READABLE, new_poller
 from barnabas.client.drivers.signals import HELD, in_main_thread
 
 __all__ = ["Follower", "Waker"]
@@ -23,11 +23,11 @@ class Waker:
 
     def __init__(self, on_fork: Callable[[], None]) -> None:
         self.on_fork = on_fork
-        self.poller = select.epoll()
+        self.poller = new_poller()
         self.pipe = os.pipe()
         for fd in self.pipe:
             os.set_blocking(fd, False)
-        self.poller.register(self.pipe[0], select.EPOLLIN)
+        self.poller.register(self.pipe[0], READABLE)
         _wakers.add(self)
 
     def poll(self, timeout: float) -> list[tuple[int, int]]:
