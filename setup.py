@@ -43,6 +43,8 @@ KERNELS += [
 GROUP = "barnabas.records.kernel"
 """What mypyc's shared library is named after; this puts it beside its modules, not outside the package."""
 BUILD = "build"
+METADATA = {"egg_info", "dist_info"}
+"""The commands that installers run first, to learn name and dependencies; mypyc would take its time for each of them."""
 
 
 def stays_plain(reason: object) -> None:
@@ -53,7 +55,7 @@ def stays_plain(reason: object) -> None:
 
 def extensions() -> list[Extension]:
     """The kernels as C extensions (mypyc makes one of code and a door to it for each); none if they cannot be made."""
-    if os.environ.get("BARNABAS_PURE") == "1":
+    if os.environ.get("BARNABAS_PURE") == "1" or METADATA.intersection(sys.argv):
         return []
     try:
         from mypyc.build import mypycify
