@@ -58,7 +58,7 @@ lint: $(VENV)/.installed-dev  ## Style, types, layers
 	$(BIN)/lint-imports
 
 clean:  ## Remove what was built and installed, and the demo's data
-	rm -rf $(VENV) $(VENV)-pyspark-* build data .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(VENV)-pyspark-* build data dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src -name '*.so' -delete
 
 -include tests/spark/spark.mk
@@ -67,3 +67,4 @@ clean:  ## Remove what was built and installed, and the demo's data
 -include tests/faults/faults.mk
 -include tests/interop/interop.mk
 -include tests/fuzz/fuzz.mk
+-include tests/wheels/wheels.mk

@@ -43,8 +43,9 @@ KERNELS += [
 GROUP = "barnabas.records.kernel"
 """What mypyc's shared library is named after; this puts it beside its modules, not outside the package."""
 BUILD = "build"
-METADATA = {"egg_info", "dist_info"}
-"""The commands that installers run first, to learn name and dependencies; mypyc would take its time for each of them."""
+UNCOMPILED = {"egg_info", "dist_info", "sdist"}
+"""The commands for metadata and sources. Installers run them first and each would wait for mypyc, whose output would be
+taken for sources."""
 
 
 def stays_plain(reason: object) -> None:
@@ -55,7 +56,7 @@ def stays_plain(reason: object) -> None:
 
 def extensions() -> list[Extension]:
     """The kernels as C extensions (mypyc makes one of code and a door to it for each); none if they cannot be made."""
-    if os.environ.get("BARNABAS_PURE") == "1" or METADATA.intersection(sys.argv):
+    if os.environ.get("BARNABAS_PURE") == "1" or UNCOMPILED.intersection(sys.argv):
         return []
     try:
         from mypyc.build import mypycify
