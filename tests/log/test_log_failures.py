@@ -148,6 +148,34 @@ def test_a_flush_in_another_thread_is_void_after_a_cut(rig) -> None:
     assert log.prepare_flush() is None
 
 
+def test_a_flush_that_overtakes_another_syncs_the_names_of_new_files_itself(rig, monkeypatch) -> None:
+    """What durability=fsync acknowledges must not be in a file whose name only a later sync makes last."""
+    log = rig.log(segment_bytes=300)
+    log.flush()
+    while len(log.segments) < 2:
+        rig.append(log)
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    of_rolled = log.prepare_flush(log.active_segment.base_offset)
+    of_all = log.prepare_flush()
+    of_all.run()
+    assert of_all.complete()
+    assert log.recovery_point == log.log_end_offset
+    assert log.directory in synced
+    of_rolled.run()
+    assert of_rolled.complete()
+    synced.clear()
+    rig.append(log)
+    log.flush()
+    assert log.directory not in synced, "no file is new"
+
+
 def test_a_flush_runs_beside_appends_and_deletion(rig) -> None:
     log = rig.log(segment_bytes=300)
     for _ in range(10):

@@ -23,7 +23,17 @@ __all__ = ["FlushTask", "prepare_flush"]
 class FlushTask:
     """The fsyncs that one log needs. One descriptor at a time is open for them, however many files there are."""
 
-    __slots__ = ("_directories", "_indexes", "_log", "_segments", "_transactions", "_truncations", "error", "up_to")
+    __slots__ = (
+        "_directories",
+        "_files_made",
+        "_indexes",
+        "_log",
+        "_segments",
+        "_transactions",
+        "_truncations",
+        "error",
+        "up_to",
+    )
 
     def __init__(
         self,
@@ -43,6 +53,7 @@ class FlushTask:
         self._indexes = indexes
         self._transactions = (transactions, len(transactions)) if transactions is not None else None
         self._directories = directories
+        self._files_made = log.files_made if directories else 0
         self._truncations = log.truncations
 
     def run(self) -> None:
@@ -95,10 +106,10 @@ class FlushTask:
         log = self._log
         log.check_online()
         if self.error is not None:
-            log.new_files = log.new_files or bool(self._directories)
             raise KafkaStorageError(
                 f"{log.topic_partition} in {log.directory}: not synced: {self.error.strerror}"
             ) from self.error
+        log.files_synced = max(log.files_synced, self._files_made)
         if log.truncations != self._truncations or not log.holds(self._segments):
             return False
         if self._transactions is not None:
@@ -151,7 +162,8 @@ def prepare_flush(log: "Log", up_to: int, *, closing: bool = False) -> FlushTask
     if transactions is not None:
         indexes.append(transactions.path)
     # a new log's own name, too, has to last
-    directories = [log.directory, os.path.dirname(log.directory)] if log.new_files or closing else []
-    log.new_files = False
+    directories = (
+        [log.directory, os.path.dirname(log.directory)] if log.files_made > log.files_synced or closing else []
+    )
     log.last_flush_ms = log.clock.wall_ms()
     return FlushTask(log, segments[::-1], indexes, transactions, directories, up_to)

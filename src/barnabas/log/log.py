@@ -59,7 +59,8 @@ class Log:
 
     `offsets` are the marks; `recovery_point` is the offset below which all is on the device; up to `cleaned_offset` the
     cleaner has been. `config` may be replaced. `offline_reason` says why the log takes no more writes, None as long as
-    it does. `sync_lock` is held while files of the log are synced, in whichever thread.
+    it does. `sync_lock` is held while files of the log are synced, in whichever thread. `files_made` counts the
+    files that were made, `files_synced` those of them whose names are on the device.
     """
 
     __slots__ = (
@@ -78,9 +79,10 @@ class Log:
         "_truncations",
         "cleaned_offset",
         "directory",
+        "files_made",
+        "files_synced",
         "last_flush_ms",
         "leader_epochs",
-        "new_files",
         "offline_reason",
         "offsets",
         "producers",
@@ -116,7 +118,7 @@ class Log:
         self.producers = producers
         self.recovery_point = recovery_point
         self.last_flush_ms = clock.wall_ms()
-        self.new_files = False
+        self.files_made = self.files_synced = 0
         self.offline_reason: str | None = None
         self.sync_lock = threading.Lock()
         self.cleaned_offset: int | None = None
@@ -379,7 +381,7 @@ class Log:
         """An abort is going to be written: what can fail about its index comes before it. Raises KafkaStorageError."""
         with self._storage_errors():
             if segment.transaction_index_if_any() is None:
-                self.new_files = True
+                self.files_made += 1
             _ = segment.transaction_index
 
     @contextlib.contextmanager
@@ -481,7 +483,7 @@ class Log:
         except OSError as error:
             message = f"{self.topic_partition} in {self.directory}: no new segment: {error.strerror}"
             raise KafkaStorageError(message) from error
-        self.new_files = True
+        self.files_made += 1
         self._segments.add(segment)
         self._active = segment
         self.take_snapshot()
@@ -645,7 +647,7 @@ class Log:
             self._drop_segments(self._segments)
             self.producers.remove_all_snapshots()
             segment = self._create_segment(offset)
-        self.new_files = True
+        self.files_made += 1
         self._segments.replace_all(segment)
         self._active = segment
         self._high_watermark_place = None
@@ -715,7 +717,7 @@ class Log:
             raise self.take_offline(f"{place}: {error}") from error
         self._segments.replace(old, segment)
         self._high_watermark_place = None
-        self.new_files = True
+        self.files_made += 1
 
     def _drop_segments(self, segments: Sequence[LogSegment]) -> None:
         """Take the files out of the log now, remove them after file.delete.delay.ms."""

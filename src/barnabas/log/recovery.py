@@ -106,7 +106,7 @@ def create_log(
         remove(directory)  # what is left all the same is empty, and taken over by the next try
         raise
     log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), 0, topic_id)
-    log.new_files = True
+    log.files_made += 1
     return log
 
 
