@@ -66,7 +66,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.schema import Request
 from barnabas.testing import Broker
 from broker.requests import topic_id
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, frame, on_loop
 
 TOPIC, BROKER = 2, 4
 INVALID_REQUEST, POLICY_VIOLATION, LOAD_IN_PROGRESS = 42, 44, 14
@@ -351,6 +351,37 @@ def test_others_are_served_while_a_long_answer_is_made(
     assert count(wire.receive()) == 300
 
 
+def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever pipelines hundreds of such requests would have a piece of each answer held, beside all bounds."""
+    turns = Loop()
+    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
+    server = broker._running()
+    monkeypatch.setattr(server.long_answers, "_turns", Turns(turns))  # type: ignore[arg-type]
+    request = DescribeConfigsRequest(
+        resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=f"n{number}") for number in range(50)]
+    )
+    handled: list[int] = []
+    handle = server.dispatcher.handle
+
+    def counted(context: Any, frame: memoryview, position: int) -> Any:
+        if context.api_key == ApiKey.DESCRIBE_CONFIGS:
+            handled.append(context.correlation_id)
+        return handle(context, frame, position)
+
+    monkeypatch.setattr(server.dispatcher, "handle", counted)
+    wire.socket.sendall(b"".join(frame(request, 1, number) for number in range(1, 6)))
+    with Wire(broker) as other:
+        for number in range(1, 6):
+            broker.wait_for(lambda: turns.due, what="the first slice of the answer")
+            other.ask(ApiVersionsRequest(), 0)
+            assert handled == [*range(1, number + 1)]
+            on_loop(broker, turns.all)
+            assert wire.receive_frame()[:4] == number.to_bytes(4, "big")
+
+
 class Loop:
     """Runs what is due when a test says so."""
 
@@ -383,6 +414,12 @@ class Connection:
     def close(self, reason: str) -> None:
         self.closed = True
         self.reason = reason
+
+    def mute(self) -> None:
+        pass
+
+    def unmute(self) -> None:
+        pass
 
     def context(self) -> Any:
         reply = SimpleNamespace(parts=None)

@@ -146,6 +146,12 @@ class Nobody:
     def reply_ready(self, reply: PendingReply) -> None:
         pass
 
+    def mute(self) -> None:
+        pass
+
+    def unmute(self) -> None:
+        pass
+
     def close(self, reason: str) -> None:
         self.closed = True
         self.why = reason

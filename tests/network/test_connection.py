@@ -290,6 +290,42 @@ def test_requests_wait_while_one_before_them_mutes_the_connection() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("unmuted", ["before its turn", "after its turn"])
+def test_a_connection_may_be_muted_and_unmuted_while_its_requests_stand_in_line(
+    unmuted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that turns out to be long mutes its connection between two slices of the others' requests."""
+    monkeypatch.setattr(module, "SLICE_S", 0)
+
+    async def main() -> None:
+        async with Rig() as rig:
+
+            def mute_next(connection: Connection) -> Parts:
+                # before the turn in which the requests behind this one are handled
+                rig.loop.call_soon(connection.mute)
+                rig.loop.call_soon(connection.mute)
+                rig.loop.call_soon(connection.unmute)
+                if unmuted == "before its turn":
+                    rig.loop.call_soon(connection.unmute)
+                return (framed(b"muted"),)
+
+            rig.script.others["mute"] = mute_next
+            client, connection = await rig.connected()
+            line = connection._turns
+            await client.send("mute:", *map("echo:{}".format, range(20)))
+            assert await client.receive() == "muted"
+            if unmuted == "after its turn":
+                await rig.turns()
+                assert rig.script.seen == ["mute:"]
+                connection.unmute()
+            assert len(line._queue) <= 1, "a connection stands in line once"
+            assert [await client.receive() for _ in range(20)] == [str(number) for number in range(20)]
+            await client.send("echo:read on")
+            assert await client.receive() == "read on"
+
+    run(main())
+
+
 def test_a_frame_that_is_too_large_ends_this_connection_alone() -> None:
     async def main() -> None:
         async with Rig(socket_request_max_bytes=1000) as rig:

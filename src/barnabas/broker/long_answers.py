@@ -1,7 +1,8 @@
 """Long answers: they are encoded a slice at a time, so that other connections are served in between.
 
 What an answer describes may be made while it is encoded (`OneByOne`): then neither the work nor the memory of all of it
-is taken at once. An answer that is short is ready when `encode` returns, and nothing was put in a queue.
+is taken at once. An answer that is short is ready when `encode` returns, and nothing was put in a queue. A connection
+takes no further request before its long answer is made: what is begun of many would be held beside the bounds.
 """
 
 import logging
@@ -19,7 +20,7 @@ from barnabas.protocol.schema import Response
 __all__ = ["ANSWER_ELEMENTS_MAX", "LongAnswers", "OneByOne", "response_head", "sized"]
 
 UNDER_WAY_MAX: Final = 4
-"""So many long answers take turns; those behind them hold no more than their requests yet."""
+"""So many long answers take turns; those behind them hold no more than what they describe, and their first slice."""
 ANSWER_ELEMENTS_MAX: Final = 250_000
 """Of what answers consist of when everything in a cluster is asked for: settings of topics, offsets of groups. 25 to
 100 MB; librdkafka takes 100 MB (receive.message.max.bytes)."""
@@ -98,6 +99,7 @@ class LongAnswers:
         except StopIteration:
             return (_complete(out),)
         reply = context.pending_reply()
+        connection = context.connection
 
         def run_slice() -> bool:
             if self._goes_on(context, work, out, reply):
@@ -105,8 +107,10 @@ class LongAnswers:
             self._under_way -= 1
             if self._waiting:
                 self._begin(self._waiting.popleft())
+            connection.unmute()
             return False
 
+        connection.mute()
         if self._under_way < UNDER_WAY_MAX:
             self._begin(run_slice)
         else:

@@ -225,7 +225,8 @@ class Connection:
         self._writing = False
         """Whether somebody will call `_flush`: the loop when the socket takes more, or a thread's end."""
         self._paused = False
-        self._muted = False
+        self._muted = 0
+        """How many of our requests have to be through before the next one is taken."""
         self._in_line = False
         """Whether requests that have come wait for their turn: the socket is not read from meanwhile."""
         self._ended: asyncio.TimerHandle | None = None
@@ -322,6 +323,9 @@ class Connection:
         reading goes on."""
         if self.closed:
             return False
+        if self._paused:  # while it stood in line
+            self._in_line = False
+            return False
         kept = self._unhandled
         try:
             self._hand_over(memoryview(kept.popleft()) for _ in range(len(kept)))
@@ -390,13 +394,13 @@ class Connection:
                 self._loop.remove_reader(self._fd)
 
     def mute(self) -> None:
-        """Take no further request until `unmute`: the one that is being handled has to be through before them. Its
-        handler calls this, and returns a PendingReply."""
-        self._muted = True
+        """Take no further request until `unmute` was called as often: one that is being handled, or whose answer is
+        being made, has to be through before them."""
+        self._muted += 1
         self._pause()
 
     def unmute(self) -> None:
-        self._muted = False
+        self._muted -= 1
         self.maybe_resume()
 
     def maybe_resume(self) -> None:
@@ -410,9 +414,11 @@ class Connection:
             self._held.wait_for_room(self)
         elif not self._has_enough(self._pending_max // 2 + 1, OUTGOING_BYTES_MAX // 2):
             self._paused = False
+            if self._in_line:
+                return  # its turn comes, and reading goes on after it
             if self._unhandled:
                 self._stand_in_line()
-            else:
+            elif self._ended is None:
                 self._loop.add_reader(self._fd, self.read)
 
     # --- writing ----------------------------------------------------------------------------------------------------
