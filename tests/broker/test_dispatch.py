@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.network import turns
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
@@ -165,39 +163,3 @@ def test_a_bug_in_a_handler_costs_one_connection_and_is_logged(
     assert "ZeroDivisionError" in caplog.text
     monkeypatch.undo()
     assert is_well(wire)
-
-
-def test_a_handler_in_slices_gives_way_to_others_and_keeps_the_order_of_its_connection(
-    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "SLICE_S", 0)
-    monkeypatch.setattr(turns, "TURN_S", 0)
-    real = importlib.import_module("barnabas.broker.handlers.describe_cluster").handle
-    others: list[str] = []
-
-    def slices(server: Any, request: DescribeClusterRequest, context: Any) -> turns.Slices[Any]:
-        while not others:
-            yield
-        return real(server, request, context)
-
-    def handle(server: Any, request: DescribeClusterRequest, context: Any) -> Any:
-        if context.client_id == "sliced":
-            return slices(server, request, context)
-        others.append(context.client_id)
-        return real(server, request, context)
-
-    def ask(correlation_id: int, client_id: str) -> bytes:
-        return frame(DescribeClusterRequest(), 0, correlation_id, client_id)
-
-    handlers = broker._broker.dispatcher._handlers
-    handlers[ApiKey.DESCRIBE_CLUSTER] = handle
-    try:
-        with Wire(broker) as other:
-            wire.socket.sendall(ask(1, "sliced") + ask(2, "behind"))
-            assert is_well(wire=other)
-            other.socket.sendall(ask(3, "other"))
-            assert other.receive_frame()[:4] == b"\0\0\0\3", "it is answered while the first one is at work"
-            assert [wire.receive_frame()[:4] for _ in range(2)] == [b"\0\0\0\1", b"\0\0\0\2"]
-            assert others == ["other", "behind"], "who stands behind long work in its own connection waits"
-    finally:
-        handlers[ApiKey.DESCRIBE_CLUSTER] = real

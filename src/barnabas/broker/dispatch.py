@@ -3,22 +3,19 @@
 Budget: under 5 µs around a hot handler. Produce and Fetch have doors of their own (`handle_frame`), because they read
 and write their bodies by hand; every other API goes through the codec.
 
-A handler whose answer may take long is a generator: it yields between its pieces and returns the response. The other
-connections are served in between (`network/turns.py`); its own takes no further request before the answer.
+A response that takes long to encode is encoded a slice at a time (`long_answers`).
 """
 
 import asyncio
 import struct
 from collections.abc import Callable
 from importlib import import_module
-from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.context import RequestContext
 from barnabas.broker.long_answers import response_head
 from barnabas.errors import BarnabasError
 from barnabas.network.connection import Connection, Parts, PendingReply
-from barnabas.network.turns import Slices
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.produce import skip_tags
@@ -149,57 +146,19 @@ class Dispatcher:
             pending = context.pending_reply()
             answer.add_done_callback(lambda future: self._late_reply(context, pending, future))
             return pending
-        if isinstance(answer, GeneratorType):
-            return self._in_slices(context, answer)
         return answer  # type: ignore[no-any-return]
-
-    def _in_slices(self, context: RequestContext, slices: Slices[Any]) -> Parts | PendingReply:
-        """The answer at once if one slice is enough; the others are run when their turn comes."""
-        turns = self._broker.turns
-        connection = context.connection
-        try:
-            turns.advance(slices)
-        except StopIteration as end:
-            return self._reply(context, end.value)
-        pending = context.pending_reply()
-
-        def run_slice() -> bool:
-            if connection.closed:
-                slices.close()
-                return False
-            try:
-                turns.advance(slices)
-            except StopIteration as end:
-                self._answer_late(context, pending, end.value)
-                connection.unmute()
-                return False
-            except Exception as error:
-                self._fail_late(context, error)
-                return False
-            return True
-
-        connection.mute()
-        turns.enter(run_slice)
-        return pending
 
     def _late_reply(self, context: RequestContext, pending: PendingReply, future: "asyncio.Future[Response]") -> None:
         if context.connection.closed or future.cancelled():
             return
         error = future.exception()
+        if error is None:
+            try:
+                answer = self._broker.long_answers.encode(context, future.result())
+            except Exception as encoding_error:
+                error = encoding_error
         if error is not None:
-            self._fail_late(context, error)
-        else:
-            self._answer_late(context, pending, future.result())
-
-    def _answer_late(self, context: RequestContext, pending: PendingReply, response: Response) -> None:
-        try:
-            answer = self._broker.long_answers.encode(context, response)
-        except Exception as error:
-            self._fail_late(context, error)
-        else:
-            if not isinstance(answer, PendingReply):
-                pending.resolve(answer)
-
-    def _fail_late(self, context: RequestContext, error: BaseException) -> None:
-        self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
-        context.connection.close(f"{type(error).__name__}: {error}")
+            self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
+            context.connection.close(f"{type(error).__name__}: {error}")
+        elif not isinstance(answer, PendingReply):
+            pending.resolve(answer)
