@@ -11,6 +11,7 @@ import pytest
 from barnabas.broker import long_answers
 from barnabas.broker.long_answers import UNDER_WAY_MAX, LongAnswers, OneByOne
 from barnabas.broker.named_once import once, partitions_once, topics_once
+from barnabas.coordinator.answers import each
 from barnabas.network.turns import Turns
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
@@ -363,15 +364,7 @@ def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=f"n{number}") for number in range(50)]
     )
-    handled: list[int] = []
-    handle = server.dispatcher.handle
-
-    def counted(context: Any, frame: memoryview, position: int) -> Any:
-        if context.api_key == ApiKey.DESCRIBE_CONFIGS:
-            handled.append(context.correlation_id)
-        return handle(context, frame, position)
-
-    monkeypatch.setattr(server.dispatcher, "handle", counted)
+    handled = handled_requests(broker, ApiKey.DESCRIBE_CONFIGS, monkeypatch)
     wire.socket.sendall(b"".join(frame(request, 1, number) for number in range(1, 6)))
     with Wire(broker) as other:
         for number in range(1, 6):
@@ -380,6 +373,70 @@ def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
             assert handled == [*range(1, number + 1)]
             on_loop(broker, turns.all)
             assert wire.receive_frame()[:4] == number.to_bytes(4, "big")
+
+
+def test_a_connection_has_one_request_about_many_groups_in_work(
+    broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever pipelines hundreds of them would have the results of all held until the last piece of each."""
+    wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+    server = broker._running()
+    pieces: list[Callable[[], None]] = []
+    monkeypatch.setattr(server.groups, "_later", pieces.append)
+    handled = handled_requests(broker, ApiKey.DESCRIBE_GROUPS, monkeypatch)
+    request = DescribeGroupsRequest(groups=[f"n{number}" for number in range(150)])
+    wire.socket.sendall(b"".join(frame(request, 5, number) for number in (1, 2)))
+    with Wire(broker) as other:
+        for number in (1, 2):
+            broker.wait_for(lambda: pieces, what="the second piece of the request")
+            other.ask(ApiVersionsRequest(), 0)
+            assert handled == [*range(1, number + 1)]
+            on_loop(broker, pieces.pop())
+            assert wire.receive_frame()[:4] == number.to_bytes(4, "big")
+    assert not pieces
+
+
+def test_the_pieces_of_many_requests_take_turns(loop: "Loop", broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn of the loop is no longer for a hundred requests about many groups than for one."""
+    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
+    turns = Turns(loop)  # type: ignore[arg-type]
+    started: list[int] = []
+    finished: list[int] = []
+
+    def begin(number: int) -> None:
+        def start(item: int, done: Callable[[int], None]) -> None:
+            started.append(number)
+            done(item)
+
+        each(range(30), start, lambda answers: finished.append(len(answers)), turns.call_soon, at_once=10)
+
+    for number in range(5):
+        begin(number)
+    begun = len(started)
+    for number in range(5):
+        loop.turn()
+        assert started[begun:] == [number] * 10
+        begun = len(started)
+    loop.all()
+    assert finished == [30] * 5
+    server = broker._running()
+    assert server.groups._later == server.turns.call_soon
+    assert server.transactions._later == server.turns.call_soon
+
+
+def handled_requests(broker: Broker, api_key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The correlation ids of the requests that are handled from now on."""
+    dispatcher = broker._running().dispatcher
+    handle = dispatcher.handle
+    handled: list[int] = []
+
+    def counted(context: Any, frame: memoryview, position: int) -> Any:
+        if context.api_key == api_key:
+            handled.append(context.correlation_id)
+        return handle(context, frame, position)
+
+    monkeypatch.setattr(dispatcher, "handle", counted)
+    return handled
 
 
 class Loop:

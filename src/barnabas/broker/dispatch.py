@@ -27,6 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["Dispatcher", "UnsupportedRequest", "frame_of"]
 
 _HEADER: Final = struct.Struct(">hhih")
+_IN_PIECES: Final = frozenset(
+    (
+        *(ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_FETCH),
+        *(ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS),
+        *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS),
+    )
+)
+"""Many coordinated things in one request: a connection has one such request in work, and its results held, at once."""
 
 FrameHandler = Callable[["Broker", memoryview, int, RequestContext], "Parts | PendingReply"]
 Interceptor = Callable[["Dispatcher", RequestContext, memoryview, int], "Parts | PendingReply"]
@@ -144,7 +152,16 @@ class Dispatcher:
             return self._broker.long_answers.encode(context, answer)
         if isinstance(answer, asyncio.Future):
             pending = context.pending_reply()
-            answer.add_done_callback(lambda future: self._late_reply(context, pending, future))
+            in_pieces = context.api_key in _IN_PIECES
+            if in_pieces:
+                context.connection.mute()
+
+            def done(future: "asyncio.Future[Response]") -> None:
+                self._late_reply(context, pending, future)
+                if in_pieces:
+                    context.connection.unmute()
+
+            answer.add_done_callback(done)
             return pending
         return answer  # type: ignore[no-any-return]
 

@@ -44,6 +44,7 @@ class GroupWiring:
             ),
             log=ReplicatedCoordinatorLog(OFFSETS_TOPIC, manager, config.offsets_load_buffer_size),
             scheduler=LoopScheduler(broker.loop),
+            later=broker.turns.call_soon,
             wall_ms=broker.clock.wall_ms,
             partition_count=partition_count,
             compression=_CODECS[config.offsets_topic_compression_codec],

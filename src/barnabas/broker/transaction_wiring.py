@@ -36,6 +36,7 @@ def wire_transactions(broker: "Broker") -> TransactionCoordinator:
             TRANSACTION_STATE_TOPIC, broker.replica_manager, config.transaction_state_log_load_buffer_size
         ),
         scheduler=LoopScheduler(broker.loop),
+        later=broker.turns.call_soon,
         wall_ms=broker.clock.wall_ms,
         partition_count=partition_count,
         new_producer_id=broker.controller.next_producer_id,

@@ -62,7 +62,7 @@ def each(
     at_once: int = STARTED_AT_ONCE,
 ) -> None:
     """Start all, finish once with all answers in the items' order. After `at_once` items it goes on when `later` calls
-    back, in another turn of the loop: many items do not hold up everybody else."""
+    back: many items do not hold up everybody else."""
     answers: dict[int, B] = {}
 
     def collect(position: int, response: B) -> None:

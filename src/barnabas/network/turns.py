@@ -43,6 +43,15 @@ class Turns:
             self._running = True
             self._loop.call_soon(self._run)
 
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        """Call it once, when its turn comes."""
+
+        def run_slice() -> bool:
+            callback()
+            return False
+
+        self.enter(run_slice)
+
     def advance(self, slices: Slices[T]) -> None:
         """Run pieces until the slice is used up. Raises StopIteration with the result when all is done."""
         until = self._loop.time() + SLICE_S

@@ -58,7 +58,7 @@ def handle(
         ) -> None:
             _start(broker, transaction, version, lambda results: done(_by_topic(results, version)))
 
-        each(transactions, one, lambda parts: reply(answered(parts)), broker.loop.call_soon)
+        each(transactions, one, lambda parts: reply(answered(parts)), broker.turns.call_soon)
 
     return answer(broker.loop, start)
 

@@ -34,7 +34,7 @@ def handle(
             list(dict.fromkeys(request.transactional_ids)),
             one,
             lambda states: reply(DescribeTransactionsResponse(transaction_states=states)),
-            broker.loop.call_soon,
+            broker.turns.call_soon,
         )
 
     return answer(broker.loop, start)

@@ -44,7 +44,7 @@ def handle(
                 results.setdefault(marker.producer_id, {}).update(of_marker)
             reply(_response(results))
 
-        each(markers, partial(write_markers, broker), finish, broker.loop.call_soon)
+        each(markers, partial(write_markers, broker), finish, broker.turns.call_soon)
 
     return answer(broker.loop, start)
 

@@ -9,6 +9,7 @@ from __future__ import annotations  # functions in functions: their annotations 
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 from uuid import uuid4
 
@@ -71,11 +72,13 @@ class GroupCoordinator:
         partition_count: Callable[[], int],
         new_id: Callable[[], str] = lambda: str(uuid4()),
         compression: str = "none",
+        later: Callable[[Callable[[], None]], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """`partition_count()` is that of __consumer_offsets; `new_id()` gives the random part of member ids."""
+        """`partition_count()` is that of __consumer_offsets; `new_id()` gives the random part of member ids.
+        `later` calls back when the next piece of a request about many groups has its turn."""
         self.config = config
-        self._scheduler = scheduler
+        self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
         self._new_id = new_id
         self._logger = logger or logging.getLogger(__name__)
@@ -349,9 +352,6 @@ class GroupCoordinator:
         return [] if group is None else group.history.events()
 
     # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _later(self, go_on: Callable[[], None]) -> None:
-        self._scheduler.call_later(0.0, go_on)
 
     def _run(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations  # functions in functions: their annotations 
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from barnabas.coordinator.answers import each, for_client, joined
@@ -53,11 +54,13 @@ class TransactionCoordinator:
         partition_count: Callable[[], int],
         new_producer_id: NewProducerId,
         send_markers: MarkerChannel,
+        later: Callable[[Callable[[], None]], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """`partition_count()` is that of __transaction_state; `new_producer_id()` may raise KafkaError."""
+        """`partition_count()` is that of __transaction_state; `new_producer_id()` may raise KafkaError.
+        `later` calls back when the next piece of a long request has its turn."""
         self.config = config
-        self._scheduler = scheduler
+        self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
         self._wall_ms = wall_ms
         self._new_producer_id = new_producer_id
@@ -283,9 +286,6 @@ class TransactionCoordinator:
         each(self.runtime.used_partitions(), one, lambda parts: reply(joined(parts)), self._later)
 
     # --- helpers ------------------------------------------------------------------------------------------------------
-
-    def _later(self, go_on: Callable[[], None]) -> None:
-        self._scheduler.call_later(0.0, go_on)
 
     def _run(
         self, transactional_id: str, operation: Callable[[TransactionShard], Result[Any, Any]], reply: Reply[Any]
