@@ -149,7 +149,9 @@ def test_what_metadata_keeps_goes_with_the_topic(broker: Broker, wire: Wire) -> 
 # --- stop ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = Broker(data_dir=tmp_path).start()
     broker.create_topic("bad")
     broker.create_topic("good")
@@ -163,8 +165,8 @@ def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(tmp_path: Path, mon
         close(self, flush=flush)
 
     monkeypatch.setattr(Log, "close", broken)
-    with pytest.raises(KafkaStorageError):
-        broker.stop()
+    broker.stop()
+    assert "not all logs could be closed" in caplog.text
     monkeypatch.undo()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
     broker.start()  # neither the directory's lock nor the registry is held
