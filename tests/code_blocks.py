@@ -1,0 +1,36 @@
+"""The fenced blocks of a page, for tests that run what the documentation shows."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["ROOT", "Block", "blocks_of"]
+
+ROOT = Path(__file__).parents[1]
+
+_FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Block(NamedTuple):
+    language: str
+    text: str
+    section: str
+    """The nearest heading above the block."""
+    line: int
+    """The line of the page on which the block begins."""
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands of a console block, without the prompt."""
+        return [line.removeprefix("$ ") for line in self.text.splitlines()]
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Returns the blocks of a page, in its order. `page`: its path in the repository."""
+    text = (ROOT / page).read_text()
+    found = []
+    for match in _FENCED.finditer(text):
+        above = text[: match.start()]
+        headings = re.findall(r"^#+ (.*)$", above, re.MULTILINE)
+        found.append(Block(match[1], match[2], headings[-1] if headings else "", above.count("\n") + 2))
+    return found
