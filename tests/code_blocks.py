@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["ROOT", "Block", "blocks_of"]
+__all__ = ["FILE_NAME", "ROOT", "Block", "blocks_of"]
 
 ROOT = Path(__file__).parents[1]
+
+FILE_NAME = re.compile(r"# (\w+\.py)\n")
+"""The first line of a block that is to be saved under that name."""
 
 _FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

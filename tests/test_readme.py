@@ -14,11 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from code_blocks import ROOT, Block, blocks_of
+from code_blocks import FILE_NAME, ROOT, Block, blocks_of
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-FILE_NAME = re.compile(r"# (\w+\.py)\n")
-"""The first line of a block that is to be saved under that name."""
 
 
 class Reader:
