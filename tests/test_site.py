@@ -1,0 +1,26 @@
+"""The documentation as a site."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from code_blocks import ROOT
+
+
+def test_the_site_is_built_without_a_broken_link_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    pages = [page.read_text() for page in tmp_path.rglob("*.html")]
+    assert len(pages) > len(list((ROOT / "docs").glob("*.md")))
+    loaded = re.compile(r'<(?:script|img|iframe)[^>]*src="(?:https?:)?//|<link[^>]*href="(?:https?:)?//')
+    assert [found[0] for page in pages if (found := loaded.search(page))] == []
