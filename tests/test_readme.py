@@ -122,6 +122,13 @@ def test_the_readme_runs_from_top_to_bottom(tmp_path: Path) -> None:
     assert len(reader.servers) == 1
 
 
+def test_the_first_commands_of_the_site_run_as_well(tmp_path: Path) -> None:
+    with reader_in(tmp_path) as reader:
+        for block in blocks_of("docs/index.md"):
+            reader.follow(block)
+    assert reader.shown["barnabas consume orders --exit"] == '{"total": 12}\n'
+
+
 @pytest.mark.spark
 @pytest.mark.smoke
 def test_the_readmes_block_for_spark_runs_after_those_above_it(tmp_path: Path) -> None:
