@@ -1,10 +1,13 @@
 """The fenced blocks of a page, for tests that run what the documentation shows."""
 
+import os
 import re
+import shlex
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["FILE_NAME", "ROOT", "Block", "blocks_of"]
+__all__ = ["FILE_NAME", "ROOT", "Block", "blocks_of", "environment_in"]
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,3 +40,15 @@ def blocks_of(page: str) -> list[Block]:
         headings = re.findall(r"^#+ (.*)$", above, re.MULTILINE)
         found.append(Block(match[1], match[2], headings[-1] if headings else "", above.count("\n") + 2))
     return found
+
+
+def environment_in(directory: Path, servers: str) -> dict[str, str]:
+    """Returns the environment for commands that a page shows: they find `barnabas`, `pytest`, and the brokers."""
+    commands = directory / "bin"
+    commands.mkdir()
+    for module in ("barnabas", "pytest"):
+        command = commands / module
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {module} "$@"\n')
+        command.chmod(0o755)
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("BARNABAS_", "PYTEST_"))}
+    return {**clean, "PATH": f"{commands}:{os.environ['PATH']}", "BARNABAS_BOOTSTRAP": servers}

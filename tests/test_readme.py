@@ -1,6 +1,5 @@
 """The README from top to bottom: each of its blocks, as it stands there, in one go against one broker."""
 
-import os
 import re
 import shlex
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from code_blocks import FILE_NAME, ROOT, Block, blocks_of
+from code_blocks import FILE_NAME, ROOT, Block, blocks_of, environment_in
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
@@ -28,17 +27,8 @@ class Reader:
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.shown: dict[str, str] = {}
         self.servers: list[subprocess.Popen[str]] = []
-        commands = directory / "bin"
-        commands.mkdir()
-        for module in ("barnabas", "pytest"):
-            command = commands / module
-            command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {module} "$@"\n')
-            command.chmod(0o755)
-        clean = {name: text for name, text in os.environ.items() if not name.startswith(("BARNABAS_", "PYTEST_"))}
         self.environment = {
-            **clean,
-            "PATH": f"{commands}:{os.environ['PATH']}",
-            "BARNABAS_BOOTSTRAP": self.address,  # what the commands take for 127.0.0.1:9092
+            **environment_in(directory, self.address),
             "BARNABAS_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
         }
 
