@@ -66,6 +66,14 @@ def test_an_expired_active_segment_is_rolled_first(rig, log) -> None:
     assert log.delete_old_segments(rig.clock.now_ms + 10**9) == 0
 
 
+def test_a_log_whose_records_have_all_gone_is_flushed(rig, log) -> None:
+    configure(log, retention_ms=1000)
+    assert log.delete_old_segments(rig.clock.now_ms + 10_000) == 10
+    assert log.recovery_point < log.log_end_offset
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+
+
 def test_nothing_above_the_high_watermark_goes(rig) -> None:
     log = rig.log(segment_bytes=100, retention_bytes=0)
     for _ in range(5):

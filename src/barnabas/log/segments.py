@@ -79,6 +79,8 @@ class LogSegments(Sequence[LogSegment]):
 
     def hold(self, segments: Sequence[LogSegment]) -> bool:
         """Whether these are here, in this order and without others between them."""
+        if not segments:
+            return True
         first = self._position_of(segments[0])
         return first >= 0 and self._segments[first : first + len(segments)] == list(segments)
 
