@@ -279,3 +279,24 @@ def test_a_full_disk_has_a_way_out(tmp_path: Path, way_out: tuple[str, ...], res
         assert "Traceback" not in told
         if not restarted:
             assert "the disk is full" in told
+
+
+def test_producers_do_not_use_up_what_is_set_aside(tmp_path: Path) -> None:
+    """The broker renews its registration on the full disk again and again, and producers wait for every free byte."""
+    disk = tmp_path / "disk"
+    settings = ("log.segment.delete.delay.ms=0", "broker.heartbeat.interval.ms=10")
+    with small_file_system(disk, "10m"):
+        served = Served(tmp_path, disk / "data", *settings)
+        try:
+            reserve = disk / "data" / "barnabas-reserve"
+            with Wire(served.address) as wire:
+                assert fill(wire) > 60
+                fill_to_the_last_byte(disk)
+                before = reserve.stat().st_size
+                deadline = time.monotonic() + 1
+                while time.monotonic() < deadline:
+                    wire.ask(produce(None, {0: batch(bytes(3000))}), 12)  # type: ignore[arg-type]
+                assert reserve.stat().st_size > before - (512 << 10)
+            barnabas(served, "topics", "delete", "t")
+        finally:
+            assert served.stop() == 0, served.errors.read_text()

@@ -1,5 +1,7 @@
 """Space that is set aside in a data directory and given back when the disk is full."""
 
+import errno
+import os
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +14,14 @@ SIZE = 1 << 20
 
 
 class Disk:
-    """What statvfs says is free, less what the reserve has taken."""
+    """A file system with so much room, less what the reserve has taken."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reserve = directory / "barnabas-reserve"
         self.free_without = 0
         monkeypatch.setattr(space_reserve.os, "statvfs", self._statvfs)
+        self._allocate = os.posix_fallocate
+        monkeypatch.setattr(space_reserve.os, "posix_fallocate", self._posix_fallocate)
 
     @property
     def reserved(self) -> int:
@@ -26,6 +30,11 @@ class Disk:
     @property
     def free(self) -> int:
         return self.free_without - self.reserved
+
+    def _posix_fallocate(self, fd: int, offset: int, size: int) -> None:
+        if size > self.free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._allocate(fd, offset, size)
 
     def _statvfs(self, _: str) -> SimpleNamespace:
         return SimpleNamespace(f_bavail=self.free, f_frsize=1)
@@ -75,6 +84,48 @@ def test_it_is_filled_again_where_as_much_would_still_be_free(disk: Disk, tmp_pa
     disk.free_without = 2 * SIZE
     reserve.refill()
     assert disk.reserved == SIZE
+
+
+def test_what_a_write_leaves_over_is_taken_back_before_others_can_have_it(disk: Disk, tmp_path: Path) -> None:
+    reserve = SpaceReserve(str(tmp_path), SIZE)
+    disk.free_without = 10 * SIZE
+    reserve.refill()
+    disk.free_without = SIZE
+    for _ in range(100):
+        with reserve.lent(128 * 1024):
+            assert disk.free == 128 * 1024
+        assert (disk.free, disk.reserved) == (0, SIZE)
+    with reserve.lent(128 * 1024):
+        disk.free_without -= 5000  # by the write
+    assert SIZE - 2 * 4096 <= disk.reserved <= disk.free_without
+
+
+def test_what_a_start_leaves_over_is_taken_back_by_the_refill(disk: Disk, tmp_path: Path) -> None:
+    reserve = SpaceReserve(str(tmp_path), SIZE)
+    disk.free_without = 10 * SIZE
+    reserve.refill()
+    disk.free_without = SIZE
+    reserve.ensure(SIZE // 2)
+    with reserve.lent(4096):
+        assert disk.free == SIZE // 2
+    assert disk.free == SIZE // 2, "the start goes on"
+    disk.free_without -= 8192
+    reserve.refill()
+    assert (disk.free, disk.reserved) == (0, SIZE - 8192)
+
+
+def test_a_disk_that_is_full_is_reported_once(disk: Disk, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reserve = SpaceReserve(str(tmp_path), SIZE)
+    for _ in range(2):
+        disk.free_without = 10 * SIZE
+        reserve.refill()
+        disk.free_without = SIZE
+        for _ in range(10):
+            with reserve.lent(8192):
+                pass
+    assert len(caplog.messages) == 2
+    assert str(tmp_path) in caplog.messages[0]
+    assert "delete topics" in caplog.messages[0]
 
 
 def test_without_a_size_there_is_no_file(disk: Disk, tmp_path: Path) -> None:

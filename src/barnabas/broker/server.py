@@ -106,7 +106,9 @@ class Broker:
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="barnabas-read")
         """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
         self._scheduler = Scheduler(loop, self._executor, self.failures)
-        self._reserves = [SpaceReserve(path, config.log_dir_reserve_bytes) for path in config.data_dirs]
+        self._reserves = {
+            path: SpaceReserve(path, config.log_dir_reserve_bytes) for path in map(os.path.abspath, config.data_dirs)
+        }
         self._acceptor: Acceptor | None = None
         self._connection_limits = LimitsFollower(loop, self.log)
         self._committer: ThreadPoolExecutor | None = None
@@ -225,18 +227,19 @@ class Broker:
         self.cluster_id = self.log_manager.cluster_id
 
     def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
-        reserve = SpaceReserve(str(path.parent), self.config.log_dir_reserve_bytes)
-        make_room = partial(reserve.ensure, _REGISTRY_WRITE_BYTES)
-        self.registry = EmbeddedRegistry(path, self.clock, founding=founding, make_room=make_room)
+        # The same object that is refilled in a thread: it must not take what it has lent.
+        reserve = self._reserves[str(path.parent)]
+        room = partial(reserve.lent, _REGISTRY_WRITE_BYTES)
+        self.registry = EmbeddedRegistry(path, self.clock, founding=founding, room=room)
         undo.callback(self.registry.close)
 
     def _make_room(self, wanted: int) -> None:
-        for reserve in self._reserves:
+        for reserve in self._reserves.values():
             reserve.ensure(wanted)
 
     def refill_reserves(self) -> None:
         """Set space aside in the data directories again, where there is some. May block; safe in any thread."""
-        for reserve in self._reserves:
+        for reserve in self._reserves.values():
             reserve.refill()
 
     def _open_logs(self, image: MetadataImage, belongs: Belongs | None, undo: contextlib.ExitStack) -> None:

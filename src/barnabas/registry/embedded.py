@@ -13,7 +13,7 @@ import os
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -112,10 +112,10 @@ class EmbeddedRegistry(Registry):
         *,
         boot_id: str | None = None,
         founding: Founding | None = None,
-        make_room: Callable[[], None] = lambda: None,
+        room: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Opens the file, or makes it (about 3 ms) with what `founding` says; `make_room` is called before each write.
-        Raises UsageError where it cannot be
+        """Opens the file, or makes it (about 3 ms) with what `founding` says. `room` makes the context in which writes
+        find room on a full disk; new topics and partitions do without. Raises UsageError where the file cannot be
         opened or is no registry."""
         self._path = path
         self._clock = clock
@@ -124,7 +124,7 @@ class EmbeddedRegistry(Registry):
         self._node_id: int | None = None
         self._epoch = 0
         try:
-            self._db = SqliteFile(path, make_room)
+            self._db = SqliteFile(path, room)
             self._prepare(founding or Founding(new_cluster_id()))
             self._data_version = self._db.data_version()
         except (sqlite3.Error, RegistryUnavailable) as error:
@@ -372,8 +372,9 @@ class EmbeddedRegistry(Registry):
     def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
         assert len(changes) <= self.max_changes_per_write, len(changes)
         touched: list[tuple[_Kind, str]] = []
+        grows = any(isinstance(change, CreateTopic | AddPartitions) for change in changes)
         try:
-            with self._db.transaction():
+            with self._db.transaction(with_room=not grows):
                 if self._db.row("SELECT controller_epoch FROM state")[0] != controller_epoch:
                     raise _Refused
                 for change in changes:

@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,9 +18,9 @@ _WAL_PAGES: Final = 100
 class SqliteFile:
     """A connection in WAL mode. sqlite3's errors inside `transaction` and `reading` become RegistryUnavailable."""
 
-    def __init__(self, path: Path, make_room: Callable[[], None] = lambda: None) -> None:
-        """`make_room` is called before each transaction. Raises sqlite3.Error."""
-        self._make_room = make_room
+    def __init__(self, path: Path, room: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        """`room` makes the context in which transactions find room on a full disk. Raises sqlite3.Error."""
+        self._room = room
         self._path = path
         # Calls must not overlap, but a broker may be started on another thread than the one it then lives on.
         self._db = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -52,22 +52,23 @@ class SqliteFile:
             raise self._unavailable(error) from error
 
     @contextmanager
-    def transaction(self, *, durable: bool = True) -> Iterator[None]:
-        """All or nothing; an exception rolls back. `durable`: on the disk when it returns, else in the page cache."""
-        self._make_room()
-        try:
-            self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
-            self._db.execute("BEGIN IMMEDIATE")
+    def transaction(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
+        """All or nothing; an exception rolls back. `durable`: on the disk when it returns, else in the page cache.
+        Without `with_room` it fails on a full disk."""
+        with self._room() if with_room else nullcontext():
             try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                # After a full disk SQLite may have rolled back by itself.
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-        except sqlite3.Error as error:
-            raise self._unavailable(error) from error
+                self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
+                self._db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield
+                    self._db.execute("COMMIT")
+                except BaseException:
+                    # After a full disk SQLite may have rolled back by itself.
+                    if self._db.in_transaction:
+                        self._db.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                raise self._unavailable(error) from error
 
     def data_version(self) -> int:
         """Differs from the last answer where another connection has written since."""
