@@ -25,7 +25,7 @@ class Disk:
 
     @property
     def reserved(self) -> int:
-        return self.reserve.stat().st_blocks * 512 if self.reserve.exists() else 0
+        return self.reserve.stat().st_size if self.reserve.exists() else 0  # st_blocks has the extents, too
 
     @property
     def free(self) -> int:
