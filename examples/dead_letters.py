@@ -5,7 +5,7 @@ import json
 import os
 
 import barnabas
-from barnabas.client.errors import WokenUp
+from barnabas.errors import WokenUp
 
 SERVERS = os.environ.get("BARNABAS_BOOTSTRAP", "127.0.0.1:9092")
 ORDERS = ["1200", "250", "no number", "300"]
