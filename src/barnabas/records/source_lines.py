@@ -1,0 +1,39 @@
+"""The lines of compiled modules in tracebacks.
+
+Code that mypyc has compiled names its file as the compiler saw it, `src/barnabas/...`, which is there in a checkout
+alone. Python then asks the module's loader, which has no source. What is noted here goes before that.
+"""
+
+import linecache
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["show_source"]
+
+_PACKAGE: Final = Path(__file__).parents[1]
+_COMPILED_IN: Final = (
+    "records",
+    "client",
+    "client/core",
+    "client/core/consumer",
+    "client/core/producer",
+    "client/drivers",
+)
+"""The folders that have compiled modules."""
+
+
+def show_source() -> None:
+    """Notes where the source of each compiled module is. The files are read when a traceback shows them."""
+    notes: dict[str, Any] = linecache.cache  # a getter alone in a tuple is what linecache calls a lazy entry
+    for folder in _COMPILED_IN:
+        for entry in os.scandir(_PACKAGE / folder):
+            if entry.name.endswith(".so"):
+                source = f"{entry.name.partition('.')[0]}.py"
+                notes.setdefault(f"src/barnabas/{folder}/{source}", (_getter(_PACKAGE / folder / source),))
+
+
+def _getter(path: Path) -> Callable[[], str]:
+    return partial(path.read_text, encoding="utf-8")
