@@ -312,6 +312,26 @@ def test_partitions_that_go_take_everything_with_them() -> None:
     assert rig.fetcher.store.is_empty
 
 
+@pytest.mark.parametrize("version", [11, 18])
+def test_what_the_former_leader_gave_is_not_read_behind_a_check_with_the_new_one(version: int) -> None:
+    """The new leader lacks the second record and has others instead. Brokers before Fetch v12 do not tell later."""
+    cluster = Cluster({"t": 1}, nodes=3, version=version)
+    log = cluster.logs[T0]
+    log.append(2)
+    rig = Rig(cluster)
+    rig.start(T0)
+    rig.round()
+    assert rig.offsets(1) == {T0: [0]}, "the second one is in store"
+    log.leader, log.epoch = log.leader % 3 + 1, log.epoch + 1
+    del log.records[1:]
+    log.append(2)
+    rig.refresh()
+    (asked,) = rig.subscription.needing_validation(rig.now).values()
+    assert rig.subscription.validated(T0, asked, *log.end_of_epoch(asked.offset_epoch)) is None
+    rig.round()
+    assert [record.value for record in rig.read()[T0]] == [record[1] for record in log.records[1:]]
+
+
 def test_a_partition_that_is_being_revoked_gives_nothing() -> None:
     rig = one()
     rig.round()

@@ -29,6 +29,8 @@ class FetchStore:
         self._subscription = subscription
         self._answers: dict[TopicPartition, deque[CompletedFetch]] = {}
         """In the order in which partitions are read."""
+        self._leaders: dict[TopicPartition, tuple[int, int]] = {}
+        """The leader, and its epoch, that the position was checked with when the answers came."""
         self._failures: dict[TopicPartition, tuple[int, BarnabasError]] = {}
         self._lent: tuple[CompletedFetch, int] | None = None
         """What `next_fetch` gave, and where it began: while it is read elsewhere it runs ahead of the position."""
@@ -53,7 +55,11 @@ class FetchStore:
 
     def add(self, fetch: CompletedFetch) -> None:
         """It begins at `next_offset`."""
-        answers = self._answers.setdefault(fetch.partition, deque())
+        where = fetch.partition
+        state = self._subscription.get(where)
+        if state is not None and state.position is not None:
+            self._leaders[where] = state.position.leader, state.position.leader_epoch
+        answers = self._answers.setdefault(where, deque())
         answers += (fetch,)
         self.size_bytes += fetch.size_bytes
 
@@ -63,7 +69,11 @@ class FetchStore:
 
     def _current(self, where: TopicPartition, position: FetchPosition) -> deque[CompletedFetch]:
         answers = self._answers.get(where)
-        if answers and self._begins_at(answers[0]) != position.offset:
+        if answers and (
+            self._begins_at(answers[0]) != position.offset
+            # The position was checked with another leader since, whose log may have other records behind it.
+            or self._leaders.get(where) != (position.leader, position.leader_epoch)
+        ):
             self._drop(where)
             answers = None
         if not answers and where in self._failures and self._failures[where][0] != position.offset:
@@ -92,6 +102,7 @@ class FetchStore:
             size = sum(fetch.size_bytes for fetch in answers)
             self.size_bytes -= size
             del self._answers[where]
+            self._leaders.pop(where, None)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
