@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.context import RequestContext
-from barnabas.broker.long_answers import response_head
+from barnabas.broker.long_answers import complete_frame, response_head
 from barnabas.errors import BarnabasError
 from barnabas.network.connection import Connection, Parts, PendingReply
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
@@ -52,8 +52,7 @@ def frame_of(context: RequestContext, response: Response) -> bytearray:
     """A whole response frame."""
     out = response_head(context)
     encode_into(out, response, context.api_version)
-    out[0:4] = (len(out) - 4).to_bytes(4, "big")
-    return out
+    return complete_frame(out)
 
 
 class Dispatcher:

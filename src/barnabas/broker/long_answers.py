@@ -17,7 +17,7 @@ from barnabas.protocol.apis import ApiKey, response_header_version
 from barnabas.protocol.codec import encode_slices
 from barnabas.protocol.schema import Response
 
-__all__ = ["ANSWER_ELEMENTS_MAX", "LongAnswers", "OneByOne", "response_head", "sized"]
+__all__ = ["ANSWER_ELEMENTS_MAX", "LongAnswers", "OneByOne", "complete_frame", "response_head", "sized"]
 
 UNDER_WAY_MAX: Final = 4
 """So many long answers take turns; those behind them hold no more than what they describe, and their first slice."""
@@ -97,7 +97,7 @@ class LongAnswers:
         try:
             self._turns.advance(work)
         except StopIteration:
-            return (_complete(out),)
+            return (complete_frame(out),)
         reply = context.pending_reply()
         connection = context.connection
 
@@ -128,7 +128,7 @@ class LongAnswers:
         try:
             self._turns.advance(work)
         except StopIteration:
-            reply.resolve((_complete(out),))
+            reply.resolve((complete_frame(out),))
         except Exception as error:
             # A bug of ours: the client must not wait for an answer that will never come.
             self._log.exception("%s failed", ApiKey(context.api_key).name)
@@ -138,6 +138,7 @@ class LongAnswers:
         return False
 
 
-def _complete(out: bytearray) -> bytearray:
+def complete_frame(out: bytearray) -> bytearray:
+    """Writes the size of a response frame, all of which is in `out`, into its first bytes."""
     out[0:4] = (len(out) - 4).to_bytes(4, "big")
     return out
