@@ -25,19 +25,32 @@ KERNELS = [
         "compaction_kernel",
     )
 ]
-KERNELS += [f"src/barnabas/client/core/producer/{name}.py" for name in ("batch", "intake")]
+KERNELS += [f"src/barnabas/client/producer/{name}.py" for name in ("producer_batch", "record_appender")]
 # what every request of a client goes through: half of the time that a record takes there and back was interpreted
 KERNELS += [
-    f"src/barnabas/client/{name}.py"
+    f"src/barnabas/{name}.py"
     for name in (
-        *("core/call", "core/coordinators", "core/engine", "core/frames", "core/metadata", "core/peers"),
-        *("core/promise", "core/targets", "core/timers", "core/upkeep"),
-        *("core/views", "core/wire", "drivers/channel", "drivers/channels", "drivers/followers", "drivers/signals"),
-        *("drivers/sync", "producer_front"),
-        *("core/fetch_answer", "core/fetch_session", "core/fetch_store", "core/fetcher"),
-        *("core/positions", "core/sections", "core/subscription"),
-        *(f"core/consumer/{part}" for part in ("core", "fetching")),
-        *(f"core/producer/{part}" for part in ("accumulator", "core", "identity", "partition", "produce", "sender")),
+        *(
+            f"connection/{part}"
+            for part in (
+                *("cluster", "coordinators", "metadata", "metadata_updater", "network_client", "promise", "targets"),
+                *("timers", "broker/broker_connection", "broker/client_request", "broker/cluster_connections"),
+                *("broker/frames", "drivers/channel", "drivers/channels", "drivers/followers", "drivers/signals"),
+                "drivers/sync",
+            )
+        ),
+        *(
+            f"client/fetch/{part}"
+            for part in ("fetch_buffer", "fetch_response", "fetch_session", "fetcher", "positions", "sections")
+        ),
+        *(f"client/consumer/{part}" for part in ("consumer_core", "fetch_requests", "subscription_state")),
+        *(
+            f"client/producer/{part}"
+            for part in (
+                *("driving", "partition", "produce_request", "producer_core", "producer_id", "record_accumulator"),
+                "sender",
+            )
+        ),
     )
 ]
 GROUP = "barnabas.records.kernel"

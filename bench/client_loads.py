@@ -300,7 +300,7 @@ def _memory_mb() -> float:
 
 
 def measure(client: str, load: str, address: str, topic: str, count: int) -> Figures:
-    own = ("barnabas.client.producer", "barnabas.client.consumer") if client == "barnabas" else ()
+    own = ("barnabas.client.producer.front", "barnabas.client.consumer.front") if client == "barnabas" else ()
     for module in (MODULES.get(client, client), *own, *NEEDED.get(load, ())):
         importlib.import_module(module)
     work = globals()[f"{client.replace('-', '_')}_{load}"]

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 import barnabas
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from bench.spark_session import READY
 
 TABLE_ROWS = 10_000

@@ -1,7 +1,7 @@
 """The keyword arguments of the clients as types, from the definitions of the settings.
 
     python tools/generate_client_keywords.py           prints the module
-    python tools/generate_client_keywords.py --write   writes src/barnabas/client/core/settings/keywords.py
+    python tools/generate_client_keywords.py --write   writes src/barnabas/client/settings/keywords.py
 
 A test holds the module against this script.
 """
@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from barnabas.client.core.settings.admin import ADMIN
-from barnabas.client.core.settings.base import ClientSetting
-from barnabas.client.core.settings.common import COMMON, SASL, TLS
-from barnabas.client.core.settings.consumer import CONSUMER
-from barnabas.client.core.settings.producer import PRODUCER
+from barnabas.client.settings.admin import ADMIN
+from barnabas.client.settings.base import ClientSetting
+from barnabas.client.settings.common import COMMON, SASL, TLS
+from barnabas.client.settings.consumer import CONSUMER
+from barnabas.client.settings.producer import PRODUCER
 from barnabas.config.definitions import ConfigType, OneOf
 
-MODULE: Final = Path(__file__).resolve().parents[1] / "src/barnabas/client/core/settings/keywords.py"
+MODULE: Final = Path(__file__).resolve().parents[1] / "src/barnabas/client/settings/keywords.py"
 
 HEAD: Final = '''"""The keyword arguments of the clients, for editors and type checkers.
 

@@ -7,15 +7,17 @@ The public doors are `barnabas.Admin`, `barnabas.Producer`, `barnabas.Consumer` 
 
 from typing import TYPE_CHECKING, Any
 
+from barnabas.version import __version__
+
 if TYPE_CHECKING:
     from barnabas import aio as aio
     from barnabas import errors as errors
     from barnabas import testing as testing
-    from barnabas.client.admin import Admin
-    from barnabas.client.consumer import Consumer
-    from barnabas.client.core.admin.topics import NewTopic
-    from barnabas.client.core.offset_messages import OffsetAndMetadata
-    from barnabas.client.producer import Producer
+    from barnabas.client.admin.front import Admin
+    from barnabas.client.admin.topics import NewTopic
+    from barnabas.client.consumer.front import Consumer
+    from barnabas.client.offset_messages import OffsetAndMetadata
+    from barnabas.client.producer.front import Producer
     from barnabas.records.consumer_record import ConsumerRecord
     from barnabas.types import TopicPartition
 
@@ -30,15 +32,13 @@ __all__ = [
     "__version__",
 ]
 
-__version__ = "0.1.0"
-
 _HOME = {
-    "Admin": "barnabas.client.admin",
-    "Consumer": "barnabas.client.consumer",
+    "Admin": "barnabas.client.admin.front",
+    "Consumer": "barnabas.client.consumer.front",
     "ConsumerRecord": "barnabas.records.consumer_kernel",
-    "NewTopic": "barnabas.client.core.admin.topics",
-    "OffsetAndMetadata": "barnabas.client.core.offset_messages",
-    "Producer": "barnabas.client.producer",
+    "NewTopic": "barnabas.client.admin.topics",
+    "OffsetAndMetadata": "barnabas.client.offset_messages",
+    "Producer": "barnabas.client.producer.front",
     "TopicPartition": "barnabas.types",
 }
 

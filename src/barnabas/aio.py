@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.client.aio_admin import Admin
-    from barnabas.client.aio_consumer import Consumer
-    from barnabas.client.aio_producer import Producer
+    from barnabas.client.admin.aio_front import Admin
+    from barnabas.client.consumer.aio_front import Consumer
+    from barnabas.client.producer.aio_front import Producer
 
 __all__ = ["Admin", "Consumer", "Producer"]
 
 _HOME = {
-    "Admin": "barnabas.client.aio_admin",
-    "Consumer": "barnabas.client.aio_consumer",
-    "Producer": "barnabas.client.aio_producer",
+    "Admin": "barnabas.client.admin.aio_front",
+    "Consumer": "barnabas.client.consumer.aio_front",
+    "Producer": "barnabas.client.producer.aio_front",
 }
 
 

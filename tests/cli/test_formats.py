@@ -3,8 +3,8 @@ import json
 import pytest
 
 from barnabas.cli.formats import compile_format, json_lines, unescape
-from barnabas.client.core.completed_fetch import CompletedFetch
-from barnabas.client.core.record_batch import RecordBatch
+from barnabas.client.fetch.completed_fetch import CompletedFetch
+from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.errors import UsageError
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record

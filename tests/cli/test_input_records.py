@@ -17,7 +17,7 @@ from barnabas.cli.input_records import (
     parse_header,
     parse_json_record,
 )
-from barnabas.client.core.record_batch import RecordBatch
+from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.errors import UnknownTopicOrPartition, UsageError
 from barnabas.records.consumer_kernel import make_record
 from barnabas.types import TopicPartition

@@ -13,7 +13,7 @@ import pytest
 
 from barnabas import Admin
 from barnabas.cli import hanging
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.errors import error_for
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records.builder import build_batch

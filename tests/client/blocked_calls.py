@@ -37,29 +37,29 @@ LOOK_S: Final = 0.002
 TIRED_S: Final = 60.0
 
 Client = Any
-Call = Callable[[Client], Any]
+ClientRequest = Callable[[Client], Any]
 """Written for the synchronous clients; see `awaited`."""
 
-SEND: Final[dict[str, Call]] = {
+SEND: Final[dict[str, ClientRequest]] = {
     "send": lambda it: it.send(TOPIC, b"v"),
     "send_many": lambda it: it.send_many(TOPIC, [b"v"] * 10),
     "partitions_for": lambda it: it.partitions_for(TOPIC),
 }
-UNSENT: Final[dict[str, Call]] = {
+UNSENT: Final[dict[str, ClientRequest]] = {
     "result": lambda it: it.send(TOPIC, b"v").result(),
     "flush": lambda it: (it.send(TOPIC, b"v"), it.flush()),
     "close": lambda it: (it.send(TOPIC, b"v"), it.close()),
     "full buffer": lambda it: [it.send(TOPIC, b"v" * 900) for _ in range(100)],
     "full buffer, send_many": lambda it: it.send_many(TOPIC, [b"v" * 900] * 1000),
 }
-INIT: Final[dict[str, Call]] = {"init_transactions": lambda it: it.init_transactions()}
-TRANSACT: Final[dict[str, Call]] = {
+INIT: Final[dict[str, ClientRequest]] = {"init_transactions": lambda it: it.init_transactions()}
+TRANSACT: Final[dict[str, ClientRequest]] = {
     "send_offsets": lambda it: it.send_offsets_to_transaction({(TOPIC, 0): 1}, GROUP),
     "commit_transaction": lambda it: (it.send(TOPIC, b"v"), it.commit_transaction()),
     "abort_transaction": lambda it: it.abort_transaction(),
     "close in a transaction": lambda it: it.close(),
 }
-READ: Final[dict[str, Call]] = {
+READ: Final[dict[str, ClientRequest]] = {
     "poll": lambda it: it.poll(),
     "poll(60)": lambda it: it.poll(60),
     "poll_batch": lambda it: it.poll_batch(),
@@ -68,33 +68,33 @@ READ: Final[dict[str, Call]] = {
     "arrow": lambda it: next(it.arrow()),
     "process": lambda it: it.process(print),
 }
-GROUPED: Final[dict[str, Call]] = {
+GROUPED: Final[dict[str, ClientRequest]] = {
     "commit": lambda it: it.commit({(TOPIC, 0): 1}),
     "committed": lambda it: it.committed(WHERE),
 }
-ASK: Final[dict[str, Call]] = {
+ASK: Final[dict[str, ClientRequest]] = {
     "position": lambda it: it.position((TOPIC, 0)),
     "offsets_for_times": lambda it: it.offsets_for_times({(TOPIC, 0): 1}),
     "beginning_offsets": lambda it: it.beginning_offsets(WHERE),
     "end_offsets": lambda it: it.end_offsets(WHERE),
 }
-NAMES: Final[dict[str, Call]] = {"partitions_for": lambda it: it.partitions_for(TOPIC)}
-CLUSTER: Final[dict[str, Call]] = {
+NAMES: Final[dict[str, ClientRequest]] = {"partitions_for": lambda it: it.partitions_for(TOPIC)}
+CLUSTER: Final[dict[str, ClientRequest]] = {
     "describe_cluster": lambda it: it.describe_cluster(),
     "create_topics": lambda it: it.create_topics({"new": 1}),
     "delete_topics": lambda it: it.delete_topics(["none"]),
     "list_groups": lambda it: it.list_groups(),
     "describe_log_dirs": lambda it: it.describe_log_dirs(),
 }
-LISTED: Final[dict[str, Call]] = {"list_topics": lambda it: it.list_topics()}
-OWNED: Final[dict[str, Call]] = {
+LISTED: Final[dict[str, ClientRequest]] = {"list_topics": lambda it: it.list_topics()}
+OWNED: Final[dict[str, ClientRequest]] = {
     "describe_groups": lambda it: it.describe_groups([GROUP]),
     "list_group_offsets": lambda it: it.list_group_offsets(GROUP),
     "delete_groups": lambda it: it.delete_groups([GROUP]),
     "alter_group_offsets": lambda it: it.alter_group_offsets(GROUP, {(TOPIC, 0): 1}),
     "describe_transactions": lambda it: it.describe_transactions(["tx"]),
 }
-LED: Final[dict[str, Call]] = {
+LED: Final[dict[str, ClientRequest]] = {
     "list_offsets": lambda it: it.list_offsets({(TOPIC, 0): "latest"}),
     "delete_records": lambda it: it.delete_records({(TOPIC, 0): 1}),
     "describe_producers": lambda it: it.describe_producers(WHERE),
@@ -123,7 +123,7 @@ def admin(front: Any, address: str) -> Client:
     return front.Admin(bootstrap_servers=address)
 
 
-Plan = list[tuple[Callable[[Any, str], Client], dict[str, Call]]]
+Plan = list[tuple[Callable[[Any, str], Client], dict[str, ClientRequest]]]
 
 UNREACHABLE: Final[Plan] = [
     (producer, SEND),
@@ -163,7 +163,7 @@ def wait_until_blocked(thread: int, over: threading.Event) -> None:
         time.sleep(LOOK_S)
 
 
-def interrupted(call: Call, client: Client) -> float:
+def interrupted(call: ClientRequest, client: Client) -> float:
     pressed: list[float] = []
     over = threading.Event()
 
@@ -188,7 +188,7 @@ def interrupted(call: Call, client: Client) -> float:
     return ended - pressed[0]
 
 
-def closed_meanwhile(call: Call, client: Client, close: Callable[[], None]) -> tuple[float, float]:
+def closed_meanwhile(call: ClientRequest, client: Client, close: Callable[[], None]) -> tuple[float, float]:
     ended: list[float] = []
     over = threading.Event()
     ids: list[int] = []
@@ -280,7 +280,7 @@ class Awaiting:
             value = await (anext(value) if hasattr(value, "__anext__") else value)
 
 
-async def do(call: Call, client: Client) -> None:
+async def do(call: ClientRequest, client: Client) -> None:
     awaiting = Awaiting(client)
     call(awaiting)
     await awaiting.run()
@@ -303,7 +303,7 @@ async def begun_aio(client: Client, name: str) -> Client:
     return client
 
 
-async def cancelled(client: Client, name: str, call: Call) -> tuple[float, float]:
+async def cancelled(client: Client, name: str, call: ClientRequest) -> tuple[float, float]:
     task = asyncio.create_task(do(call, await begun_aio(client, name)))
     await until_blocked(task)
     began = now()
@@ -315,7 +315,7 @@ async def cancelled(client: Client, name: str, call: Call) -> tuple[float, float
     return ended - began, now() - ended
 
 
-async def closed_by_another(client: Client, name: str, call: Call) -> tuple[float, float]:
+async def closed_by_another(client: Client, name: str, call: ClientRequest) -> tuple[float, float]:
     task = asyncio.create_task(do(call, await begun_aio(client, name)))
     await until_blocked(task)
     began = now()
@@ -330,11 +330,11 @@ def run_aio(kind: str, address: str) -> None:
     for make, calls in PLANS[kind]:
         for name, call in calls.items():
 
-            async def alone(_: Any, make: Any = make, name: str = name, call: Call = call) -> None:
+            async def alone(_: Any, make: Any = make, name: str = name, call: ClientRequest = call) -> None:
                 async with make(barnabas.aio, address) as client:
                     await do(call, await begun_aio(client, name))
 
-            async def story(make: Any = make, name: str = name, call: Call = call) -> None:
+            async def story(make: Any = make, name: str = name, call: ClientRequest = call) -> None:
                 tell("cancel", make, name, *await cancelled(make(barnabas.aio, address), name, call))
                 tell("close", make, name, *await closed_by_another(make(barnabas.aio, address), name, call))
 

@@ -1,6 +1,6 @@
 """What an I/O thread of its own would cost the synchronous clients: `python tests/client/measure_drivers.py`.
 
-Not a test. The same producer core runs on `SyncDriver`, where whoever waits turns the engine, and on the usual design,
+Not a test. The same producer core runs on `SyncDriver`, where whoever waits turns the client, and on the usual design,
 in which one background thread does all the work with sockets and application threads wait for it. The broker runs in
 its own process. For sources that are not compiled (BARNABAS_PURE=1): a compiled driver has no subclasses.
 Figures: docs/decisions/0007-who-drives-the-synchronous-clients.md.
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import barnabas
-from barnabas.client import producer as producer_module
-from barnabas.client.drivers.sync import POLL_MAX_S, SyncDriver
+from barnabas.client.producer import front as producer_module
+from barnabas.connection.drivers.sync import POLL_MAX_S, SyncDriver
 
 T = TypeVar("T")
 VALUE = b"x" * 100
@@ -42,7 +42,7 @@ class ThreadDriver(SyncDriver):
     def run(self, action: Callable[[], T]) -> T:
         with self.lock:
             self._check_open()
-            self.engine.now = time.monotonic()
+            self.network_client.now = time.monotonic()
             result = action()
             self._employ()
         return result

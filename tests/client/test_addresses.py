@@ -3,7 +3,7 @@
 import pytest
 
 import barnabas
-from barnabas.client.core.addresses import parse_bootstrap, split_address
+from barnabas.connection.broker.addresses import parse_bootstrap, split_address
 from barnabas.errors import UsageError
 from barnabas.testing import Broker
 

@@ -12,10 +12,10 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.core.admin.calls import AdminCalls
-from barnabas.client.core.admin.configs import ConfigChange, ConfigResource
-from barnabas.client.core.admin.groups import MemberToRemove
-from barnabas.client.core.admin.topics import CreatedTopic, NewTopic
+from barnabas.client.admin.calls import AdminCalls
+from barnabas.client.admin.configs import ConfigChange, ConfigResource
+from barnabas.client.admin.groups import MemberToRemove
+from barnabas.client.admin.topics import CreatedTopic, NewTopic
 from barnabas.errors import (
     ClientClosed,
     GroupIdNotFound,

@@ -12,7 +12,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.core.producer.interceptors import ProducerRecord
+from barnabas.client.producer.interceptors import ProducerRecord
 from barnabas.errors import (
     BufferExhausted,
     ClientClosed,
@@ -143,7 +143,7 @@ def test_serializers_and_a_partitioner_of_the_application(broker: Broker) -> Non
 def test_a_partition_that_does_not_exist_is_refused_after_one_look_at_the_metadata(broker: Broker) -> None:
     async def scene(producer: barnabas.aio.Producer) -> None:
         await (await producer.send("t", b"v"))
-        metadata = producer._core.engine.metadata
+        metadata = producer._core.client.metadata
         before = metadata.version
         with pytest.raises(TopicNotFound, match="topic 't' has 3 partitions, 0 to 2: there is no partition 3"):
             await producer.send("t", b"v", partition=3)

@@ -11,12 +11,12 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.core.admin.calls import AdminCalls
-from barnabas.client.core.admin.configs import ConfigChange
-from barnabas.client.core.admin.groups import MemberToRemove
-from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.core.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.core.producer.transaction_requests import PreparedTransaction
+from barnabas.client.admin.calls import AdminCalls
+from barnabas.client.admin.configs import ConfigChange
+from barnabas.client.admin.groups import MemberToRemove
+from barnabas.client.admin.topics import NewTopic
+from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
+from barnabas.client.producer.transactions.requests import PreparedTransaction
 from barnabas.errors import UsageError
 from barnabas.testing import Broker
 

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
-from barnabas.client.drivers.callbacks import Callbacks
+from barnabas.connection.drivers.callbacks import Callbacks
 from client.interrupts import signalled_at
 
 FILES = ("drivers/callbacks.py", "drivers/signals.py")

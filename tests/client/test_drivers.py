@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.core.addresses import split_address
-from barnabas.client.core.asking import ask
-from barnabas.client.core.engine import ANY, Engine, EngineSettings
-from barnabas.client.core.peers import Connect, ConnectionSettings
-from barnabas.client.core.promise import Promise
-from barnabas.client.drivers import channel
-from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.drivers.channel import Channel, makes_room, resolve
-from barnabas.client.drivers.sync import SyncDriver
+from barnabas.connection.broker.addresses import split_address
+from barnabas.connection.broker.cluster_connections import Connect, ConnectionSettings
+from barnabas.connection.drivers import channel
+from barnabas.connection.drivers.aio import AioDriver
+from barnabas.connection.drivers.channel import Channel, makes_room, resolve
+from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.network_client import ANY, NetworkClient, NetworkClientSettings
+from barnabas.connection.promise import Promise
+from barnabas.connection.retry import ask
 from barnabas.errors import BrokerUnreachable, ClientClosed, OperationTimedOut, UsageError
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
@@ -29,10 +29,10 @@ from client.conftest import SOON_S, server
 from stopwatch import Stopwatch
 
 
-def engine_at(address: str, **connection: Any) -> Engine:
+def engine_at(address: str, **connection: Any) -> NetworkClient:
     """With a wrong address it fails at once."""
-    settings = EngineSettings((split_address(address),), ConnectionSettings(**connection), bootstrap_timeout_s=0)
-    return Engine(settings, time.monotonic())
+    settings = NetworkClientSettings((split_address(address),), ConnectionSettings(**connection), bootstrap_timeout_s=0)
+    return NetworkClient(settings, time.monotonic())
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def driver(broker: Broker) -> Iterator[SyncDriver]:
 
 
 def groups(driver: Any) -> Promise[Any]:
-    promise: Promise[Any] = driver.run(lambda: ask(driver.engine, ListGroupsRequest(), ANY, timeout_s=60))
+    promise: Promise[Any] = driver.run(lambda: ask(driver.client, ListGroupsRequest(), ANY, timeout_s=60))
     return promise
 
 
@@ -79,17 +79,17 @@ def test_many_threads_share_a_driver(driver: SyncDriver) -> None:
 def test_the_background_thread_takes_what_nobody_waits_for(driver: SyncDriver) -> None:
     done = threading.Event()
     promise = groups(driver)
-    promise.on_done(lambda _: driver.engine.completions.append(done.set))
+    promise.on_done(lambda _: driver.client.completions.append(done.set))
     assert done.wait(60)
 
 
 def test_timers_go_off_without_the_application(driver: SyncDriver) -> None:
     done = threading.Event()
-    driver.run(lambda: driver.engine.at(time.monotonic() + 0.05, done.set))
+    driver.run(lambda: driver.client.at(time.monotonic() + 0.05, done.set))
     assert done.wait(60)
     done.clear()
     driver.wait_for(groups(driver), 60)
-    driver.run(lambda: driver.engine.at(time.monotonic() + 0.05, done.set))
+    driver.run(lambda: driver.client.at(time.monotonic() + 0.05, done.set))
     assert done.wait(60)
 
 
@@ -103,12 +103,12 @@ def test_a_turn_that_is_left_to_a_wait_is_made_by_whoever_leads(driver: SyncDriv
         held.set()
         asked.wait(60)
 
-    driver.run(lambda: driver.engine.at(time.monotonic() + 0.2, lambda: driver.engine.completions.append(hold)))
+    driver.run(lambda: driver.client.at(time.monotonic() + 0.2, lambda: driver.client.completions.append(hold)))
     other = threading.Thread(target=lambda: driver.wait(over.is_set, 60))
     other.start()
     try:
         assert held.wait(60)
-        driver.ask(lambda: made.append(ask(driver.engine, ListGroupsRequest(), ANY, timeout_s=60)))
+        driver.ask(lambda: made.append(ask(driver.client, ListGroupsRequest(), ANY, timeout_s=60)))
         asked.set()
         deadline = time.monotonic() + 60
         while driver._leader != other.ident and not made[0].done:
@@ -144,7 +144,7 @@ def test_who_is_displaced_hears_of_it_however_late(driver: SyncDriver) -> None:
     driver.wait_for(groups(driver), 60)
     assert late.entered.wait(60)
     done = threading.Event()
-    driver.run(lambda: driver.engine.at(time.monotonic() + 0.01, done.set))
+    driver.run(lambda: driver.client.at(time.monotonic() + 0.01, done.set))
     late.goes_on.set()
     assert done.wait(60)
 
@@ -174,11 +174,11 @@ def test_more_of_a_large_frame_turns_no_engine_unless_it_is_time_for_something()
     with server(behave) as port:
         driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
         turns = Turns()
-        driver.engine.components.append(turns)
+        driver.client.components.append(turns)
         try:
             groups(driver)
             rang: list[float] = []
-            driver.run(lambda: driver.engine.at(time.monotonic() + 0.3, lambda: rang.append(time.monotonic())))
+            driver.run(lambda: driver.client.at(time.monotonic() + 0.3, lambda: rang.append(time.monotonic())))
             assert driver.wait(lambda: bool(rang), 60), "a frame that never ends keeps a timer from going off"
             assert turns.count < 100  # the frame grew some 200 times
         finally:
@@ -190,7 +190,7 @@ def test_a_callback_that_fails_harms_nobody(driver: SyncDriver, caplog: pytest.L
     def fail() -> None:
         raise RuntimeError("the application's mistake")
 
-    driver.run(lambda: driver.engine.completions.append(fail))
+    driver.run(lambda: driver.client.completions.append(fail))
     assert "the application's mistake" in caplog.text
     assert driver.wait_for(groups(driver), 60).error_code == 0
 
@@ -213,7 +213,7 @@ def test_the_second_address_of_a_name_serves(broker: Broker, monkeypatch: pytest
     good = channel.resolve(host, port)[0]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [dead, good])
     driver = SyncDriver(engine_at("two-addresses:9092"))
-    assert driver.wait_for(driver.run(driver.engine.refresh_metadata), 60) is None
+    assert driver.wait_for(driver.run(driver.client.refresh_metadata), 60) is None
     driver.close()
 
 
@@ -378,9 +378,9 @@ def test_a_forked_child_leaves_the_connection_to_its_parent(driver: SyncDriver) 
         finally:
             os._exit(2)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
-    connections = driver.engine._peers._last_number
+    connections = driver.client._peers._last_number
     assert driver.wait_for(groups(driver), 60).error_code == 0
-    assert driver.engine._peers._last_number == connections, "the parent had to connect again"
+    assert driver.client._peers._last_number == connections, "the parent had to connect again"
 
 
 def test_descriptors_are_given_back(broker: Broker) -> None:
@@ -478,10 +478,10 @@ def test_asyncio_requests_and_errors(broker: Broker) -> None:
 @pytest.mark.parametrize("host", ["a..b", "nul\0", "x" * 70])
 def test_a_host_that_is_none_is_told_at_once(host: str) -> None:
     """Not every refusal of an address is an OSError."""
-    settings = EngineSettings(((host, 9092),), ConnectionSettings(), bootstrap_timeout_s=0)
+    settings = NetworkClientSettings(((host, 9092),), ConnectionSettings(), bootstrap_timeout_s=0)
 
     async def ask_it() -> None:
-        driver = AioDriver(Engine(settings, time.monotonic()))
+        driver = AioDriver(NetworkClient(settings, time.monotonic()))
         try:
             await driver.wait_for(groups(driver), 60)
         finally:
@@ -489,7 +489,7 @@ def test_a_host_that_is_none_is_told_at_once(host: str) -> None:
 
     with pytest.raises(BrokerUnreachable):
         asyncio.run(ask_it())
-    driver = SyncDriver(Engine(settings, time.monotonic()))
+    driver = SyncDriver(NetworkClient(settings, time.monotonic()))
     try:
         with pytest.raises(BrokerUnreachable):
             driver.wait_for(groups(driver), 60)
@@ -500,13 +500,13 @@ def test_a_host_that_is_none_is_told_at_once(host: str) -> None:
 def test_a_host_that_tls_cannot_name_is_told_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """wrap_socket raises ValueError for it, after the connection stands."""
     port = int(broker.bootstrap_servers.rpartition(":")[2])
-    settings = EngineSettings(((".invalid", port),), ConnectionSettings(), bootstrap_timeout_s=0)
+    settings = NetworkClientSettings(((".invalid", port),), ConnectionSettings(), bootstrap_timeout_s=0)
     found = resolve("127.0.0.1", port)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     context = ssl.create_default_context()
 
     async def ask_it() -> None:
-        driver = AioDriver(Engine(settings, time.monotonic()), ssl_context=context)
+        driver = AioDriver(NetworkClient(settings, time.monotonic()), ssl_context=context)
         try:
             await driver.wait_for(groups(driver), 60)
         finally:
@@ -514,7 +514,7 @@ def test_a_host_that_tls_cannot_name_is_told_at_once(broker: Broker, monkeypatch
 
     with pytest.raises(BrokerUnreachable, match="tls: "):
         asyncio.run(ask_it())
-    driver = SyncDriver(Engine(settings, time.monotonic()), ssl_context=context)
+    driver = SyncDriver(NetworkClient(settings, time.monotonic()), ssl_context=context)
     try:
         with pytest.raises(BrokerUnreachable, match="tls: "):
             driver.wait_for(groups(driver), 60)
@@ -627,7 +627,7 @@ def fails() -> None:
 
 def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> None:
     at_work = threading.Event()
-    driver.run(lambda: driver.engine.at(time.monotonic() + 0.1, lambda: (at_work.set(), fails())))
+    driver.run(lambda: driver.client.at(time.monotonic() + 0.1, lambda: (at_work.set(), fails())))
     assert at_work.wait(30)
     thread = driver._helper
     assert thread is not None
@@ -639,18 +639,18 @@ def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> N
 def test_asyncio_who_waits_hears_of_a_mistake(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         driver = AioDriver(engine_at(broker.bootstrap_servers))
-        driver.run(lambda: driver.engine.at(time.monotonic() + 0.1, fails))
+        driver.run(lambda: driver.client.at(time.monotonic() + 0.1, fails))
         with pytest.raises(ClientClosed, match=r"mistake of its own: AssertionError\('made for this test'\)"):
             await driver.wait(lambda: False, 30)
         driver = AioDriver(engine_at(broker.bootstrap_servers))
         await driver.wait_for(groups(driver), 30)
         with pytest.raises(AssertionError, match="made for this test"):
-            driver.run(lambda: driver.engine.at(time.monotonic(), fails))
+            driver.run(lambda: driver.client.at(time.monotonic(), fails))
         with pytest.raises(ClientClosed, match="mistake of its own"):
             groups(driver)
 
     asyncio.run(main())
-    assert "the engine of the barnabas client fails" in caplog.text
+    assert "the network client of the barnabas client fails" in caplog.text
 
 
 def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -687,7 +687,7 @@ def test_asyncio_timers_and_reconnects(broker: Broker) -> None:
         driver = AioDriver(engine_at(broker.bootstrap_servers))
         await driver.wait_for(groups(driver), 60)
         done = asyncio.Event()
-        driver.run(lambda: driver.engine.at(time.monotonic() + 0.02, done.set))
+        driver.run(lambda: driver.client.at(time.monotonic() + 0.02, done.set))
         await asyncio.wait_for(done.wait(), 60)
         broker.faults.disconnect("LIST_GROUPS")
         assert (await driver.wait_for(groups(driver), 60)).error_code == 0

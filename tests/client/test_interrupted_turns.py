@@ -1,5 +1,5 @@
 """Ctrl-C wherever it may come while a client talks with a broker, caught by the application, which goes on with the
-same client: no turn of the engine is cut in two, so nothing is lost, done twice or waited for in vain."""
+same client: no turn of the network client is cut in two, so nothing is lost, done twice or waited for in vain."""
 
 import contextlib
 import signal
@@ -11,16 +11,20 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.client import drivers
-from barnabas.client.core.producer.transaction_states import TransactionState
-from barnabas.client.drivers.signals import HELD
+from barnabas.client.producer.transactions.states import TransactionState
+from barnabas.connection.drivers.signals import HELD
 from barnabas.errors import UsageError
 from barnabas.records.kernel import is_compiled
 from barnabas.testing import Broker
 from client.interrupts import signalled_at
 
-CLIENT = Path(drivers.__file__).parents[1]
-FILES = tuple(str(path) for path in CLIENT.rglob("*.py") if not path.name.startswith("aio"))
+PACKAGE = Path(barnabas.__file__).parent
+FILES = tuple(
+    str(path)
+    for folder in ("client", "connection")
+    for path in (PACKAGE / folder).rglob("*.py")
+    if not path.name.startswith("aio")
+)
 PLACES_MAX = 20_000
 WARM, COLD = (2, 13) if is_compiled() else (7, 211)
 """Every so-manieth place, as their tests take their time: prime, so that a loop's places take turns. Compiled code has
@@ -212,7 +216,7 @@ def test_a_handler_that_calls_the_producer_it_interrupted_is_told(
         before = signal.signal(signal.SIGUSR1, lambda *_: getattr(producer, call)())
         try:
             with monkeypatch.context() as patch:
-                patch.setattr("barnabas.client.producer.REENTRY_LOOKS", 100)
+                patch.setattr("barnabas.client.producer.front.REENTRY_LOOKS", 100)
                 with pytest.raises(UsageError, match="set a flag"):
                     producer.send(name, b"second", headers=Headers(a=b"b"))
         finally:

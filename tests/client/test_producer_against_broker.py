@@ -7,7 +7,7 @@ import pytest
 
 import barnabas
 from barnabas import TopicPartition
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.errors import (
     InvalidRecord,
     MessageTooLarge,

@@ -3,8 +3,8 @@
 import pytest
 
 import barnabas
-from barnabas.client.core import fetch_answer
-from barnabas.client.range_reader import RangeReader
+from barnabas.client.fetch import fetch_response
+from barnabas.client.partition_reader import RangeReader
 from barnabas.errors import OffsetOutOfRange, OperationTimedOut
 from barnabas.protocol.codec import Part
 from barnabas.testing import Broker
@@ -101,5 +101,5 @@ def test_a_log_whose_last_records_are_compacted_away_ends_there(
 ) -> None:
     """The broker says that it has everything up to the end, and gives nothing."""
     where = write(broker, name, 20)
-    monkeypatch.setattr(fetch_answer, "Part", lambda data, start, end: Part(data, start, start))
+    monkeypatch.setattr(fetch_response, "Part", lambda data, start, end: Part(data, start, start))
     assert offsets(reader, where, 12, 20) == []

@@ -1,4 +1,4 @@
-"""Signals that wait until the engine is at rest."""
+"""Signals that wait until the network client is at rest."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.drivers.signals import HELD
+from barnabas.connection.drivers.signals import HELD
 
 TERM = signal.SIGTERM
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.core.addresses import split_address
-from barnabas.client.core.configure import engine_settings
-from barnabas.client.core.engine import Engine
-from barnabas.client.core.settings import AdminSettings
-from barnabas.client.drivers.aio import AioDriver
-from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.drivers.tls import ssl_context
+from barnabas.client.settings import AdminSettings
+from barnabas.client.settings.network import network_client_settings
+from barnabas.client.settings.tls import ssl_context
+from barnabas.connection.broker.addresses import split_address
+from barnabas.connection.drivers.aio import AioDriver
+from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.network_client import NetworkClient
 from barnabas.errors import OperationTimedOut, UsageError
 from barnabas.testing import Broker
 
@@ -73,25 +73,25 @@ def tls_port(broker: Broker, certificate: tuple[Path, Path]) -> Iterator[int]:
     thread.join()
 
 
-def made(**settings: Any) -> tuple[Engine, ssl.SSLContext | None]:
+def made(**settings: Any) -> tuple[NetworkClient, ssl.SSLContext | None]:
     parsed = AdminSettings(security_protocol="SSL", **settings)
-    return Engine(engine_settings(parsed), time.monotonic()), ssl_context(parsed)
+    return NetworkClient(network_client_settings(parsed), time.monotonic()), ssl_context(parsed)
 
 
 def test_both_drivers_speak_tls(tls_port: int, certificate: tuple[Path, Path]) -> None:
     servers = f"localhost:{tls_port}"
-    engine, context = made(bootstrap_servers=servers, ssl_truststore_location=str(certificate[0]))
-    driver = SyncDriver(engine, ssl_context=context)
-    driver.wait_for(driver.run(engine.refresh_metadata), 60)
-    assert engine.metadata.view.brokers
+    network_client, context = made(bootstrap_servers=servers, ssl_truststore_location=str(certificate[0]))
+    driver = SyncDriver(network_client, ssl_context=context)
+    driver.wait_for(driver.run(network_client.refresh_metadata), 60)
+    assert network_client.metadata.view.brokers
     driver.close()
 
     async def main() -> None:
         trusted = certificate[0].read_text()
-        engine, context = made(bootstrap_servers=servers, ssl_truststore_certificates=trusted)
-        driver = AioDriver(engine, ssl_context=context)
-        await driver.wait_for(driver.run(engine.refresh_metadata), 60)
-        assert engine.metadata.view.brokers
+        network_client, context = made(bootstrap_servers=servers, ssl_truststore_certificates=trusted)
+        driver = AioDriver(network_client, ssl_context=context)
+        await driver.wait_for(driver.run(network_client.refresh_metadata), 60)
+        assert network_client.metadata.view.brokers
         driver.close()
 
     asyncio.run(main())
@@ -99,10 +99,10 @@ def test_both_drivers_speak_tls(tls_port: int, certificate: tuple[Path, Path]) -
 
 def test_the_stage_and_the_reason_are_told(tls_port: int, certificate: tuple[Path, Path]) -> None:
     def failure(host: str, **settings: Any) -> str:
-        engine, context = made(bootstrap_servers=f"{host}:{tls_port}", **settings)
-        driver = SyncDriver(engine, ssl_context=context)
+        network_client, context = made(bootstrap_servers=f"{host}:{tls_port}", **settings)
+        driver = SyncDriver(network_client, ssl_context=context)
         with pytest.raises(OperationTimedOut) as raised:
-            driver.wait_for(driver.run(lambda: engine.topic("t", 3.0)), 60)
+            driver.wait_for(driver.run(lambda: network_client.topic("t", 3.0)), 60)
         driver.close()
         return str(raised.value)
 
@@ -121,10 +121,10 @@ def test_a_plaintext_port_is_named() -> None:
             connection.close()
 
         threading.Thread(target=behave, daemon=True).start()
-        engine, context = made(bootstrap_servers=f"localhost:{listener.getsockname()[1]}")
-        driver = SyncDriver(engine, ssl_context=context)
+        network_client, context = made(bootstrap_servers=f"localhost:{listener.getsockname()[1]}")
+        driver = SyncDriver(network_client, ssl_context=context)
         with pytest.raises(OperationTimedOut, match="tls: "):
-            driver.wait_for(driver.run(lambda: engine.topic("t", 3.0)), 60)
+            driver.wait_for(driver.run(lambda: network_client.topic("t", 3.0)), 60)
         driver.close()
 
 

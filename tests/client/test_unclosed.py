@@ -12,7 +12,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client import unclosed
+from barnabas.client.producer import unclosed
 from barnabas.testing import Broker
 
 TIMEOUT_S = 60

@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from barnabas.client.drivers.waker import Waker
+from barnabas.connection.drivers.waker import Waker
 
 
 class _OvertakenByAClose:

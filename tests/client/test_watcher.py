@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 import barnabas
-from barnabas.client.watcher import Watcher
+from barnabas.client.log_watcher import LogWatcher
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from stopwatch import Stopwatch
@@ -21,8 +21,8 @@ def write(broker: Broker, name: str, partition: int = 0) -> None:
 
 
 @pytest.fixture
-def watcher(broker: Broker) -> Iterator[Watcher]:
-    with Watcher(bootstrap_servers=broker.bootstrap_servers) as watcher:
+def watcher(broker: Broker) -> Iterator[LogWatcher]:
+    with LogWatcher(bootstrap_servers=broker.bootstrap_servers) as watcher:
         yield watcher
 
 
@@ -30,7 +30,7 @@ def places(name: str, count: int) -> list[TopicPartition]:
     return [TopicPartition(name, number) for number in range(count)]
 
 
-def test_ends_and_epochs(broker: Broker, watcher: Watcher, name: str) -> None:
+def test_ends_and_epochs(broker: Broker, watcher: LogWatcher, name: str) -> None:
     broker.create_topic(name, 2)
     one, other = places(name, 2)
     write(broker, name)
@@ -40,7 +40,7 @@ def test_ends_and_epochs(broker: Broker, watcher: Watcher, name: str) -> None:
 
 
 def test_records_that_are_there_need_no_waiting(
-    broker: Broker, watcher: Watcher, name: str, stopwatch: Stopwatch
+    broker: Broker, watcher: LogWatcher, name: str, stopwatch: Stopwatch
 ) -> None:
     broker.create_topic(name, 2)
     one, other = places(name, 2)
@@ -51,7 +51,9 @@ def test_records_that_are_there_need_no_waiting(
     assert stopwatch() < began + LONG_S / 2
 
 
-def test_a_record_that_comes_ends_the_wait(broker: Broker, watcher: Watcher, name: str, stopwatch: Stopwatch) -> None:
+def test_a_record_that_comes_ends_the_wait(
+    broker: Broker, watcher: LogWatcher, name: str, stopwatch: Stopwatch
+) -> None:
     broker.create_topic(name, 2)
     ends = dict.fromkeys(places(name, 2), 0)
     watcher.offsets_at(ends)
@@ -63,7 +65,7 @@ def test_a_record_that_comes_ends_the_wait(broker: Broker, watcher: Watcher, nam
     assert stopwatch() < began + LONG_S / 2
 
 
-def test_an_open_transaction_is_no_news_to_read_committed(broker: Broker, watcher: Watcher, name: str) -> None:
+def test_an_open_transaction_is_no_news_to_read_committed(broker: Broker, watcher: LogWatcher, name: str) -> None:
     broker.create_topic(name)
     (where,) = places(name, 1)
     with barnabas.Producer(bootstrap_servers=broker.bootstrap_servers, transactional_id=name) as producer:
@@ -79,7 +81,7 @@ def test_an_open_transaction_is_no_news_to_read_committed(broker: Broker, watche
 
 
 def test_what_cannot_be_asked_is_for_the_caller_to_look_at(
-    broker: Broker, watcher: Watcher, name: str, stopwatch: Stopwatch
+    broker: Broker, watcher: LogWatcher, name: str, stopwatch: Stopwatch
 ) -> None:
     broker.create_topic(name)
     (where,) = places(name, 1)
@@ -89,10 +91,10 @@ def test_what_cannot_be_asked_is_for_the_caller_to_look_at(
     assert watcher.wait_for_records({where: 0, nowhere: 0}, LONG_S)
     assert stopwatch() < began + LONG_S / 2
     assert not watcher.wait_for_records({where: 0}, 0.1)
-    assert watcher._engine.metadata.wanted == [name]
+    assert watcher._client.metadata.wanted == [name]
 
 
-def test_a_topic_made_again_ends_the_wait(broker: Broker, watcher: Watcher, name: str) -> None:
+def test_a_topic_made_again_ends_the_wait(broker: Broker, watcher: LogWatcher, name: str) -> None:
     broker.create_topic(name)
     (where,) = places(name, 1)
     watcher.offsets_at({where: -1})

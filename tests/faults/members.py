@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import barnabas
-from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.core.consumer.health import PastRebalance
+from barnabas.client.admin.topics import NewTopic
+from barnabas.client.consumer.health import PastRebalance
 from barnabas.client.errors import ClientClosed
 from barnabas.types import TopicPartition
 from bench.brokers import BrokerProcess

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from barnabas.client.core.completed_fetch import CompletedFetch
+from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.errors import KafkaError
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, iter_headers, set_crc

@@ -10,8 +10,8 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.core.admin.configs import ConfigChange, ConfigResource
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.configs import ConfigChange, ConfigResource
+from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed, KeysMove, TopicNotFound
 from barnabas.errors import (
     GroupIdNotFound,

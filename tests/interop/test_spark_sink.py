@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.spark.decision import Transaction
 from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
 from barnabas.spark.two_phase import Decide, Lost, commit, task_id

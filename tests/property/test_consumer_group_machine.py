@@ -17,15 +17,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from barnabas.client.core.assignors import RangeAssignor, members_of
-from barnabas.client.core.consumer.group_words import MemberState
-from barnabas.client.core.consumer.membership import Membership
-from barnabas.client.core.consumer.pulse import MembershipSettings
-from barnabas.client.core.consumer_protocol import decode_assignment, encode_assignment
+from barnabas.client.consumer.assignors import RangeAssignor, members_of
+from barnabas.client.consumer.group.consumer_protocol import decode_assignment, encode_assignment
+from barnabas.client.consumer.group.generation import MemberState
+from barnabas.client.consumer.group.heartbeat import MembershipSettings
+from barnabas.client.consumer.group.membership import Membership
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import consumer_protocol_subscription as wire
 from barnabas.types import TopicPartition
-from client.core.consumer.cluster import COMMIT, CUT, FIND, HEARTBEAT, JOIN, LOSE, SYNC, Client, Cluster
+from simulation.consumer_cluster import COMMIT, CUT, FIND, HEARTBEAT, JOIN, LOSE, SYNC, Client, Cluster
 
 TOPIC = "orders"
 PARTITIONS = 5
@@ -43,8 +43,8 @@ class Member:
         self.owned: set[TopicPartition] = set()
         instance = f"static-{name}" if name == "d" else None
         config = MembershipSettings("g", instance, SESSION_S, 3.0, INTERVAL_S)
-        self.membership = Membership(self.client.engine, config, self)
-        self.client.engine.components.append(self.membership)
+        self.membership = Membership(self.client.network_client, config, self)
+        self.client.network_client.components.append(self.membership)
         self.membership.subscribe()
 
     # --- the role ---------------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class GroupMachine(RuleBasedStateMachine):
             for name in self.rng.sample(sorted(self.members), len(self.members)):
                 if name not in self.busy and self.rng.random() < 0.7:
                     member = self.members[name]
-                    member.client.now = member.client.engine.now = self.cluster.now
+                    member.client.now = member.client.network_client.now = self.cluster.now
                     member.membership.watch.touch(self.cluster.now)
                     member.poll()
                     self.cluster.settle()

@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from barnabas.client.errors import ClientError, CommitFailed, WokenUp
 from barnabas.errors import RebalanceInProgress, error_for
 from barnabas.types import TopicPartition
-from client.core.consumer.cluster import (
+from simulation.consumer_cluster import (
     COMMIT,
     COMMITTED,
     CUT,
@@ -43,7 +43,7 @@ from client.core.consumer.cluster import (
     Cluster,
     Late,
 )
-from client.core.consumer.front import SimulatedConsumer, virtual_time
+from simulation.consumer_front import SimulatedConsumer, virtual_time
 
 TOPIC = "orders"
 PARTITIONS = 3

@@ -19,8 +19,8 @@ from hypothesis.stateful import initialize, rule
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from client.core.storm import AFTER, BEFORE, FATAL, PAUSES, SIZES, Storm
-from client.core.storm_model import StormModel
+from simulation.storm import AFTER, BEFORE, FATAL, PAUSES, SIZES, Storm
+from simulation.storm_model import StormModel
 
 # --- long runs --------------------------------------------------------------------------------------------------------
 

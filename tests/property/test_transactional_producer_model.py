@@ -17,9 +17,9 @@ from hypothesis.stateful import initialize, rule
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from client.core.storm import AFTER, BEFORE, FATAL, PAUSES
-from client.core.storm_model import StormModel
-from client.core.transaction_storm import TransactionStorm
+from simulation.storm import AFTER, BEFORE, FATAL, PAUSES
+from simulation.storm_model import StormModel
+from simulation.transaction_storm import TransactionStorm
 
 
 def long_run(seed: int, *, patient: bool, version: int, verifies: bool, steps: int = 250) -> TransactionStorm:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.core.offset_messages import OffsetAndMetadata
+from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import UsageError
 from barnabas.spark.decision import (
     NOBODY,

@@ -7,7 +7,7 @@ from typing import Any
 from barnabas.cli.app import App
 from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.output import print_json, size_text, table
-from barnabas.client.core.admin.storage import LogDir
+from barnabas.client.admin.storage import LogDir
 from barnabas.client.errors import ItemsFailed
 
 app = App("List the brokers.", default="list")

@@ -15,8 +15,8 @@ from typing import IO, Any, Final, NoReturn
 
 from barnabas import Admin
 from barnabas.cli.output import CommandFailed
-from barnabas.client.core.addresses import split_address
 from barnabas.client.errors import ClientError
+from barnabas.connection.broker.addresses import split_address
 from barnabas.errors import KafkaError, UsageError
 
 __all__ = ["ChildBroker", "end_with_parent"]

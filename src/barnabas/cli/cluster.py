@@ -6,7 +6,7 @@ from barnabas.cli.app import App
 from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.output import print_json, table
 from barnabas.cli.scopes import plural
-from barnabas.client.core.admin.storage import ClusterDescription, FeatureLevels, Features
+from barnabas.client.admin.storage import ClusterDescription, FeatureLevels, Features
 
 app = App("Describe the cluster: its id, controller, brokers and features.", default="describe")
 

@@ -8,7 +8,7 @@ from barnabas.cli.app import App, Argument, Option, closest, meant
 from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
 from barnabas.cli.output import CommandFailed, print_json, table
 from barnabas.cli.scopes import broker_ids
-from barnabas.client.core.admin.configs import RESOURCE_TYPES, ConfigEntry, ConfigResource
+from barnabas.client.admin.configs import RESOURCE_TYPES, ConfigEntry, ConfigResource
 from barnabas.errors import UsageError
 
 app = App("Show and change settings of topics, brokers and groups.")

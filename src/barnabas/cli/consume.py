@@ -15,9 +15,9 @@ from barnabas.cli.output import notice
 from barnabas.cli.positions import Start, parse_starts, start_positions, stop_positions
 from barnabas.cli.progress import Progress
 from barnabas.cli.scopes import chosen_topics, is_pattern, name_pattern
-from barnabas.client.core.record_batch import RecordBatch
-from barnabas.client.drivers.signals import HELD
 from barnabas.client.errors import CommitFailed
+from barnabas.client.fetch.record_batch import RecordBatch
+from barnabas.connection.drivers.signals import HELD
 from barnabas.errors import OffsetOutOfRange, RebalanceInProgress, UnknownTopicOrPartition, UsageError
 from barnabas.records.consumer_record import ConsumerRecord
 from barnabas.types import TopicPartition

@@ -17,7 +17,7 @@ from barnabas.cli.options import Cluster
 from barnabas.cli.outcomes import failures
 from barnabas.cli.output import CommandFailed
 from barnabas.cli.watermarks import watermarks
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed, OperationTimedOut
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition
 from barnabas.types import TopicPartition

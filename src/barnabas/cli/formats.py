@@ -16,7 +16,7 @@ from barnabas.errors import UsageError
 from barnabas.records.record import Headers
 
 if TYPE_CHECKING:
-    from barnabas.client.core.record_batch import RecordBatch
+    from barnabas.client.fetch.record_batch import RecordBatch
 
 __all__ = [
     "ENCODINGS",

@@ -13,7 +13,7 @@ from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.cli.positions import parse_time
 from barnabas.cli.scopes import PARTITIONS, chosen_names, chosen_partitions, is_pattern, plural, split_partitions
 from barnabas.cli.watermarks import watermarks
-from barnabas.client.core.admin.groups import GroupDescription, GroupListing, MemberToRemove
+from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberToRemove
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import BarnabasError, GroupIdNotFound, UsageError
 from barnabas.printable import printable

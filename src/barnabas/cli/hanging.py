@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas import Admin
-from barnabas.client.core.admin.transactions import ProducerOnPartition
+from barnabas.client.admin.transactions import ProducerOnPartition
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import TransactionalIdNotFound
 from barnabas.types import TopicPartition

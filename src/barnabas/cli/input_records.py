@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from barnabas.client.core.arguments import INT32_MAX, INT64_MAX
+from barnabas.client.arguments import INT32_MAX, INT64_MAX
 from barnabas.errors import UnknownTopicOrPartition, UsageError
 from barnabas.records.record import Headers
 

@@ -6,9 +6,9 @@ from typing import Any
 from barnabas import Admin
 from barnabas.cli.outcomes import refused
 from barnabas.cli.watermarks import watermarks
-from barnabas.client.core.admin.groups import GroupDescription
-from barnabas.client.core.offset_messages import OffsetAndMetadata
+from barnabas.client.admin.groups import GroupDescription
 from barnabas.client.errors import ItemsFailed
+from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import GroupIdNotFound, KafkaError
 from barnabas.types import TopicPartition
 

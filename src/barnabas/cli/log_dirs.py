@@ -8,7 +8,7 @@ from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.outcomes import refused
 from barnabas.cli.output import CommandFailed, print_json, size_text, table
 from barnabas.cli.scopes import PARTITIONS, broker_ids, chosen_partitions
-from barnabas.client.core.admin.storage import LogDir
+from barnabas.client.admin.storage import LogDir
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import BarnabasError, error_for
 

@@ -136,8 +136,8 @@ def _known(name: str) -> str | None:
 
 
 def _version(*, as_json: bool) -> int:
-    from barnabas import __version__
     from barnabas.records.installation import is_compiled, told
+    from barnabas.version import __version__
 
     if as_json:
         from barnabas.cli.output import print_json

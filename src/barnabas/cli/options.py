@@ -112,7 +112,7 @@ class Cluster(NamedTuple):
         it takes those that it knows. Raises as `settings` does."""
         settings = self.settings()
         if beside_another:
-            from barnabas.client.core.settings import AdminSettings
+            from barnabas.client.settings import AdminSettings
 
             known = AdminSettings.definitions.names()
             settings = {name: value for name, value in settings.items() if name in known}

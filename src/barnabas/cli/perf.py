@@ -14,7 +14,7 @@ from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.output import CommandFailed, notice, print_json
 from barnabas.cli.produce import ACKS, BATCH_BYTES, CODECS, producer_settings
 from barnabas.cli.watermarks import watermarks
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.types import TopicPartition

@@ -12,8 +12,8 @@ from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.output import CommandFailed, notice, print_json
 from barnabas.cli.progress import Progress
 from barnabas.cli.streams import is_readable
-from barnabas.client.core.producer.delivery import Delivery
 from barnabas.client.errors import ItemsFailed, RecordsFailed
+from barnabas.client.producer.bulk.delivery import Delivery
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition, UsageError
 
 app = App("Write records from standard input or a file.")

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from barnabas.cli.formats import JsonText, text_or_base64
 from barnabas.cli.output import CommandFailed, notice
-from barnabas.client.core.record_batch import RecordBatch
+from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.client.schema_registry import PREFIX_BYTES, RegisteredSchema, Registry, UnknownSchema, schema_id_of
 from barnabas.errors import UsageError
 from barnabas.records.consumer_record import ConsumerRecord

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from barnabas import Admin
 from barnabas.cli.options import parse_partitions
 from barnabas.cli.output import CommandFailed
-from barnabas.client.core.views import TopicView
+from barnabas.connection.cluster import TopicView
 from barnabas.errors import UnknownTopicOrPartition, UsageError
 from barnabas.types import TopicPartition
 

@@ -12,11 +12,11 @@ from barnabas.cli.outcomes import failures, refused
 from barnabas.cli.output import CommandFailed, notice, print_json, size_text, table, time_text
 from barnabas.cli.scopes import chosen_names, chosen_topics, is_pattern, plural
 from barnabas.cli.watermarks import watermarks
-from barnabas.client.core.admin.configs import ConfigResource
-from barnabas.client.core.admin.storage import LogDir, LogDirReplica
-from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.core.views import TopicView
+from barnabas.client.admin.configs import ConfigResource
+from barnabas.client.admin.storage import LogDir, LogDirReplica
+from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed
+from barnabas.connection.cluster import TopicView
 from barnabas.errors import BarnabasError, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
 from barnabas.printable import printable
 from barnabas.types import TopicPartition

@@ -10,7 +10,7 @@ from barnabas.cli.hanging import HangingTransaction, find_hanging_transactions
 from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.output import CommandFailed, print_json, table, time_text
 from barnabas.cli.scopes import broker_ids
-from barnabas.client.core.admin.transactions import ProducerOnPartition, TransactionDescription
+from barnabas.client.admin.transactions import ProducerOnPartition, TransactionDescription
 from barnabas.errors import UsageError
 from barnabas.printable import printable
 from barnabas.types import TopicPartition

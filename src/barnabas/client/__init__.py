@@ -1,6 +1,7 @@
-"""Clients of any Kafka broker: `producer`, `consumer` and `admin` are the synchronous fronts, the `aio_` modules those
-for asyncio.
+"""The clients of any Kafka broker: `producer/`, `consumer/` and `admin/`, each a state machine with a synchronous front
+(`front.py`) and one for asyncio (`aio_front.py`).
 
-What they know stands in `core`, state machines without sockets and clock; `drivers` bring both. `errors` has what a
-client may raise beyond Kafka's own errors, `diagnosis` says why none can connect. It must never import the broker.
+`fetch/` reads records, for the consumer and for Spark; `settings/` has the settings under Kafka's names; `diagnosis`
+tells why a client cannot connect. All of them send their requests with `barnabas.connection`. They must never import
+the broker.
 """

@@ -13,15 +13,15 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from barnabas.client.core.addresses import parse_bootstrap
-from barnabas.client.core.asking import ask
-from barnabas.client.core.configure import engine_settings
-from barnabas.client.core.engine import ANY, Engine
-from barnabas.client.core.frames import choose_version
-from barnabas.client.core.settings.admin import AdminSettings
-from barnabas.client.drivers.sync import SyncDriver
-from barnabas.client.drivers.tls import ssl_context
-from barnabas.client.reasons import describe, hint_for
+from barnabas.client.settings.admin import AdminSettings
+from barnabas.client.settings.network import network_client_settings
+from barnabas.client.settings.tls import ssl_context
+from barnabas.connection.broker.addresses import parse_bootstrap
+from barnabas.connection.broker.frames import choose_version
+from barnabas.connection.drivers.os_errors import describe, hint_for
+from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.network_client import ANY, NetworkClient
+from barnabas.connection.retry import ask
 from barnabas.errors import Attempt, BrokerUnreachable, ClientError, InvalidRequest, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -77,17 +77,19 @@ class Probe:
         self.version_ms = 0.0
         self._timeout_s = timeout_s
         settings = AdminSettings(_settings(self.address, given, timeout_s))
-        self._engine = Engine(engine_settings(settings, allow_auto_topic_creation=False), time.monotonic())
-        self._driver = SyncDriver(self._engine, ssl_context=ssl_context(settings), name="doctor")
+        self._client = NetworkClient(
+            network_client_settings(settings, allow_auto_topic_creation=False), time.monotonic()
+        )
+        self._driver = SyncDriver(self._client, ssl_context=ssl_context(settings), name="doctor")
 
     def ask(self, request: Request) -> Any:
         """The answer. Raises KafkaError, ClientError."""
         driver, timeout_s = self._driver, self._timeout_s
-        return driver.wait_for(driver.run(lambda: ask(self._engine, request, ANY, timeout_s=timeout_s)))
+        return driver.wait_for(driver.run(lambda: ask(self._client, request, ANY, timeout_s=timeout_s)))
 
     def versions(self) -> ApiVersionsResponse:
         """What is served there."""
-        from barnabas import __version__
+        from barnabas.version import __version__
 
         started = time.perf_counter()
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
@@ -153,7 +155,7 @@ def diagnose(
 
 
 def _check_installation() -> Check:
-    from barnabas import __version__
+    from barnabas.version import __version__
 
     status, hint = (OK, "") if is_compiled() else (WARNING, HOW_TO_COMPILE)
     return Check("install", f"barnabas {__version__}", status, told(), hint)

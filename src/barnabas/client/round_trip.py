@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from barnabas.client.admin import Admin
-from barnabas.client.consumer import Consumer
-from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.producer import Producer
+from barnabas.client.admin.front import Admin
+from barnabas.client.admin.topics import NewTopic
+from barnabas.client.consumer.front import Consumer
+from barnabas.client.producer.front import Producer
 from barnabas.errors import OperationTimedOut
 from barnabas.types import TopicPartition
 

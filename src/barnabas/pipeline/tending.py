@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from barnabas import Admin
 from barnabas.cli.output import CommandFailed
-from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ClientError, ItemsFailed
+from barnabas.client.settings import AdminSettings
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.pipeline.checkpoint import Checkpoint
 from barnabas.pipeline.declarative import is_of_flow

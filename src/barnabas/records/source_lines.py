@@ -16,11 +16,12 @@ __all__ = ["show_source"]
 _PACKAGE: Final = Path(__file__).parents[1]
 _COMPILED_IN: Final = (
     "records",
-    "client",
-    "client/core",
-    "client/core/consumer",
-    "client/core/producer",
-    "client/drivers",
+    "connection",
+    "connection/broker",
+    "connection/drivers",
+    "client/consumer",
+    "client/fetch",
+    "client/producer",
 )
 """The folders that have compiled modules."""
 

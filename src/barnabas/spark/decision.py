@@ -12,7 +12,7 @@ them and for how long. Notes of the first form (`_FORM_1`), which have all of it
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from barnabas.client.core.offset_messages import OffsetAndMetadata
+from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.types import TopicPartition
 

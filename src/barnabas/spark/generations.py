@@ -14,7 +14,7 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-    from barnabas.client.range_reader import RangeReader
+    from barnabas.client.partition_reader import RangeReader
 
 __all__ = ["GENERATION", "switch_generation", "with_header"]
 
@@ -54,8 +54,8 @@ def switch_generation(
     read may wait for a record. Partitions without such records get their end. Raises UsageError where no record has the
     header, ItemsFailed where the group has members (UnknownMemberId), TopicNotFound, OperationTimedOut.
     """
-    from barnabas.client.admin import Admin
-    from barnabas.client.range_reader import RangeReader
+    from barnabas.client.admin.front import Admin
+    from barnabas.client.partition_reader import RangeReader
 
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     names = [topics] if isinstance(topics, str) else list(topics)

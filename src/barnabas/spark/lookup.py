@@ -6,9 +6,9 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.client.core.settings import AdminSettings
 from barnabas.client.errors import ItemsFailed
-from barnabas.client.watcher import Watcher
+from barnabas.client.log_watcher import LogWatcher
+from barnabas.client.settings import AdminSettings
 from barnabas.config.definitions import nearest
 from barnabas.errors import (
     InvalidTopic,
@@ -23,8 +23,8 @@ from barnabas.spark.options import Position, SourceOptions
 from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
-    from barnabas.client.core.offset_messages import PartitionOffset
-    from barnabas.client.core.views import TopicView
+    from barnabas.client.offset_messages import PartitionOffset
+    from barnabas.connection.cluster import TopicView
 
 __all__ = ["LogEnd", "Lookup", "Topics"]
 
@@ -57,7 +57,7 @@ class Lookup:
     def __init__(self, options: SourceOptions) -> None:
         known = AdminSettings.definitions
         settings = {name: value for name, value in options.client.items() if name in known}
-        self._admin = Watcher({"client.id": "barnabas-spark", **settings})
+        self._admin = LogWatcher({"client.id": "barnabas-spark", **settings})
         self._options = options
         self._sizes: dict[TopicPartition, float] = {}
         self._sizes_until = float("-inf")

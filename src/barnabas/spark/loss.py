@@ -62,7 +62,7 @@ def _letter(where: TopicPartition, start: int, end: int | None, why: str) -> tup
 
 def _write(on_loss: OnLoss, letters: Sequence[tuple[bytes, bytes]]) -> None:
     """Raises what the client raises: a query does not go on before they are written."""
-    from barnabas.client.producer import Producer  # losses are rare
+    from barnabas.client.producer.front import Producer  # losses are rare
 
     with Producer({"client.id": "barnabas-spark", **on_loss.client}) as producer:
         for delivery in [producer.send(on_loss.topic, value, key=key) for key, value in letters]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from barnabas.client.core.settings import ConsumerSettings, ProducerSettings
+from barnabas.client.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
 from barnabas.spark.loss import DEAD_LETTERS, OnLoss
 from barnabas.spark.offsets import EARLIEST, LATEST, parse_offsets, parse_partitions, parse_times

@@ -17,7 +17,7 @@ from barnabas.spark.workers import TaskState, settle
 if TYPE_CHECKING:
     import pyarrow
 
-    from barnabas.client.range_reader import RangeReader
+    from barnabas.client.partition_reader import RangeReader
 
 __all__ = ["RangePartition", "TaskRules", "read_ranges"]
 
@@ -84,7 +84,7 @@ def _behind_the_gap(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange
 
 
 def _reader(client: Mapping[str, str]) -> "RangeReader":
-    from barnabas.client.range_reader import RangeReader  # who plans need not wait for it
+    from barnabas.client.partition_reader import RangeReader  # who plans need not wait for it
 
     key = tuple(sorted(client.items()))
     found = _readers.get(key)

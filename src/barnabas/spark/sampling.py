@@ -5,7 +5,7 @@ from contextlib import closing
 from math import ceil
 from typing import Final
 
-from barnabas.client.range_reader import RangeReader
+from barnabas.client.partition_reader import RangeReader
 from barnabas.spark.lookup import Lookup
 from barnabas.spark.options import SourceOptions
 

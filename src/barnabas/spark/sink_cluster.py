@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas.client.admin import Admin
-from barnabas.client.core.admin.transactions import TransactionDescription
-from barnabas.client.core.producer.transaction_requests import PreparedTransaction
-from barnabas.client.core.settings import AdminSettings
+from barnabas.client.admin.front import Admin
+from barnabas.client.admin.transactions import TransactionDescription
 from barnabas.client.errors import ItemsFailed, OperationTimedOut
-from barnabas.client.producer import Producer
+from barnabas.client.producer.front import Producer
+from barnabas.client.producer.transactions.requests import PreparedTransaction
+from barnabas.client.settings import AdminSettings
 from barnabas.errors import (
     BarnabasError,
     InvalidProducerEpoch,

@@ -4,7 +4,7 @@ rule and the way out."""
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from barnabas.client.core.settings import ConsumerSettings, ProducerSettings
+from barnabas.client.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
 from barnabas.spark.option_table import KAFKA, check_names, parse_choice, parse_count
 from barnabas.spark.options import client_settings

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from barnabas.client.producer import Producer
+from barnabas.client.producer.front import Producer
 from barnabas.spark.decision import Transaction
 from barnabas.spark.sink_columns import SinkColumns
 from barnabas.spark.two_phase import task_id
@@ -20,7 +20,7 @@ from barnabas.spark.workers import TaskState, settle
 if TYPE_CHECKING:
     import pyarrow
 
-    from barnabas.client.core.producer.delivery import Delivery
+    from barnabas.client.producer.bulk.delivery import Delivery
 
 __all__ = ["SinkRules", "Written", "write_rows"]
 

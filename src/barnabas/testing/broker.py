@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.broker import server
-from barnabas.client.core.admin.topics import NewTopic
-from barnabas.client.core.producer.batch import RecordMetadata
+from barnabas.client.admin.topics import NewTopic
+from barnabas.client.producer.producer_batch import RecordMetadata
 from barnabas.config.broker import BrokerConfig
 from barnabas.controller.controller import TopicWish
 from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
@@ -40,7 +40,7 @@ from barnabas.testing.faults import Faults
 from barnabas.testing.renamed import renamed
 
 if TYPE_CHECKING:
-    from barnabas.client.admin import Admin
+    from barnabas.client.admin.front import Admin
 
 __all__ = ["Broker", "BrokerDied"]
 
@@ -241,7 +241,7 @@ class Broker:
     def admin(self) -> "Admin":
         """An administrator of this broker, which is closed with it: all that `barnabas.Admin` can do. Its requests meet
         the faults that the test has asked for; the other methods of this class do not."""
-        from barnabas.client.admin import Admin  # only tests that use it pay for its import
+        from barnabas.client.admin.front import Admin  # only tests that use it pay for its import
 
         return Admin(bootstrap_servers=self.bootstrap_servers)
 

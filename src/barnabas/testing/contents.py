@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from barnabas.client.core.producer.batch import RecordMetadata
+from barnabas.client.producer.producer_batch import RecordMetadata
 from barnabas.errors import UsageError
 from barnabas.records.batch import iter_batches
 from barnabas.records.builder import build_batch

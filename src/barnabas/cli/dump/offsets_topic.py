@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from barnabas.cli.dump.decoding import in_words
-from barnabas.client.core.consumer_protocol import decode_assignment, decode_subscription
+from barnabas.client.consumer.group.consumer_protocol import decode_assignment, decode_subscription
 from barnabas.coordinator.group.records import GroupMetadata, GroupRecord, OffsetCommit, decode_record
 
 __all__ = ["decode_offsets_record"]

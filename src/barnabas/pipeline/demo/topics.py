@@ -7,7 +7,7 @@ from typing import Final
 from barnabas import Admin, Producer
 from barnabas.cli.flights import data_file
 from barnabas.cli.outcomes import failures
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.errors import TopicAlreadyExists, UnknownTopicOrPartition
 from barnabas.types import TopicPartition
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.client.core.completed_fetch import CompletedFetch
+from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.errors import CorruptMessage
 from barnabas.log.transaction_index import AbortedTransaction
 from barnabas.protocol.codec import Part

@@ -11,7 +11,7 @@ from common import Json, Pump, record_json, serve, unpack, unpack_headers
 
 import barnabas
 from barnabas import TopicPartition
-from barnabas.client.core.admin.topics import NewTopic
+from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed, KeysMove
 
 WAIT_S = 40.0

@@ -1,0 +1,141 @@
+"""The synchronous administrator, `barnabas.Admin`. `barnabas.aio.Admin` is the same for asyncio."""
+
+import threading
+import time
+import warnings
+from collections.abc import Callable, Coroutine, Mapping
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
+
+from barnabas.client.admin.arguments import bind
+from barnabas.client.admin.calls import AdminCalls, keys_move
+from barnabas.client.settings.admin import AdminSettings
+from barnabas.client.settings.network import network_client_settings
+from barnabas.client.settings.tls import ssl_context
+from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.flow import settle
+from barnabas.connection.network_client import NetworkClient
+from barnabas.errors import KeysMove
+
+if TYPE_CHECKING:
+    from barnabas.client.settings.keywords import AdminKeywords
+
+__all__ = ["Admin"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _waiting(
+    call: Callable[Concatenate[AdminCalls, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Admin", P], T]:
+    """The call as a method that waits for its end."""
+    bound = bind(call)
+
+    @wraps(call)
+    def method(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        begin = bound(args, kwargs)
+        driver = self._opened()
+        return driver.wait_for(driver.run(lambda: settle(begin(self._calls))))
+
+    return method
+
+
+class Admin:
+    """Administers a cluster: topics, groups, settings, transactions.
+
+        with barnabas.Admin(bootstrap_servers="localhost:9092") as admin:
+            admin.create_topics([barnabas.NewTopic("orders", partitions=3)])
+
+    Settings are Kafka's, as keywords (`default_api_timeout_ms=5000`) or in a dict (`{"default.api.timeout.ms": 5000}`);
+    docs/client-settings.md lists all of them.
+
+    A call about one thing raises its error; one about several raises ItemsFailed, which has the error of each and the
+    results of the others. What fails for a passing reason is tried again for `timeout` seconds (by default
+    default.api.timeout.ms); the error then is OperationTimedOut with what was tried. Partitions are `(topic, number)`.
+
+    Safe for use by several threads; after a fork the child has connections of its own. Close it, or use it as a context
+    manager.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[AdminKeywords]") -> None:
+        """Connects at the first use. Raises UsageError for a setting that does not exist or does not fit."""
+        self.settings = AdminSettings(settings, **named)
+        self._tls = ssl_context(self.settings)
+        self._forked = False
+        self._reopening = threading.Lock()
+        self._open()
+
+    def _open(self) -> None:
+        client = NetworkClient(
+            network_client_settings(self.settings, allow_auto_topic_creation=False), time.monotonic()
+        )
+        self._driver = SyncDriver(client, ssl_context=self._tls, on_fork=self._left_behind, name="admin client")
+        self._calls = AdminCalls(client, self.settings)
+
+    def _left_behind(self) -> None:
+        """In the child of a fork: the connections are the parent's."""
+        self._forked = True
+        self._reopening = threading.Lock()
+
+    def _opened(self) -> SyncDriver:
+        if self._forked:
+            with self._reopening:
+                if self._forked:
+                    self._open()
+                    self._forked = False
+        return self._driver
+
+    def close(self) -> None:
+        """End at once; calls under way in other threads raise ClientClosed. Calling it again does nothing."""
+        self._forked = False
+        self._driver.close()
+
+    def __enter__(self) -> "Admin":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- calls ------------------------------------------------------------------------------------------------------
+
+    create_topics = _waiting(AdminCalls.create_topics)
+    delete_topics = _waiting(AdminCalls.delete_topics)
+    list_topics = _waiting(AdminCalls.list_topics)
+    describe_topics = _waiting(AdminCalls.describe_topics)
+    elect_leaders = _waiting(AdminCalls.elect_leaders)
+    delete_records = _waiting(AdminCalls.delete_records)
+    list_offsets = _waiting(AdminCalls.list_offsets)
+
+    describe_cluster = _waiting(AdminCalls.describe_cluster)
+    describe_log_dirs = _waiting(AdminCalls.describe_log_dirs)
+    describe_features = _waiting(AdminCalls.describe_features)
+    describe_configs = _waiting(AdminCalls.describe_configs)
+    alter_configs = _waiting(AdminCalls.alter_configs)
+    list_config_resources = _waiting(AdminCalls.list_config_resources)
+
+    list_groups = _waiting(AdminCalls.list_groups)
+    describe_groups = _waiting(AdminCalls.describe_groups)
+    delete_groups = _waiting(AdminCalls.delete_groups)
+    remove_members = _waiting(AdminCalls.remove_members)
+    list_group_offsets = _waiting(AdminCalls.list_group_offsets)
+    alter_group_offsets = _waiting(AdminCalls.alter_group_offsets)
+    delete_group_offsets = _waiting(AdminCalls.delete_group_offsets)
+
+    list_transactions = _waiting(AdminCalls.list_transactions)
+    describe_transactions = _waiting(AdminCalls.describe_transactions)
+    describe_producers = _waiting(AdminCalls.describe_producers)
+    abort_transaction = _waiting(AdminCalls.abort_transaction)
+    end_transaction = _waiting(AdminCalls.end_transaction)
+
+    _create_partitions = _waiting(AdminCalls.create_partitions)
+    _topics_with_records = _waiting(AdminCalls.topics_with_records)
+
+    def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False, timeout: float | None = None
+    ) -> None:
+        for name in self._topics_with_records(counts, timeout):
+            warnings.warn(keys_move(name), KeysMove, stacklevel=2)
+        self._create_partitions(counts, validate_only=validate_only, timeout=timeout)
+
+    create_partitions.__doc__ = AdminCalls.create_partitions.__doc__

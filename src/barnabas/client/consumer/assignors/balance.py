@@ -1,0 +1,125 @@
+"""Even shares where members want different topics: nobody could give a partition to somebody who has two fewer, not
+even through others, and as little moves as this allows."""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from barnabas.client.consumer.assignors.members import Member, Shares
+from barnabas.types import TopicPartition
+
+__all__ = ["balance"]
+
+
+def balance(
+    members: Sequence[Member],
+    subscribers: Mapping[str, Sequence[Member]],
+    partition_counts: Mapping[str, int],
+    owners: Mapping[TopicPartition, str],
+) -> Shares:
+    """`subscribers`: of each topic with partitions; `owners`: who has what now, where that may stay."""
+    table = _Table(members, subscribers, owners)
+    table.add_free(partition_counts)
+    table.level()
+    return {
+        name: [TopicPartition(topic, index) for topic, indexes in held.items() for index in indexes]
+        for name, held in table.held.items()
+    }
+
+
+class _Table:
+    def __init__(
+        self,
+        members: Sequence[Member],
+        subscribers: Mapping[str, Sequence[Member]],
+        owners: Mapping[TopicPartition, str],
+    ) -> None:
+        self.wanting = {topic: [member.member_id for member in wanting] for topic, wanting in subscribers.items()}
+        self.held: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in members}
+        self.load = dict.fromkeys(self.held, 0)
+        self._owners = owners
+        for (topic, index), name in sorted(owners.items()):
+            self._give(name, topic, index)
+
+    def _give(self, name: str, topic: str, index: int) -> None:
+        self.held[name].setdefault(topic, []).append(index)
+        self.load[name] += 1
+
+    def add_free(self, partition_counts: Mapping[str, int]) -> None:
+        """Whatever nobody has goes to whoever has least, topics with few takers first."""
+        for topic in sorted(self.wanting, key=lambda topic: (len(self.wanting[topic]), topic)):
+            queue = [(self.load[name], name) for name in self.wanting[topic]]
+            heapify(queue)
+            for index in range(partition_counts[topic]):
+                if TopicPartition(topic, index) not in self._owners:
+                    _, name = heappop(queue)
+                    self._give(name, topic, index)
+                    heappush(queue, (self.load[name], name))
+
+    def level(self) -> None:
+        """Move partitions, through third members where need be, until no one has two more than somebody within reach.
+
+        The fullest goes first. If nobody in reach of it has much less, the same holds for all in its reach, because
+        they reach no further: so each member is looked at once, and once more for each move.
+        """
+        queue = [(-load, name) for name, load in self.load.items()]
+        heapify(queue)
+        settled: set[str] = set()
+        while queue:
+            load, name = heappop(queue)
+            if name in settled or -load != self.load[name]:
+                continue
+            before, target = self._search(name)
+            if target is None:
+                settled |= before.keys()
+                continue
+            self._move_along(before, target)
+            heappush(queue, (-self.load[name], name))
+            heappush(queue, (-self.load[target], target))
+
+    def _search(self, start: str) -> tuple[dict[str, tuple[str, str]], str | None]:
+        """How each member in reach was reached (from whom, by which topic), and the one with least of the nearest that
+        have at least two fewer, if there is one."""
+        before: dict[str, tuple[str, str]] = {start: ("", "")}
+        seen_topics: set[str] = set()
+        limit = self.load[start] - 2
+        ring = deque([start])
+        while ring:
+            found: list[str] = []
+            for _ in range(len(ring)):
+                name = ring.popleft()
+                for topic, indexes in self.held[name].items():
+                    if not indexes or topic in seen_topics:
+                        continue
+                    seen_topics.add(topic)
+                    for other in self.wanting[topic]:
+                        if other not in before:
+                            before[other] = (name, topic)
+                            ring.append(other)
+                            if self.load[other] <= limit:
+                                found.append(other)
+            if found:
+                return before, min(found, key=lambda name: (self.load[name], name))
+        return before, None
+
+    def _move_along(self, before: Mapping[str, tuple[str, str]], target: str) -> None:
+        name = target
+        while True:
+            giver, topic = before[name]
+            if not giver:
+                return
+            self._move(giver, name, topic)
+            name = giver
+
+    def _move(self, giver: str, taker: str, topic: str) -> None:
+        """One partition of the topic: best one that the taker had, then one that the giver did not have."""
+
+        def regret(index: int) -> int:
+            owner = self._owners.get(TopicPartition(topic, index))
+            return 0 if owner == taker else 2 if owner == giver else 1
+
+        indexes = self.held[giver][topic]
+        index = min(reversed(indexes), key=regret)
+        indexes.remove(index)
+        self.load[giver] -= 1
+        self._give(taker, topic, index)

@@ -1,0 +1,117 @@
+"""When a member sends heartbeats, and how long its application may stay away. Numbers only: no clock, no request."""
+
+import logging
+from typing import Final, NamedTuple
+
+__all__ = ["Heartbeat", "MembershipSettings", "PollWatch"]
+
+WARN_AT: Final = (0.5, 0.8)
+"""Of max.poll.interval.ms."""
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class MembershipSettings(NamedTuple):
+    """Kafka's settings of a classic group's member, in seconds."""
+
+    group_id: str
+    group_instance_id: str | None = None
+    session_timeout_s: float = 45.0
+    heartbeat_interval_s: float = 3.0
+    max_poll_interval_s: float = 300.0
+    """Also the group's rebalance timeout, as far as it depends on this member."""
+    request_timeout_s: float = 30.0
+
+
+class Heartbeat:
+    """The heartbeats of one membership: `due` says when the next one is to be sent."""
+
+    def __init__(self, settings: MembershipSettings) -> None:
+        self._settings = settings
+        self._warned = False
+        self.due = float("inf")
+        self.answered_at = float("-inf")
+        """When the coordinator last said that all is well, or took the member in."""
+
+    def begin(self, now: float) -> None:
+        """The group has taken the member in."""
+        self.due = now + self._settings.heartbeat_interval_s
+        self.answered_at = now
+        self._warned = False
+
+    def end(self) -> None:
+        self.due = float("inf")
+
+    def sent(self) -> None:
+        """No other one before its answer."""
+        self.due = float("inf")
+
+    def answered(self, now: float, sent_at: float) -> None:
+        self.due = sent_at + self._settings.heartbeat_interval_s
+        self.answered_at = now
+        self._warned = False
+
+    def failed(self, now: float, pause_s: float) -> None:
+        """No answer, or one that passes: try again soon."""
+        self.due = now + min(pause_s, self._settings.heartbeat_interval_s)
+        silent_s = now - self.answered_at
+        if silent_s > self._settings.session_timeout_s and not self._warned:
+            self._warned = True
+            _log.warning(
+                "group %r has not heard of this member for %.1f s, session.timeout.ms is %d: the coordinator will have"
+                " given its partitions to others",
+                self._settings.group_id,
+                silent_s,
+                self._settings.session_timeout_s * 1000,
+            )
+
+
+class PollWatch:
+    """How long ago the application polled. Time inside a poll does not count."""
+
+    def __init__(self, settings: MembershipSettings) -> None:
+        self._group_id = settings.group_id
+        self._interval_s = settings.max_poll_interval_s
+        self._warnings = 0
+        self.inside = False
+        """Whether the application waits in a poll, as far as was last said."""
+        self.polled_at = float("inf")
+
+    def look_in(self, now: float, inside: bool) -> None:
+        """Whether the application waits in a poll. It need not say that it goes: it was there when it was last seen
+        there."""
+        if inside or self.inside:
+            self.touch(now)
+        self.inside = inside
+
+    def touch(self, now: float) -> None:
+        """The application shows that it is alive."""
+        self.polled_at = now
+        self._warnings = 0
+
+    def deadline(self) -> float:
+        """When `look` has something to say."""
+        if self.inside:
+            return float("inf")
+        share = WARN_AT[self._warnings] if self._warnings < len(WARN_AT) else 1.0
+        return self.polled_at + share * self._interval_s
+
+    def look(self, now: float) -> bool:
+        """Whether the application has stayed away for too long; warns before that."""
+        if now < self.deadline():
+            return False
+        away_s = now - self.polled_at
+        if away_s >= self._interval_s:
+            return True
+        while self._warnings < len(WARN_AT) and away_s >= WARN_AT[self._warnings] * self._interval_s:
+            self._warnings += 1
+        _log.warning(
+            "no poll for %.1f s, which is %d %% of max.poll.interval.ms=%d: at 100 %% this member leaves group %r and"
+            " its records go to others; poll more often, take fewer records at a time (max.poll.records) or raise"
+            " max.poll.interval.ms",
+            away_s,
+            100 * away_s / self._interval_s,
+            self._interval_s * 1000,
+            self._group_id,
+        )
+        return False

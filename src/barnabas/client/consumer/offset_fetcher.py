@@ -1,0 +1,221 @@
+"""Where to read from: every assigned partition gets a position, from what is committed, by a reset, or as its new
+leader confirms it.
+
+Works by itself in the client's turns, one question after the other without pauses; what cannot be mended is kept for
+the application to hear.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from barnabas.client.consumer.group.offset_commits import OffsetCommits
+from barnabas.client.consumer.subscription_state import SubscriptionState
+from barnabas.client.fetch.list_offsets import epoch_ends, list_offsets
+from barnabas.client.fetch.positions import FetchPosition, ResetStrategy
+from barnabas.client.offset_messages import LATEST, OffsetAndMetadata, PartitionOffset
+from barnabas.connection.network_client import NetworkClient
+from barnabas.connection.promise import Promise
+from barnabas.errors import BarnabasError, LogTruncation, NoOffsetForPartition, UnsupportedVersion
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+
+__all__ = ["OffsetFetcher"]
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class OffsetFetcher:
+    """See the module. `commits` is None without a group."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        subscription: SubscriptionState,
+        commits: OffsetCommits | None,
+        *,
+        read_committed: bool,
+        timeout_s: float,
+        wall_ms: Callable[[], int],
+        on_located: Callable[[], None],
+    ) -> None:
+        self._failures: dict[str, BarnabasError] = {}
+        """For the application, oldest first, each once."""
+        self._client = client
+        self._subscription = subscription
+        self._commits = commits
+        self._read_committed = read_committed
+        self._timeout_s = timeout_s
+        self._wall_ms = wall_ms
+        self._on_located = on_located
+        self._asking = False
+        """Whether committed offsets are asked for now."""
+        self._start_at = float("-inf")
+        """Not before this."""
+        self._failed = 0
+        self._look_at = float("-inf")
+        """When there is something to do; set to the past whenever a state may have changed."""
+
+    def changed(self) -> None:
+        """Partitions came, positions were lost: look at once."""
+        self._look_at = float("-inf")
+        for key, error in list(self._failures.items()):
+            if not self._still_stands(error):
+                del self._failures[key]
+
+    def _still_stands(self, error: BarnabasError) -> bool:
+        """Not after the application has sought, or the partition is gone."""
+        if isinstance(error, LogTruncation):
+            state = self._subscription.get(error.partition)
+            return state is not None and state.position == error.position and not state.is_valid
+        if isinstance(error, NoOffsetForPartition):
+            starting = self._subscription.needing_start()
+            return any(where in starting for where in error.partitions)
+        return True
+
+    def take_failure(self) -> BarnabasError | None:
+        """What the application has to hear, one after the other."""
+        return self._failures.pop(next(iter(self._failures))) if self._failures else None
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._failures)
+
+    def _fail(self, error: BarnabasError) -> None:
+        self._failures[str(error)] = error
+
+    def advance(self, now: float) -> None:
+        if now < self._look_at:
+            return
+        self._look_at = float("inf")
+        self._start(now)
+        self._reset(now)
+        self._validate(now)
+
+    def next_deadline(self) -> float:
+        return self._look_at
+
+    def _leader(self, where: TopicPartition) -> tuple[int, int]:
+        view = self._client.metadata.partition(where)
+        return (-1, NO_LEADER_EPOCH) if view is None else (view.leader, view.leader_epoch)
+
+    def _again(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
+        """Ask once more after a pause; what will not pass is the application's to hear. When the pause is over."""
+        self._failed += 1
+        retry_at = self._client.now + self._client.backoff_s(self._failed)
+        self._subscription.request_failed(partitions, retry_at)
+        self._client.at(retry_at, self.changed)
+        if isinstance(error, BarnabasError) and not getattr(error, "retriable", False):
+            self._fail(error)
+        return retry_at
+
+    # --- committed offsets ------------------------------------------------------------------------------------------
+
+    def _start(self, now: float) -> None:
+        starting = self._subscription.needing_start()
+        if not starting or self._asking or now < self._start_at:
+            return
+        if self._commits is None:
+            self._without_commit(starting)
+            return
+        self._asking = True
+        asked = {where: self._subscription.get(where) for where in starting}
+
+        def found(promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
+            self._asking = False
+            if promise.error is not None:
+                self._start_at = self._again((), promise.error)
+                return
+            self._failed = 0
+            # A partition that went meanwhile and came again may have been read on, and committed, by its owner between
+            # the two: what was asked for before is too old.
+            still = {w: committed for w, committed in promise.result().items() if self._subscription.get(w) is asked[w]}
+            self._take_committed(still)
+            self.changed()
+            self._on_located()
+
+        self._commits.committed(starting, self._timeout_s).on_done(found)
+
+    def _take_committed(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        for where, committed in found.items():
+            if committed is not None:
+                self._subscription.start_at(where, committed, *self._leader(where))
+        self._without_commit([where for where, committed in found.items() if committed is None])
+
+    def _without_commit(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            self._subscription.reset_without_commit(partitions)
+        except BarnabasError as error:
+            # the application has to seek; as long as it does not, it hears of it now and again
+            self._start_at = self._again((), error)
+
+    # --- resets -----------------------------------------------------------------------------------------------------
+
+    def _reset(self, now: float) -> None:
+        wanted = self._subscription.needing_reset(now)
+        if not wanted:
+            return
+        wall_ms = self._wall_ms()
+        self._ask_resets(wanted, {where: strategy.timestamp(wall_ms) for where, strategy in wanted.items()})
+
+    def _ask_resets(
+        self, wanted: Mapping[TopicPartition, ResetStrategy], timestamps: Mapping[TopicPartition, int]
+    ) -> None:
+        self._subscription.request_failed(timestamps, float("inf"))
+        beyond: dict[TopicPartition, int] = {}
+
+        def each(where: TopicPartition, found: PartitionOffset) -> None:
+            if found.offset == NO_OFFSET and timestamps[where] >= 0:
+                beyond[where] = LATEST  # nothing so new is there
+                return
+            position = FetchPosition(max(found.offset, 0), NO_LEADER_EPOCH, *self._leader(where))
+            if self._subscription.reset_to(where, wanted[where], position):
+                _log.info("%s: reset to %s, offset %d", where, wanted[where], position.offset)
+                self._on_located()
+
+        def done(promise: Promise[dict[TopicPartition, PartitionOffset]]) -> None:
+            if promise.error is not None:
+                self._again(timestamps, promise.error)
+            elif beyond:
+                self._ask_resets(wanted, beyond)
+            else:
+                self._failed = 0
+
+        list_offsets(
+            self._client, timestamps, read_committed=self._read_committed, timeout_s=self._timeout_s, each=each
+        ).on_done(done)
+
+    # --- validation -------------------------------------------------------------------------------------------------
+
+    def _validate(self, now: float) -> None:
+        wanted = self._subscription.needing_validation(now)
+        if not wanted:
+            return
+        self._subscription.request_failed(wanted, float("inf"))
+
+        def each(where: TopicPartition, found: tuple[int, int]) -> None:
+            asked = wanted[where]
+            self._on_located()
+            truncation = self._subscription.validated(where, asked, *found)
+            if truncation is not None:
+                self._again([where], truncation)
+                return
+            state = self._subscription.get(where)
+            after = None if state is None else state.position
+            if after is None or after.offset != asked.offset:
+                to = "a reset" if after is None else f"offset {after.offset}"
+                _log.warning("%s: the log was cut below %s: going on from %s", where, asked, to)
+                self.changed()
+
+        def done(promise: Promise[dict[TopicPartition, tuple[int, int]]]) -> None:
+            if isinstance(promise.error, UnsupportedVersion):
+                for where, asked in wanted.items():
+                    state = self._subscription.get(where)
+                    if state is not None and state.position == asked:
+                        state.seek(asked)  # brokers before 2.3 cannot say
+                self._on_located()
+            elif promise.error is not None:
+                self._again(wanted, promise.error)
+            else:
+                self._failed = 0
+
+        epochs = {where: position.offset_epoch for where, position in wanted.items()}
+        epoch_ends(self._client, epochs, self._timeout_s, each).on_done(done)

@@ -1,0 +1,89 @@
+"""The topics that a consumer reads, and what metadata says of them: which match its pattern, which do not exist yet,
+and of which there will never be any."""
+
+import logging
+from collections.abc import Collection
+
+from barnabas.client.consumer.subscription_state import Pattern, SubscriptionState
+from barnabas.connection.network_client import NetworkClient
+from barnabas.errors import BarnabasError, InvalidTopic, TopicAuthorizationFailed, UnknownTopicOrPartition, error_for
+
+__all__ = ["SubscribedTopics"]
+
+_LASTING = (InvalidTopic.code, TopicAuthorizationFailed.code)
+
+_log = logging.getLogger("barnabas.consumer")
+
+
+class SubscribedTopics:
+    """See the module."""
+
+    def __init__(self, client: NetworkClient, subscription: SubscriptionState) -> None:
+        self._client = client
+        self._subscription = subscription
+        self._wanted: frozenset[str] = frozenset()
+        self._failures: dict[str, BarnabasError] = {}
+        self._missing: set[str] = set()
+        """Topics that were said not to exist."""
+        self._matched = False
+        """Whether the pattern was compared with the topics that there are."""
+
+    def subscribe_pattern(self, pattern: Pattern) -> None:
+        """Topics whose whole names match it, as soon as metadata has told of all."""
+        self._subscription.subscribe_pattern(pattern)
+        self._matched = False
+        self._client.metadata.all_topics = True
+        self._client.refresh_metadata()
+
+    def want(self) -> None:
+        """Keep those in the metadata that are read now, and no others."""
+        wanted = self._subscription.topics
+        self._client.metadata.unwant(self._wanted - wanted)
+        self._wanted = wanted
+        self._client.want_topics(sorted(wanted))
+
+    def unsubscribe(self) -> None:
+        self._client.metadata.all_topics = False
+        self.want()
+
+    def follow(self) -> str | None:
+        """Metadata is news: why there are other topics now, if there are."""
+        view = self._client.metadata.view
+        news = None
+        if self._subscription.has_pattern and self._client.metadata.has_all_topics:
+            before = self._subscription.topics
+            known = [(name, topic.is_internal) for name, topic in view.topics.items() if not topic.error_code]
+            changed = self._subscription.match_pattern(known)
+            if changed or not self._matched:
+                self._matched = True
+                news = _difference(before, self._subscription.topics)
+        for name in self._subscription.topics:
+            topic = view.topics.get(name)
+            if topic is not None and topic.error_code:
+                self._note(name, topic.error_code)
+            else:
+                self._missing.discard(name)
+        return news
+
+    def _note(self, name: str, code: int) -> None:
+        if code in _LASTING:
+            self._failures[name] = self._client.metadata.why_not(name)
+        elif name not in self._missing:
+            self._missing.add(name)
+            if not error_for(code).retriable or code == UnknownTopicOrPartition.code:
+                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.why_not(name))
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the application has to hear of one that will not come."""
+        return bool(self._failures)
+
+    def take_failure(self) -> BarnabasError | None:
+        """One of them, once."""
+        return self._failures.pop(next(iter(self._failures))) if self._failures else None
+
+
+def _difference(before: Collection[str], after: Collection[str]) -> str:
+    more, less = sorted(set(after) - set(before)), sorted(set(before) - set(after))
+    parts = [f"new are {', '.join(more)}"] * bool(more) + [f"gone are {', '.join(less)}"] * bool(less)
+    return f"other topics match the pattern: {'; '.join(parts)}"

@@ -1,0 +1,386 @@
+"""What a consumer reads: the subscription or the partitions assigned by hand, and its position in each of them.
+
+The state that fetching, resetting, committing and rebalancing share. Nothing here asks anybody; `needing_*` say what
+has to be asked.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+from barnabas.client.fetch.positions import NO_NODE, FetchPosition, FetchState, PartitionState, ResetStrategy
+from barnabas.client.offset_messages import OffsetAndMetadata
+from barnabas.errors import LogTruncation, NoOffsetForPartition, UsageError
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
+
+__all__ = ["AssignmentChange", "Pattern", "SubscriptionKind", "SubscriptionState"]
+
+
+class SubscriptionKind(Enum):
+    """How partitions come about; they exclude each other until `unsubscribe`."""
+
+    NONE = "nothing"
+    TOPICS = "a list of topics"
+    PATTERN = "a pattern of topics"
+    MANUAL = "partitions assigned by hand"
+
+
+class AssignmentChange(NamedTuple):
+    """What a new assignment changed."""
+
+    added: tuple[TopicPartition, ...]
+    removed: tuple[TopicPartition, ...]
+
+
+class Pattern(Protocol):
+    """What `re.compile` gives."""
+
+    def fullmatch(self, string: str, /) -> object | None: ...
+
+
+class SubscriptionState:
+    """See the module."""
+
+    def __init__(self, reset: ResetStrategy, *, exclude_internal_topics: bool = True) -> None:
+        self.kind = SubscriptionKind.NONE
+        self.reset = reset
+        """`auto.offset.reset`."""
+        self.topics: frozenset[str] = frozenset()
+        """What this consumer subscribes to; of a pattern, what matched the last time."""
+        self._exclude_internal = exclude_internal_topics
+        self._pattern: Pattern | None = None
+        self._states: dict[TopicPartition, PartitionState] = {}
+
+    # --- what is subscribed to --------------------------------------------------------------------------------------
+
+    def _become(self, kind: SubscriptionKind) -> None:
+        if self.kind not in (SubscriptionKind.NONE, kind):
+            raise UsageError(f"this consumer reads {self.kind.value}; unsubscribe before you give it {kind.value}")
+        self.kind = kind
+
+    def subscribe(self, topics: Iterable[Any]) -> bool:
+        """Whether that is news, so that the group has to rebalance."""
+        if isinstance(topics, str):
+            raise UsageError(f"subscribe takes a list of topics: [{topics!r}]")
+        try:
+            names = frozenset(topics)
+        except TypeError:
+            raise UsageError(f"subscribe takes names of topics, or one pattern alone, not {topics!r}") from None
+        if not all(isinstance(name, str) and name for name in names):
+            raise UsageError(f"a topic has a name: {sorted(map(repr, names))}")
+        if not names:
+            raise UsageError("there is no topic to subscribe to; use unsubscribe to give all up")
+        self._become(SubscriptionKind.TOPICS)
+        return self._change_topics(names)
+
+    def subscribe_pattern(self, pattern: Pattern) -> None:
+        """Topics whose whole name matches; `match_pattern` then takes those that there are."""
+        self._become(SubscriptionKind.PATTERN)
+        self._pattern = pattern
+
+    def match_pattern(self, topics: Iterable[tuple[str, bool]]) -> bool:
+        """`topics`: name, and whether it is internal, of all there are. Whether other ones match now than before."""
+        assert self._pattern is not None
+        matching = self._pattern.fullmatch
+        names = (name for name, internal in topics if not (internal and self._exclude_internal) and matching(name))
+        return self._change_topics(frozenset(names))
+
+    def _change_topics(self, topics: frozenset[str]) -> bool:
+        changed, self.topics = topics != self.topics, topics
+        return changed
+
+    @property
+    def subscribes(self) -> bool:
+        """Whether topics are subscribed to, whose partitions the group assigns, or without a group the consumer."""
+        return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
+
+    @property
+    def has_pattern(self) -> bool:
+        return self.kind is SubscriptionKind.PATTERN
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> bool:
+        """By hand; positions of those that stay are kept. Whether the topics changed. None at all: back to nothing."""
+        wanted = dict.fromkeys(TopicPartition(*where) for where in partitions)
+        self._become(SubscriptionKind.MANUAL)
+        if not wanted:
+            self.kind = SubscriptionKind.NONE
+        if wanted.keys() != self._states.keys():
+            self._set_assignment(wanted)
+        return self._change_topics(frozenset(where.topic for where in wanted))
+
+    def assign_subscribed(self, partitions: Iterable[TopicPartition]) -> AssignmentChange:
+        """Assigns partitions of the topics that are subscribed to; positions of those that stay are kept."""
+        assert self.subscribes, self.kind
+        wanted = dict.fromkeys(partitions)
+        added = tuple(where for where in wanted if where not in self._states)
+        removed = tuple(where for where in self._states if where not in wanted)
+        self._set_assignment(wanted)
+        return AssignmentChange(added, removed)
+
+    def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
+        self._states = {where: self._states.get(where) or PartitionState() for where in partitions}
+
+    def is_subscribed(self, where: TopicPartition) -> bool:
+        """Whether an assignment of that partition fits the subscription: it may have changed since the group met."""
+        if self._pattern is not None:
+            return self._pattern.fullmatch(where.topic) is not None
+        return where.topic in self.topics
+
+    def unsubscribe(self) -> None:
+        """Back to nothing."""
+        self.kind = SubscriptionKind.NONE
+        self.topics = frozenset()
+        self._pattern = None
+        self._set_assignment(())
+
+    # --- what is assigned -------------------------------------------------------------------------------------------
+
+    def assigned(self) -> list[TopicPartition]:
+        """In the order in which they take turns."""
+        return list(self._states)
+
+    def get(self, where: TopicPartition) -> PartitionState | None:
+        return self._states.get(where)
+
+    def _state(self, where: TopicPartition) -> PartitionState:
+        state = self._states.get(where)
+        if state is None:
+            raise UsageError(f"{where} is not assigned to this consumer")
+        return state
+
+    def _where(self, wanted: Callable[[PartitionState], bool]) -> list[TopicPartition]:
+        return [where for where, state in self._states.items() if wanted(state)]
+
+    def take_turn(self, where: TopicPartition) -> None:
+        """It was served: the others come first the next time."""
+        states = self._states
+        if where in states:  # no call between the next steps: a KeyboardInterrupt there would lose the partition
+            state = states[where]
+            del states[where]
+            states[where] = state
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        for state in [self._state(where) for where in partitions]:
+            state.paused = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for state in [self._state(where) for where in partitions]:
+            state.paused = False
+
+    def paused(self) -> list[TopicPartition]:
+        return self._where(lambda state: state.paused)
+
+    def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
+        """They go as soon as the listener knows: nothing of them is fetched or returned any more."""
+        for where in partitions:
+            self._state(where).pending_revocation = True
+
+    def mark_pending_callback(self, partitions: Iterable[TopicPartition], pending: bool) -> None:
+        """Nothing of them is fetched before the listener knows that they came: it may seek."""
+        for where in partitions:
+            state = self._states.get(where)
+            if state is not None:
+                state.pending_callback = pending
+
+    def pending_callback(self) -> list[TopicPartition]:
+        """Returns the partitions that the listener does not know yet."""
+        return self._where(lambda state: state.pending_callback)
+
+    # --- positions --------------------------------------------------------------------------------------------------
+
+    def position(self, where: TopicPartition) -> FetchPosition | None:
+        """None until there is one that is valid."""
+        state = self._state(where)
+        return state.position if state.is_valid else None
+
+    def seek(self, where: TopicPartition, offset: int, offset_epoch: int = NO_LEADER_EPOCH) -> None:
+        """The application says where to go on. With an epoch the leader is asked whether its log agrees."""
+        if offset < 0:
+            raise UsageError(f"{where}: offset {offset} is negative")
+        state = self._state(where)
+        leader, leader_epoch = (state.position or FetchPosition(0))[2:]
+        state.seek_unvalidated(FetchPosition(offset, offset_epoch, leader, leader_epoch))
+        state.resumed_from = None
+
+    def start_at(self, where: TopicPartition, committed: OffsetAndMetadata, leader: int, leader_epoch: int) -> None:
+        """What the group committed; ignored if the partition has got a position otherwise meanwhile."""
+        state = self._states.get(where)
+        if state is not None and state.state is FetchState.INITIALIZING:
+            state.seek_unvalidated(FetchPosition(committed.offset, committed.leader_epoch, leader, leader_epoch))
+            state.resumed_from = committed
+
+    def resume_at(self, where: TopicPartition, offset: OffsetAndMetadata) -> None:
+        """Back to where work stands that was begun in this assignment and not finished."""
+        self.seek(where, offset.offset)
+        self._states[where].resumed_from = offset
+
+    def advance(self, where: TopicPartition, offset: int, offset_epoch: int) -> None:
+        """Records up to `offset` were returned."""
+        position = self._state(where).position
+        assert position is not None, where
+        self._states[where].position = position._replace(offset=offset, offset_epoch=offset_epoch)
+
+    def go_back(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
+        """What was returned since `before` has not come to the application."""
+        state = self._states.get(where)
+        if state is not None and state.position is not None:
+            self.advance(where, before.offset, before.leader_epoch)
+
+    def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What can be committed: all positions that are valid."""
+        return {
+            where: stands
+            for where, state in self._states.items()
+            if state.is_valid and (stands := state.stands_at()) is not None
+        }
+
+    def note_empty(self, where: TopicPartition, offset: int) -> None:
+        """A broker has nothing from there on that it would give."""
+        self._states[where].empty_at = offset
+
+    def fetchable(self) -> list[TopicPartition]:
+        """In the order in which they take turns."""
+        return self._where(lambda state: state.is_fetchable)
+
+    def is_fetchable(self, where: TopicPartition) -> bool:
+        state = self._states.get(where)
+        return state is not None and state.is_fetchable
+
+    def needing_start(self) -> list[TopicPartition]:
+        """Without any position: ask for what is committed. Those that the listener does not know yet may wait, unless
+        it asks itself where they stand."""
+        return self._where(
+            lambda state: state.state is FetchState.INITIALIZING and (state.is_asked_for or not state.pending_callback)
+        )
+
+    def request_failed(self, partitions: Iterable[TopicPartition], retry_at: float) -> None:
+        """What their state awaits was asked for in vain."""
+        for where in partitions:
+            state = self._states.get(where)
+            if state is not None:
+                state.retry_at = retry_at
+
+    # --- resets -----------------------------------------------------------------------------------------------------
+
+    def request_reset(self, where: TopicPartition, strategy: ResetStrategy | None = None) -> None:
+        """The position is void. Raises NoOffsetForPartition if nobody said what then."""
+        state = self._state(where)
+        chosen = strategy or self.reset
+        if chosen.kind == "none":
+            raise NoOffsetForPartition([where], "there is no valid offset")
+        state.await_reset(chosen)
+
+    def reset_without_commit(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nothing is committed for these. Raises NoOffsetForPartition, for all of them, if nobody said what then."""
+        starting = [
+            where
+            for where in partitions
+            if where in self._states and self._states[where].state is FetchState.INITIALIZING
+        ]
+        if starting and self.reset.kind == "none":
+            raise NoOffsetForPartition(starting)
+        for where in starting:
+            self.request_reset(where)
+
+    def needing_reset(self, now: float) -> dict[TopicPartition, ResetStrategy]:
+        """Which positions to ask for, and how."""
+        return {
+            where: state.reset
+            for where, state in self._states.items()
+            if state.reset is not None and state.state is FetchState.AWAIT_RESET and state.retry_at <= now
+        }
+
+    def reset_to(self, where: TopicPartition, strategy: ResetStrategy, position: FetchPosition) -> bool:
+        """The answer to a reset; ignored if it is no longer what is awaited."""
+        state = self._states.get(where)
+        if state is None or state.state is not FetchState.AWAIT_RESET or state.reset != strategy:
+            return False
+        state.seek_unvalidated(position)
+        return True
+
+    # --- leaders and validation (KIP-320) ---------------------------------------------------------------------------
+
+    def follow_leader(self, where: TopicPartition, leader: int, leader_epoch: int, *, can_validate: bool) -> None:
+        """See `PartitionState.follow_leader`."""
+        state = self._states.get(where)
+        if state is not None:
+            state.follow_leader(leader, leader_epoch, can_validate=can_validate)
+
+    def needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
+        """Positions to ask the leaders about, by OffsetsForLeaderEpoch."""
+        return {
+            where: state.position
+            for where, state in self._states.items()
+            if state.state is FetchState.AWAIT_VALIDATION and state.retry_at <= now and state.position is not None
+        }
+
+    def validated(
+        self, where: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
+    ) -> LogTruncation | None:
+        """The leader's answer: where its largest epoch not above the asked one ends. The position is confirmed, moved
+        to where the logs part, or reset; what to raise if nobody said what to do about a log that was cut."""
+        state = self._states.get(where)
+        if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
+            return None
+        if end_offset == NO_OFFSET or end_epoch == NO_LEADER_EPOCH:
+            return self._truncated(where, asked, None)
+        if end_offset < asked.offset or end_epoch < asked.offset_epoch:
+            # an epoch that ends at or behind the position, but is an earlier one, does not contain it either
+            return self._truncated(where, asked, OffsetAndMetadata(min(end_offset, asked.offset), "", end_epoch))
+        state.state = FetchState.FETCHING
+        return None
+
+    def _truncated(
+        self, where: TopicPartition, asked: FetchPosition, diverging: OffsetAndMetadata | None
+    ) -> LogTruncation | None:
+        if self.reset.kind == "none":
+            return LogTruncation(where, asked, diverging)
+        if diverging is None:
+            self.request_reset(where)
+        else:
+            state = self._state(where)
+            state.seek(asked._replace(offset=diverging.offset, offset_epoch=diverging.leader_epoch))
+            state.resumed_from = None
+        return None
+
+    # --- what answers tell ------------------------------------------------------------------------------------------
+
+    def note_offsets(
+        self, where: TopicPartition, high_watermark: int, last_stable_offset: int, log_start_offset: int
+    ) -> None:
+        """-1: not said."""
+        state = self._states.get(where)
+        if state is None:
+            return
+        if high_watermark >= 0:
+            state.high_watermark = high_watermark
+        if last_stable_offset >= 0:
+            state.last_stable_offset = last_stable_offset
+        if log_start_offset >= 0:
+            state.log_start_offset = log_start_offset
+
+    def prefer_replica(self, where: TopicPartition, node: int, until: float) -> None:
+        """The leader sends us to a closer replica (KIP-392)."""
+        state = self._states.get(where)
+        if state is not None and state.preferred_replica != node:
+            state.preferred_replica, state.preferred_until = node, until
+
+    def preferred_replica(self, where: TopicPartition, now: float) -> int:
+        """-1 for none; it expires, so that the leader can think again."""
+        state = self._states.get(where)
+        if state is None:
+            return NO_NODE
+        if now > state.preferred_until:
+            state.preferred_replica = NO_NODE
+        return state.preferred_replica
+
+    def clear_preferred_replica(self, where: TopicPartition) -> bool:
+        """Whether there was one: back to the leader."""
+        state = self._states.get(where)
+        if state is None or state.preferred_replica == NO_NODE:
+            return False
+        state.preferred_replica = NO_NODE
+        return True
+
+    def lag(self, *, read_committed: bool) -> Mapping[TopicPartition, int | None]:
+        return {where: state.lag(read_committed=read_committed) for where, state in self._states.items()}

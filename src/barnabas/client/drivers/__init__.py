@@ -1,9 +1,0 @@
-"""What moves an engine: sockets, clocks, and threads or an event loop.
-
-Main classes: `SyncDriver` (whoever calls drives), `AioDriver` (the running loop drives). They know no API of Kafka and
-no producer or consumer: only the engine's orders and what became of them.
-"""
-
-from barnabas.records.source_lines import show_source
-
-show_source()  # before the first call of a client can fail in compiled code

@@ -1,0 +1,199 @@
+"""The future of a bulk call: where its records stand, and which of its rows failed."""
+
+import struct
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from barnabas.client.producer.producer_batch import ProducerBatch
+from barnabas.client.producer.record_appender import Span
+from barnabas.connection.promise import Promise
+from barnabas.errors import FailedRows, RecordsFailed
+
+__all__ = ["Delivery", "DeliveryFront", "SentRange"]
+
+
+class SentRange(NamedTuple):
+    """Records that stand one after another in a partition. The offset is -1 where the broker did not say (acks=0, or a
+    repeat that it had already)."""
+
+    topic: str
+    partition: int
+    offset: int
+    """Of the first one."""
+    record_count: int
+
+
+class DeliveryFront(Protocol):
+    """Who waits, and who calls back."""
+
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
+        """Until it is settled. Raises OperationTimedOut."""
+
+    def await_promise(self, promise: Promise[Any]) -> Any:
+        """An iterator that an event loop runs until it is settled."""
+
+    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None: ...
+
+
+class Delivery:
+    """What became of the records of one `send_many` or `send_table`."""
+
+    def __init__(self, front: DeliveryFront, topic: str, count: int) -> None:
+        self.topic = topic
+        self.count = count
+        """Of the call's records."""
+        self._front = front
+        self._left = count
+        self._sent: dict[int, list[SentRange]] = {}
+        self._failed: list[FailedRows] = []
+        self._promise: Promise[None] = Promise()
+        self._settle(0)
+
+    def done(self) -> bool:
+        """All are acknowledged or have failed."""
+        return self._promise.done
+
+    def result(self, timeout: float | None = None) -> tuple[SentRange, ...]:
+        """Wait until all are acknowledged: where they stand, by partition and offset. Raises RecordsFailed if some
+        failed; OperationTimedOut after `timeout` seconds, which changes nothing about the records."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._ranges()
+
+    def exception(self, timeout: float | None = None) -> RecordsFailed | None:
+        """As `result`, but returns the failure; None if all are acknowledged."""
+        if not self._promise.done:
+            self._front.wait_for_promise(self._promise, timeout)
+        return self._failure()
+
+    def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
+        """Call it with this delivery once it is done, on a thread of the producer's; at once if it is."""
+        self._front.call_when_settled(self._promise, lambda: _call(callback, self))
+
+    def __await__(self) -> Generator[Any, None, tuple[SentRange, ...]]:
+        if not self._promise.done:
+            yield from self._front.await_promise(self._promise)
+        return self.result()
+
+    def __repr__(self) -> str:
+        return f"<{self.count} records for {self.topic}, {self._left} of them under way, {len(self._failed)} failures>"
+
+    def _failure(self) -> RecordsFailed | None:
+        return RecordsFailed(self, tuple(_joined(self._failed)), self._ranges()) if self._failed else None
+
+    def _ranges(self) -> tuple[SentRange, ...]:
+        return tuple(part for partition in sorted(self._sent) for part in _merged(self._sent[partition]))
+
+    # --- for the producer, under its lock ---------------------------------------------------------------------------
+
+    def follow(self, span: Span) -> None:
+        """Wait for the batch that has these rows."""
+        picks = None if span.picks is None else span.picks.getvalue()
+        self._follow(span.batch, span.first, span.count, span.row, picks)
+
+    def _follow(self, batch: ProducerBatch, first: int, count: int, row: int, picks: bytes | None) -> None:
+        if batch.parts is not None:
+            self._follow_parts(batch.parts, first, count, row, picks)
+        elif batch.done:
+            self._take_in(batch, first, count, row, picks)
+        else:
+            batch.listeners = batch.listeners or []
+            batch.listeners.append(lambda: self._follow(batch, first, count, row, picks))
+
+    def _follow_parts(self, parts: list[ProducerBatch], first: int, count: int, row: int, picks: bytes | None) -> None:
+        """The batch was too large; others have its records now."""
+        for part in parts:
+            here = min(part.count - first, count)
+            if here > 0:
+                self._follow(part, first, here, row, None if picks is None else picks[: 4 * here])
+                count -= here
+                first = 0
+                if picks is None:
+                    row += here
+                else:
+                    picks = picks[4 * here :]
+            else:
+                first -= part.count
+
+    def _take_in(self, batch: ProducerBatch, first: int, count: int, row: int, picks: bytes | None) -> None:
+        if batch.error is None:
+            offset = batch.base_offset + first if batch.base_offset >= 0 else -1
+            ranges = self._sent.setdefault(batch.partition, [])
+            ranges.append(SentRange(batch.topic, batch.partition, offset, count))
+            if len(ranges) > 1:
+                ranges[-2:] = _merged(ranges[-2:])
+        else:
+            self._failed += _failures(batch, first, range(row, row + count) if picks is None else _picked(row, picks))
+        self._settle(count)
+
+    def _settle(self, count: int) -> None:
+        self._left -= count
+        if not self._left:
+            self._promise.resolve(None)
+
+    def give_up(self, row: int, error: BaseException) -> RecordsFailed:
+        """The rows from `row` on are not taken any more."""
+        rest = range(row, self.count)
+        self._failed.append(FailedRows(self.topic, -1, rest, error))
+        failure = RecordsFailed(self, tuple(_joined(self._failed)), self._ranges())
+        self._settle(len(rest))
+        return failure
+
+
+def _call(callback: Callable[[Delivery], object], delivery: Delivery) -> None:
+    callback(delivery)
+
+
+def _failures(batch: ProducerBatch, first: int, rows: Sequence[int]) -> Iterator[FailedRows]:
+    """Of rows that stand from `first` on in a batch that failed; a broker may refuse some of its records by name."""
+    start = 0
+    for index in range(1, len(rows)) if batch.record_errors is not None else ():
+        if batch.error_of(first + index) is not batch.error_of(first + start):
+            yield FailedRows(batch.topic, batch.partition, rows[start:index], batch.error_of(first + start))
+            start = index
+    yield FailedRows(batch.topic, batch.partition, rows[start:], batch.error_of(first + start))
+
+
+def _picked(row: int, picks: bytes) -> Sequence[int]:
+    """The numbers of rows; a range if they follow one another."""
+    rows = tuple(row + step for (step,) in struct.iter_unpack("<i", picks))
+    return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows
+
+
+def _joined(failed: list[FailedRows]) -> Iterator[FailedRows]:
+    """In the order of their first rows, neighbours with the same error as one."""
+    last: FailedRows | None = None
+    for part in sorted(failed, key=lambda part: part.rows[0]):
+        if last is not None and _continues(last, part):
+            last = last._replace(rows=range(last.rows[0], part.rows[-1] + 1))
+        else:
+            if last is not None:
+                yield last
+            last = part
+    if last is not None:
+        yield last
+
+
+def _continues(last: FailedRows, part: FailedRows) -> bool:
+    return (
+        isinstance(last.rows, range)
+        and isinstance(part.rows, range)
+        and last.rows[-1] + 1 == part.rows[0]
+        and last.partition == part.partition
+        and (last.error is part.error or (type(last.error) is type(part.error) and str(last.error) == str(part.error)))
+    )
+
+
+def _merged(ranges: list[SentRange]) -> Iterator[SentRange]:
+    """One partition's, by offset, neighbours as one."""
+    last: SentRange | None = None
+    for part in sorted(ranges, key=lambda part: part.offset):
+        if last is not None and (part.offset == last.offset + last.record_count or part.offset == last.offset < 0):
+            last = last._replace(record_count=last.record_count + part.record_count)
+        else:
+            if last is not None:
+                yield last
+            last = part
+    if last is not None:
+        yield last

@@ -1,0 +1,58 @@
+"""What became of a batch, in words."""
+
+from typing import Final
+
+from barnabas.client.producer.produce_request import Answer
+from barnabas.client.producer.producer_batch import ProducerBatch
+from barnabas.connection.broker.client_request import Error
+from barnabas.connection.network_client import NetworkClient
+from barnabas.errors import Attempt, ClientError, KafkaError, OperationTimedOut, error_for
+
+__all__ = ["error_of", "name_refused", "note_failure", "timed_out"]
+
+REASONS_KEPT: Final = 5
+
+
+def note_failure(batch: ProducerBatch, error: Error) -> None:
+    """Remember why a try failed."""
+    attempts = (
+        error.attempts
+        if isinstance(error, ClientError)
+        else (Attempt(f"{batch.topic}-{batch.partition}", "request", f"{error.kafka_name}: {error}", ""),)
+    )
+    batch.reasons = [*(batch.reasons or ()), *attempts][-REASONS_KEPT:]
+
+
+def error_of(answer: Answer, batch: ProducerBatch) -> KafkaError:
+    """What the broker says of the batch."""
+    reasons = [f"record {index}: {text}" for index, text in answer.record_errors[:3]]
+    text = "; ".join(filter(None, [answer.error_message, *reasons]))
+    kind = error_for(answer.error_code)
+    return error_for(answer.error_code, f"{batch.topic}-{batch.partition}: {text or kind.kafka_name}")
+
+
+def name_refused(batch: ProducerBatch, error: KafkaError, answer: Answer) -> KafkaError:
+    """The broker names the records that it refuses; the others fail only for their company."""
+    if not answer.record_errors:
+        return error
+    where = f"{batch.topic}-{batch.partition}"
+    batch.record_errors = {index: type(error)(f"{where}: {text or error}") for index, text in answer.record_errors}
+    return type(error)(f"{where}: other records of the batch were refused: {error}")
+
+
+def timed_out(batch: ProducerBatch, client: NetworkClient, timeout_ms: int) -> ClientError:
+    """That delivery.timeout.ms is over, and why it is not acknowledged."""
+    where = f"{batch.topic}-{batch.partition}"
+    attempts: tuple[Attempt, ...] = tuple(batch.reasons or ())
+    if attempts:
+        why = f"the last of {batch.attempts} tries: {attempts[-1]}"
+    elif batch.attempts:
+        why = "no answer came"
+    elif client.metadata.topic(batch.topic) is None:
+        why = str(client.metadata.why_not(batch.topic))
+    else:
+        unreachable = client.unreachable()
+        attempts = unreachable.attempts
+        why = str(unreachable) if attempts else "it was never sent: the leader did not take more"
+    text = f"{batch.count} records for {where} were not acknowledged within delivery.timeout.ms"
+    return OperationTimedOut(f"{text} ({timeout_ms}): {why}", attempts)

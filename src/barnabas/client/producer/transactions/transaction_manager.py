@@ -1,0 +1,390 @@
+"""What a transactional producer is in the middle of, and what it may do there.
+
+The end of a transaction is asked for when nothing of it is on its way any more. A failure that costs the transaction
+only is remembered until it is aborted; one that costs the producer stays.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from barnabas.client.arguments import flag, text
+from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
+from barnabas.client.producer.producer_id import Identity
+from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.transactions.contents import TransactionContents
+from barnabas.client.producer.transactions.coordination import Coordination
+from barnabas.client.producer.transactions.requests import (
+    ABORTABLE,
+    PreparedTransaction,
+    fenced,
+    is_fenced,
+    prepared_transaction,
+    produce_error_is_fatal,
+)
+from barnabas.client.producer.transactions.states import BEFORE, SENDING, TransactionState
+from barnabas.client.transaction_version import adds_by_itself
+from barnabas.connection.flow import settle
+from barnabas.connection.network_client import NetworkClient
+from barnabas.connection.promise import Promise, nothing_to_wait_for
+from barnabas.errors import (
+    BarnabasError,
+    ClientClosed,
+    ClientError,
+    CommitFailed,
+    FencedInstanceId,
+    IllegalGeneration,
+    KafkaError,
+    OperationTimedOut,
+    TransactionAborted,
+    TransactionFailed,
+    UnknownMemberId,
+    UsageError,
+)
+from barnabas.types import TopicPartition
+
+__all__ = ["TransactionManager"]
+
+T = TypeVar("T")
+
+
+S = TransactionState
+
+
+class GivesUp(Protocol):
+    """The sender, as far as transactions know it."""
+
+    def give_up_waiting(self, error: BarnabasError) -> None:
+        """Give up all records that are not in flight."""
+
+
+class _Operation(NamedTuple):
+    """What the application asked for; kept until it has heard the end."""
+
+    what: str
+    promise: Promise[Any]
+
+
+class TransactionManager:
+    """See the module. `gate` hears whether records may be sent."""
+
+    sender: GivesUp
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        accumulator: RecordAccumulator,
+        identity: Identity,
+        *,
+        transactional_id: str,
+        timeout_ms: int,
+        two_phase: bool,
+        gate: Callable[[bool], None],
+    ) -> None:
+        self.state = S.UNINITIALIZED
+        self.error: BarnabasError | None = None
+        """Why the transaction, or the producer, failed."""
+        self._client = client
+        self._accumulator = accumulator
+        self._gate = gate
+        self._coordination = Coordination(
+            client, identity, transactional_id=transactional_id, timeout_ms=timeout_ms, two_phase=two_phase
+        )
+        self._operation: _Operation | None = None
+        self._waiting: tuple[Promise[None], Callable[[], bool]] | None = None
+        self._contents = TransactionContents(client, accumulator, self._coordination, self)
+        self._kept: PreparedTransaction | None = None
+        """What a predecessor has prepared."""
+        gate(False)
+
+    # --- for the sender ---------------------------------------------------------------------------------------------
+
+    @property
+    def transactional_id(self) -> str:
+        return self._coordination.transactional_id
+
+    @property
+    def may_send(self) -> bool:
+        """Whether batches go out, also those that are sent again."""
+        return self.state in SENDING
+
+    @property
+    def is_implicit(self) -> bool:
+        """Whether Produce is to be sent in a version that adds partitions by itself."""
+        return self._contents.implicit
+
+    def may_write(self, where: TopicPartition) -> bool:
+        """Whether the partition is in the transaction; if not it will be."""
+        return self._contents.may_write(where)
+
+    def batch_failed(self, error: BarnabasError) -> None:
+        """Records of the transaction were given up."""
+        if self.may_send:
+            if produce_error_is_fatal(error):
+                self._fail_for_good(fenced(self.transactional_id) if is_fenced(error) else error)
+            else:
+                self._fail(error)
+
+    # --- the network client's turn ------------------------------------------------------------------------------------
+
+    def advance(self) -> None:
+        """After the sender's turn."""
+        if self._contents.is_to_add and self.may_send:
+            settle(self._contents.add_partitions())
+        if self._waiting is not None and self._waiting[1]():
+            (promise, _), self._waiting = self._waiting, None
+            promise.resolve(None)
+
+    def close(self, error: ClientClosed) -> None:
+        """Who waits hears it."""
+        if self._operation is not None:
+            self._operation.promise.fail(error)
+
+    # --- for the application ----------------------------------------------------------------------------------------
+
+    def init(
+        self,
+        *,
+        transactional_id: str | None = None,
+        keep_prepared: bool = False,
+        continuing: PreparedTransaction | None = None,
+    ) -> Promise[None]:
+        """Take the transactional id over; its last holder is fenced, and what that left open is aborted or kept."""
+        if flag("keep_prepared", keep_prepared) and not self._coordination.two_phase:
+            raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
+        if transactional_id is not None:
+            text("transactional_id", transactional_id)
+        if continuing is not None:
+            continuing = prepared_transaction("continuing", continuing)
+        return self._operate(
+            "init_transactions", S.INITIALIZING, lambda: self._initialise(transactional_id, keep_prepared, continuing)
+        )
+
+    def begin(self) -> None:
+        """Raises UsageError in a transaction, TransactionFailed, or what ended the producer."""
+        self._check_operation("begin_transaction")
+        self._move("begin_transaction", S.IN_TRANSACTION)
+        self._contents.implicit = adds_by_itself(self._client)
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Promise[None]:
+        """The group's offsets become those when the transaction is committed."""
+        self._check_operation("send_offsets_to_transaction")
+        if self.state is not S.IN_TRANSACTION:
+            raise self.refusal("send_offsets_to_transaction")
+        self._coordination.attempts.clear()
+        if not offsets:
+            return nothing_to_wait_for()
+        return settle(self._contents.send_offsets(offsets, group))
+
+    def prepare(self) -> Promise[PreparedTransaction]:
+        """Everything is written; only the outcome is open, and no timeout decides it (KIP-939)."""
+        if not self._coordination.two_phase:
+            raise UsageError("prepare_transaction needs transaction.two.phase.commit.enable=true")
+        return self._operate("prepare_transaction", S.PREPARING, self._prepare)
+
+    def release(self) -> Promise[PreparedTransaction | None]:
+        """Everything is written, and somebody else ends it: this producer has nothing to do with it any more."""
+        return self._operate("release_transaction", S.PREPARING, self._release)
+
+    def commit(self) -> Promise[None]:
+        """Write what waits, and let it be seen."""
+        return self._operate("commit_transaction", S.COMMITTING, self._commit)
+
+    def abort(self) -> Promise[None]:
+        """Give up what waits, and let nothing be seen."""
+        return self._operate("abort_transaction", S.ABORTING, self._abort)
+
+    def complete(self, prepared: PreparedTransaction) -> Promise[None]:
+        """Commit if this is what was prepared, abort if not; nothing where nothing is prepared."""
+        wanted = prepared_transaction("prepared", prepared)
+        operation = self._operation
+        if operation is not None and self.state in (S.COMMITTING, S.ABORTING):
+            return operation.promise
+        if self.state is S.READY:
+            return nothing_to_wait_for()
+        if self.state is not S.PREPARED:
+            raise self.refusal("complete_transaction")
+        mine = self._kept or self._coordination.producer
+        return self.commit() if wanted == mine else self.abort()
+
+    def end_for_close(self) -> Promise[Any]:
+        """Abort what is open; what is being ended goes on. What is prepared is left to a successor."""
+        operation = self._operation
+        if operation is not None and not operation.promise.done:
+            return operation.promise
+        if self.state in (S.IN_TRANSACTION, S.ABORTABLE_ERROR):
+            return self.abort()
+        return nothing_to_wait_for()
+
+    def heard(self, promise: Promise[Any]) -> None:
+        """The application knows the end of what it asked for."""
+        if self._operation is not None and self._operation.promise is promise:
+            self._operation = None
+
+    def timed_out(self, what: str, seconds: float) -> OperationTimedOut:
+        attempts = tuple(self._coordination.attempts) or self._client.unreachable().attempts
+        why = f": {attempts[-1]}" if attempts else ""
+        return OperationTimedOut(
+            f"{what} did not end within {seconds:g} s, it goes on; call it again to wait longer{why}", attempts
+        )
+
+    def refusal(self, what: str) -> BarnabasError:
+        """Why `what` cannot be done now."""
+        error = self.error
+        if self.state is S.FATAL_ERROR:
+            assert error is not None
+            return type(error)(str(error))
+        if self.state is S.ABORTABLE_ERROR:
+            return self._told_to_abort()
+        return UsageError(f"{what}: the producer {self.state.value}")
+
+    # --- states -----------------------------------------------------------------------------------------------------
+
+    def _operate(self, what: str, target: TransactionState, flow: Callable[[], Coroutine[Any, Any, T]]) -> Promise[T]:
+        """Begin it; or the same call once more, which waits for the same end."""
+        operation = self._operation
+        if operation is not None and operation.what == what:
+            return operation.promise
+        self._check_operation(what)
+        self._move(what, target)
+        self._coordination.attempts.clear()
+        promise = settle(self._unless_interrupted(flow()))
+        self._operation = _Operation(what, promise)
+        return promise
+
+    async def _unless_interrupted(self, flow: Coroutine[Any, Any, T]) -> T:
+        """Ctrl-C between two steps of this leaves nothing that could be gone on with."""
+        try:
+            return await flow
+        except KeyboardInterrupt:
+            self._fail_for_good(ClientError("a transaction was interrupted half-way; close the producer"))
+            raise
+
+    def _check_operation(self, what: str) -> None:
+        operation = self._operation
+        if operation is not None and not operation.promise.done:
+            raise UsageError(f"{what}: {operation.what} has not ended; call it again first, to wait for its end")
+        self._operation = None
+
+    def _move(self, what: str, target: TransactionState) -> None:
+        if self.state not in BEFORE[target]:
+            raise self.refusal(what)
+        self._set(target)
+
+    def _set(self, target: TransactionState) -> None:
+        assert self.state in BEFORE[target], (self.state, target)
+        self.state = target
+        self._gate(target is S.IN_TRANSACTION)
+
+    def _told_to_abort(self) -> TransactionFailed:
+        error = TransactionFailed(f"the transaction failed, call abort_transaction(): {self.error}")
+        error.__cause__ = self.error
+        return error
+
+    def _fail(self, error: BarnabasError) -> None:
+        """The transaction can only be aborted."""
+        self.error = error
+        self._set(S.ABORTABLE_ERROR)
+        self.sender.give_up_waiting(TransactionFailed(f"not sent, because the transaction failed before: {error}"))
+
+    def _fail_for_good(self, error: BarnabasError) -> None:
+        self.error = error
+        self._set(S.FATAL_ERROR)
+        self.sender.give_up_waiting(error)
+
+    def refused(self, error: KafkaError | ClientError) -> BarnabasError:
+        """A request failed: what that means, and what to tell."""
+        if isinstance(error, ClientClosed):
+            return error
+        if self.state not in (*SENDING, S.ABORTING):
+            return self.refusal("the request")  # the transaction failed, or is over, while it was under way
+        if self.state is S.ABORTING and error.retriable:
+            return TransactionAborted("the transaction is being aborted")
+        if isinstance(error, ABORTABLE) and self.may_send:
+            self._fail(error)
+            moved_on = isinstance(error, UnknownMemberId | IllegalGeneration | FencedInstanceId)
+            if not moved_on:
+                return self._told_to_abort()
+            return CommitFailed(f"the group has moved on without this consumer, call abort_transaction(): {error}")
+        final = fenced(self.transactional_id) if is_fenced(error) else error
+        self._fail_for_good(final)
+        return final
+
+    # --- beginning --------------------------------------------------------------------------------------------------
+
+    async def _initialise(
+        self, transactional_id: str | None, keep_prepared: bool, continuing: PreparedTransaction | None
+    ) -> None:
+        if transactional_id is not None:
+            self._coordination.be(transactional_id)
+        if continuing is not None:
+            self._coordination.continue_as(continuing)
+        try:
+            response = await self._coordination.init_producer_id(first=continuing is None, keep_prepared=keep_prepared)
+        except (KafkaError, ClientError):
+            self._set(S.UNINITIALIZED)
+            raise
+        if response.ongoing_txn_producer_id < 0:
+            self._set(S.READY)
+            return
+        self._kept = PreparedTransaction(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+        self._contents.implicit = adds_by_itself(self._client)
+        self._contents.started = self._contents.surely_started = True
+        self._set(S.PREPARED)
+
+    # --- ending -----------------------------------------------------------------------------------------------------
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        """Asked after each of the network client's turns."""
+        promise: Promise[None] = Promise()
+        self._waiting = promise, condition
+        await promise
+
+    async def _written(self, during: TransactionState) -> None:
+        """Everything of the transaction is acknowledged. Raises TransactionFailed."""
+        self._accumulator.flushing += 1
+        try:
+            await self._until(lambda: self.state is not during or self._contents.is_quiet())
+        finally:
+            self._accumulator.flushing -= 1
+        if self.state is not during:
+            raise self.refusal("the transaction")
+
+    async def _prepare(self) -> PreparedTransaction:
+        await self._written(S.PREPARING)
+        self._set(S.PREPARED)
+        return self._coordination.producer
+
+    async def _release(self) -> PreparedTransaction | None:
+        await self._written(S.PREPARING)
+        released = self._coordination.producer if self._contents.started else None
+        self._forget()
+        self._set(S.UNINITIALIZED)
+        return released
+
+    async def _commit(self) -> None:
+        await self._written(S.COMMITTING)
+        try:
+            await self._end(commit=True)
+        except (KafkaError, ClientError) as error:
+            raise self.refused(error) from error
+
+    async def _abort(self) -> None:
+        self._contents.drop_waiting()
+        self.sender.give_up_waiting(TransactionAborted("not sent, because the transaction was aborted"))
+        await self._until(self._contents.is_quiet)
+        if not self._contents.implicit:
+            await self._contents.until_nothing_is_late()
+        try:
+            await self._end(commit=False)
+        except (KafkaError, ClientError) as error:
+            raise self.refused(error) from error
+
+    async def _end(self, *, commit: bool) -> None:
+        await self._contents.end(commit)
+        self._forget()
+        self._set(S.READY)
+
+    def _forget(self) -> None:
+        self._contents.clear()
+        self._kept = None
+        self.error = None

@@ -1,0 +1,34 @@
+"""The clients' settings under Kafka's names: definitions, parsing, checks.
+
+Main classes: `ProducerSettings`, `ConsumerSettings`, `AdminSettings`. Made from `linger_ms=5` or `{"linger.ms": 5}`
+alike; immutable; every setting is an attribute. They know nothing of connections. Imported at first use: nobody needs
+the tables of all three.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from barnabas.client.settings.admin import AdminSettings
+    from barnabas.client.settings.base import ClientSettings
+    from barnabas.client.settings.common import CommonSettings
+    from barnabas.client.settings.consumer import ConsumerSettings
+    from barnabas.client.settings.producer import ProducerSettings
+
+__all__ = ["AdminSettings", "ClientSettings", "CommonSettings", "ConsumerSettings", "ProducerSettings"]
+
+_HOME = {
+    "AdminSettings": "admin",
+    "ClientSettings": "base",
+    "CommonSettings": "common",
+    "ConsumerSettings": "consumer",
+    "ProducerSettings": "producer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

@@ -1,0 +1,374 @@
+"""The asyncio driver: the running loop turns the network client.
+
+Every door is called on the loop's thread. Sockets are asyncio transports.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from barnabas.connection.broker.broker_connection import Buffer
+from barnabas.connection.broker.cluster_connections import Connect
+from barnabas.connection.drivers.channel import Address, attempt_of, prepare, resolve
+from barnabas.connection.network_client import NetworkClient
+from barnabas.connection.promise import Promise
+from barnabas.errors import Attempt, ClientClosed, OperationTimedOut
+
+__all__ = ["AioDriver"]
+
+TURNS_MAX: Final = 100
+POLL_MAX_S: Final = 60.0
+READ_SIZE: Final = 64 * 1024
+
+T = TypeVar("T")
+
+_log = logging.getLogger("barnabas.client")
+
+
+class _Protocol(asyncio.BufferedProtocol):
+    """Hands what comes to the driver: right into the frame that has begun, or through a small buffer."""
+
+    def __init__(self, driver: "AioDriver", number: int, address: str, ip: str) -> None:
+        self.driver = driver
+        self.number = number
+        self.address = address
+        self.ip = ip
+        self.transport: asyncio.Transport | None = None
+        self._small = memoryview(bytearray(READ_SIZE))
+        self._in_room = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.driver._opened(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        room = self.driver.client.room(self.number)
+        self._in_room = room is not None
+        return self._small if room is None else room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._in_room:
+            self.driver._filled(self.number, nbytes)
+        else:
+            self.driver._received(self.number, bytes(self._small[:nbytes]))
+
+    def pause_writing(self) -> None:
+        self.driver.client.congested(self.number, True)
+
+    def resume_writing(self) -> None:
+        self.driver.client.congested(self.number, False)
+        self.driver.nudge()
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.driver._lost(self, exc or ConnectionResetError(104, "connection closed by the broker"))
+
+
+class AioDriver:
+    """See the module. Bound to the loop that runs when it is made."""
+
+    def __init__(
+        self, client: NetworkClient, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
+    ) -> None:
+        self.client = client
+        self.lock = contextlib.nullcontext()
+        """The loop is the lock; what both kinds of clients share takes it all the same."""
+        self.closed = False
+        self._name = name
+        self._why_closed = f"the {name} is closed"
+        self._ssl_context = ssl_context
+        self.loop = asyncio.get_running_loop()
+        self._pid = os.getpid()
+        self._connecting: dict[int, asyncio.Task[None]] = {}
+        self._open: dict[int, _Protocol] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._soon: asyncio.Handle | None = None
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    # --- doors ------------------------------------------------------------------------------------------------------
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Do something with the network client, and let it act on it before the loop goes on."""
+        self._check_open()
+        self.client.now = time.monotonic()
+        result = action()
+        try:
+            self._turn()
+        except Exception as error:
+            self._fail(error)
+            raise
+        return result
+
+    async def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
+        """The promise's value, or raise its error, or OperationTimedOut."""
+        if not promise.done:
+            future: asyncio.Future[None] = self.loop.create_future()
+            promise.on_done(lambda _: None if future.done() else future.set_result(None))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await future
+            except TimeoutError:
+                raise OperationTimedOut(f"no result within {timeout_s:g} s") from None
+        return promise.result()
+
+    async def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Until `done()`, which is asked after each turn; False when the time is over before. Raises ClientClosed."""
+        if not done():
+            self._check_open()
+            waiter = done, self.loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await waiter[1]
+            except TimeoutError:
+                return done()
+            finally:
+                self._waiters.remove(waiter)
+            if not done():
+                self._check_open()
+        return True
+
+    def _wake_waiters(self) -> None:
+        for done, future in self._waiters:
+            if not future.done() and (self.closed or done()):
+                future.set_result(None)
+
+    def nudge(self) -> None:
+        """Something was added that has a deadline: see that it is kept."""
+        if self._soon is None:
+            self._soon = self.loop.call_soon(self._turn_soon)
+
+    def interrupt(self) -> None:
+        """Let those who wait look up. May be called from any thread."""
+        if not self.closed:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(self._turn_soon)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed(self._why_closed)
+        if os.getpid() != self._pid:
+            raise ClientClosed(f"the {self._name} belongs to the parent process; this one was forked from it")
+
+    # --- turning ----------------------------------------------------------------------------------------------------
+
+    def _turn_soon(self) -> None:
+        self._soon = None
+        if not self.closed:
+            try:
+                self._turn()
+            except Exception as error:
+                self._fail(error)
+
+    def _turn(self) -> None:
+        """Let the network client do what is due, carry out its orders until it has none, set the alarm for its next
+        deadline."""
+        client = self.client
+        for _ in range(TURNS_MAX):
+            client.advance(time.monotonic())
+            if not self._obey():
+                break
+        else:
+            self.nudge()  # it is not at rest: the loop first, then more
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        left = client.next_deadline() - time.monotonic()
+        if left <= 0:
+            self.nudge()
+        elif not self.closed:
+            self._timer = self.loop.call_later(min(left, POLL_MAX_S), self._turn_soon)
+        if client.completions:
+            self.loop.call_soon(self._call_back)
+        if self._waiters:
+            self._wake_waiters()
+
+    def _call_back(self) -> None:
+        completions = self.client.completions
+        while completions:
+            try:
+                completions.popleft()()
+            except Exception:
+                _log.exception("a callback of the %s fails", self._name)
+
+    def _obey(self) -> bool:
+        """Carry out the network client's orders; whether there were any."""
+        connects, output, closes = self.client.take_connects(), self.client.take_output(), self.client.take_closes()
+        for order in connects:
+            self._connecting[order.number] = self.loop.create_task(self._connect(order))
+        for number, buffers in output:
+            self._write(number, buffers)
+        for number in closes:
+            task = self._connecting.pop(number, None)
+            if task is not None:
+                task.cancel()
+            protocol = self._open.pop(number, None)
+            if protocol is not None and protocol.transport is not None:
+                protocol.transport.abort()
+        return bool(connects or output or closes)
+
+    def _write(self, number: int, buffers: list[Buffer]) -> None:
+        protocol = self._open.get(number)
+        if protocol is not None and protocol.transport is not None:
+            protocol.transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
+
+    # --- connecting -------------------------------------------------------------------------------------------------
+
+    async def _connect(self, order: Connect) -> None:
+        """DNS, then TCP and TLS to one address after the other."""
+        address = f"[{order.host}]:{order.port}" if ":" in order.host else f"{order.host}:{order.port}"
+        started = time.monotonic()
+        attempts: list[Attempt] = []
+        try:
+            found = await self._resolve(order)
+        except Exception as error:
+            attempts.append(attempt_of(address, "", "dns", error, started))
+            found = []
+        share_s = order.timeout_s / max(len(found), 1)
+        for candidate in found:
+            await self._connect_to(order, address, candidate, share_s, attempts)
+            if order.number not in self._connecting:
+                return  # `_opened` took it, and it may be lost again by now
+        del self._connecting[order.number]
+        self._tell_lost(order.number, attempts)
+
+    async def _resolve(self, order: Connect) -> list[Address]:
+        """In a thread of its own: nothing ends a look-up, and who ends a loop waits for its executor. Raises OSError,
+        ValueError."""
+        with contextlib.suppress(OSError, ValueError, OverflowError):
+            return resolve(order.host, order.port, numeric=True)
+        loop = self.loop
+        found: asyncio.Future[list[Address]] = loop.create_future()
+
+        def tell(action: Callable[[Any], None], value: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(lambda: None if found.done() else action(value))
+
+        def look_up() -> None:
+            try:
+                tell(found.set_result, resolve(order.host, order.port))
+            except Exception as error:
+                tell(found.set_exception, error)
+
+        threading.Thread(target=look_up, name="barnabas-dns", daemon=True).start()
+        return await found
+
+    async def _connect_to(
+        self, order: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
+    ) -> None:
+        settings = self.client.settings.connection
+        family, kind, number, _, target = candidate
+        started = time.monotonic()
+        stage = "tcp"
+        ip = str(target[0])
+        sock = None
+        is_handed_over = False
+        try:
+            async with asyncio.timeout(share_s):
+                sock = socket.socket(family, kind, number)
+                prepare(sock, (settings.send_buffer_bytes, settings.receive_buffer_bytes))
+                await self.loop.sock_connect(sock, target)
+                stage = "tls" if self._ssl_context is not None else stage
+                is_handed_over = True
+                await self.loop.create_connection(
+                    lambda: _Protocol(self, order.number, address, ip),
+                    sock=sock,
+                    ssl=self._ssl_context,
+                    server_hostname=order.host if self._ssl_context is not None else None,
+                )
+        except BaseException as error:  # not only OSError: a host that TLS cannot name is a ValueError
+            if sock is not None and is_handed_over and isinstance(error, TimeoutError | asyncio.CancelledError):
+                # a transport has it and closes it, but may be about to watch it: the descriptor is not ours to give up
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+            elif sock is not None:
+                sock.close()
+            if not isinstance(error, Exception):
+                raise
+            attempts.append(attempt_of(address, ip, stage, error, started))
+
+    def _opened(self, protocol: _Protocol) -> None:
+        """Known from its first moment on, because it may be lost in the next one."""
+        assert protocol.transport is not None
+        if self._connecting.pop(protocol.number, None) is None:
+            protocol.transport.abort()  # given up meanwhile
+            return
+        self._open[protocol.number] = protocol
+        try:
+            self.client.connected(protocol.number, time.monotonic())
+            self._turn()
+        except Exception as error:
+            self._fail(error)
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def _received(self, number: int, data: bytes) -> None:
+        if number in self._open:
+            try:
+                self.client.received(number, data, time.monotonic())
+                self._turn()
+            except Exception as error:
+                self._fail(error)
+
+    def _filled(self, number: int, count: int) -> None:
+        if number in self._open:
+            try:
+                self.client.filled(number, count, time.monotonic())
+                self._turn()
+            except Exception as error:
+                self._fail(error)
+
+    def _lost(self, protocol: _Protocol, error: Exception) -> None:
+        if self._open.get(protocol.number) is not protocol:
+            return
+        del self._open[protocol.number]
+        stage = self.client.stage(protocol.number)
+        attempt = attempt_of(protocol.address, protocol.ip, stage, error, time.monotonic())
+        self._tell_lost(protocol.number, [attempt])
+
+    def _tell_lost(self, number: int, attempts: list[Attempt]) -> None:
+        try:
+            self.client.lost(number, tuple(attempts), time.monotonic())
+            self._turn()
+        except Exception as error:
+            self._fail(error)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
+        self._shut(f"the {self._name} is closed")
+
+    def _fail(self, error: Exception) -> None:
+        """A turn on the loop's own account has failed, of which nobody would hear, and no alarm is set: whoever waits
+        hears that it is over, and why."""
+        _log.error("the network client of the %s fails, which closes it", self._name, exc_info=error)
+        self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
+
+    def _shut(self, why: str) -> None:
+        if self.closed:
+            return
+        self._why_closed = why
+        self.closed = True
+        try:
+            self.client.close()
+            self._obey()
+        finally:  # a network client that has failed may fail again: they hear of it all the same
+            for handle in (self._timer, self._soon):
+                if handle is not None:
+                    handle.cancel()
+            for task in self._connecting.values():
+                task.cancel()
+            self._connecting.clear()
+            self._wake_waiters()
+            self._call_back()

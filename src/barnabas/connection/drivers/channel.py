@@ -1,0 +1,300 @@
+"""One non-blocking socket of the synchronous driver: TCP to one address after the other, TLS, reading, writing."""
+
+import contextlib
+import errno
+import os
+import re
+import socket
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from barnabas.connection.broker.broker_connection import Buffer
+from barnabas.connection.broker.cluster_connections import Connect
+from barnabas.connection.drivers.os_errors import describe, hint_for
+from barnabas.errors import Attempt
+
+if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
+    import ssl
+
+__all__ = ["Address", "Channel", "attempt_of", "makes_room", "prepare", "resolve"]
+
+Address = tuple[Any, ...]
+"""As socket.getaddrinfo gives it."""
+BUFFERS_MAX: Final = 256
+"""Of one sendmsg; Linux takes 1024."""
+TLS_CHUNK: Final = 256 * 1024
+WAKE_MIN: Final = 32 * 1024
+WAKE_BYTES: Final = 1024 * 1024
+"""Of a large frame that have come before anybody looks: waking up for each piece costs more than the piece."""
+
+
+def makes_room(system: str, release: str) -> bool:
+    """Whether the buffer for receiving grows with SO_RCVLOWAT, by what os.uname says. That of an older Linux does not,
+    or not enough where packets are small: a mark that it cannot reach would not be told before the request is late."""
+    found = re.match(r"(\d+)\.(\d+)", release)
+    return system != "Linux" or (found is not None and (int(found[1]), int(found[2])) >= (5, 7))
+
+
+def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
+    """The addresses of a host; with `numeric` only if it is an IP address, which takes no time. Raises OSError."""
+    flags = socket.AI_NUMERICHOST if numeric else 0
+    return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
+
+
+def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
+    """A failure as the client's errors tell it."""
+    where = address if not ip or ip in address else f"{address} ({ip})"
+    return Attempt(where, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
+
+
+def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:
+    """Before it connects."""
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), buffers, strict=True):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+_MAKES_ROOM: Final = makes_room(os.uname().sysname, os.uname().release)
+
+
+class Channel:
+    """See the module. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
+
+    __slots__ = (
+        "_addresses",
+        "_buffers",
+        "_context",
+        "_handshake_writes",
+        "_host",
+        "_ip",
+        "_out",
+        "_port",
+        "_share_s",
+        "_sock",
+        "_started",
+        "_wakes_at",
+        "attempts",
+        "fd",
+        "give_up_at",
+        "number",
+        "stage",
+    )
+
+    def __init__(self, order: Connect, context: "ssl.SSLContext | None", buffers: tuple[int, int]) -> None:
+        """`buffers`: bytes of the system's buffers for sending and receiving, -1 for its own choice."""
+        self.number = order.number
+        self._host = order.host
+        self._port = order.port
+        self._buffers = buffers
+        self._context = context
+        self._addresses: deque[Address] = deque()
+        self._share_s = order.timeout_s
+        self._sock: socket.socket | None = None
+        self._out: deque[Buffer] = deque()
+        self._ip = ""
+        self._handshake_writes = False
+        self._started = time.monotonic()
+        self._wakes_at = 1
+        self.fd = -1
+        self.stage = "dns"
+        """`dns`, `tcp`, `tls`, then `open`."""
+        self.attempts: list[Attempt] = []
+        self.give_up_at = float("inf")
+        """When to try the next address."""
+
+    @property
+    def address(self) -> str:
+        return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
+
+    # --- connecting -------------------------------------------------------------------------------------------------
+
+    def begin(self, addresses: list[Address]) -> bool:
+        """Connect to the first that can be reached; False if none can."""
+        self._addresses = deque(addresses)
+        self._share_s /= max(len(addresses), 1)
+        return self.next_address()
+
+    def next_address(self) -> bool:
+        """Leave the address that is being tried; False if there is no other."""
+        self._close_socket()
+        while self._addresses:
+            family, kind, protocol, _, target = self._addresses.popleft()
+            self._started = time.monotonic()
+            self._ip = str(target[0])
+            self.stage = "tcp"
+            try:
+                sock = socket.socket(family, kind, protocol)
+                self._sock, self.fd = sock, sock.fileno()
+                prepare(sock, self._buffers)
+                code = sock.connect_ex(target)
+                if code not in (0, errno.EINPROGRESS):
+                    raise OSError(code, os.strerror(code))
+            except OSError as error:
+                self.failed(error)
+                self._close_socket()
+                continue
+            self.give_up_at = self._started + self._share_s
+            return True
+        return False
+
+    def failed(self, error: BaseException, stage: str = "") -> Attempt:
+        """Remember what went wrong with the address in use."""
+        attempt = attempt_of(self.address, self._ip, stage or self.stage, error, self._started)
+        self.attempts.append(attempt)
+        return attempt
+
+    def proceed(self) -> bool:
+        """The socket is ready for the next step of connecting; True once it is open. Raises OSError."""
+        assert self._sock is not None
+        if self.stage == "tcp":
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            self.give_up_at = float("inf")
+            if self._context is None:
+                self.stage = "open"
+                return True
+            self.stage = "tls"
+            self._sock = self._context.wrap_socket(
+                self._sock, server_hostname=self._host, do_handshake_on_connect=False
+            )
+            self.fd = self._sock.fileno()
+        import ssl
+
+        assert isinstance(self._sock, ssl.SSLSocket)
+        try:
+            self._sock.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as error:
+            self._handshake_writes = isinstance(error, ssl.SSLWantWriteError)
+            return False
+        self.stage = "open"
+        return True
+
+    # --- open -------------------------------------------------------------------------------------------------------
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether to be told when the socket takes bytes."""
+        if self.stage == "open":
+            return bool(self._out)
+        return self.stage == "tcp" or self._handshake_writes
+
+    def read(self, size: int) -> bytes | None:
+        """Bytes, empty at the end of the stream, None if there is nothing now. Raises OSError."""
+        assert self._sock is not None
+        try:
+            return self._sock.recv(size)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if self._context is not None and _wants_more(error):
+                return None
+            raise
+
+    def read_into(self, room: memoryview) -> int | None:
+        """How many bytes were written to the front of `room`: otherwise as `read`."""
+        assert self._sock is not None
+        try:
+            return self._sock.recv_into(room)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if self._context is not None and _wants_more(error):
+                return None
+            raise
+
+    def expect(self, size: int) -> None:
+        """So many bytes are of no use until all of them have come; 0: nobody knows. Only where the system chooses its
+        buffer for receiving: it makes room for them; and not of TLS, which holds back some of what has come."""
+        wakes_at = min(size, WAKE_BYTES) if size >= WAKE_MIN else 1
+        if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None or not _MAKES_ROOM:
+            return
+        assert self._sock is not None
+        with contextlib.suppress(OSError):  # a system that does not know it
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wakes_at)
+        self._wakes_at = wakes_at
+
+    @property
+    def reads_ahead(self) -> bool:
+        """TLS takes more from the socket than it hands out: read until there is nothing."""
+        return self._context is not None
+
+    def write(self, buffers: list[Buffer]) -> None:
+        """Write now what the socket takes, keep the rest in order. Raises OSError."""
+        self._out += buffers
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what was kept, as far as it goes. Raises OSError."""
+        try:
+            while self._out:
+                if self._context is None:
+                    self._write_plain()
+                else:
+                    self._write_tls()
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            if self._context is None or not _wants_more(error):
+                raise
+
+    def _write_plain(self) -> None:
+        assert self._sock is not None
+        out = self._out
+        if len(out) == 1:
+            sent = self._sock.send(out[0])
+        else:
+            batch = list(out) if len(out) <= BUFFERS_MAX else [out[i] for i in range(BUFFERS_MAX)]
+            sent = self._sock.sendmsg(batch)
+        while out:  # an empty buffer is written with what comes before it, or by itself
+            size = len(out[0])
+            if size > sent:
+                out[0] = memoryview(out[0])[sent:]
+                return
+            sent -= size
+            out.popleft()
+
+    def _write_tls(self) -> None:
+        """The same bytes again after a refusal, as OpenSSL asks for: a chunk stays what it is until it is out."""
+        assert self._sock is not None
+        out = self._out
+        if len(out) > 1 and len(out[0]) < TLS_CHUNK:
+            parts = []
+            size = 0
+            while out and size < TLS_CHUNK:
+                parts.append(out.popleft())
+                size += len(parts[-1])
+            out.appendleft(b"".join(parts))
+        first = out[0]
+        sent = self._sock.send(first)
+        if sent == len(first):
+            out.popleft()
+        else:
+            out[0] = memoryview(first)[sent:]
+
+    def _close_socket(self) -> None:
+        sock, self._sock = self._sock, None
+        self.fd = -1
+        self.give_up_at = float("inf")
+        if sock is not None:
+            sock.close()
+
+    def close(self) -> None:
+        self._out.clear()
+        self._close_socket()
+
+    def abandon(self) -> None:
+        """Close the descriptor alone: in a forked child the connection is still the parent's."""
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            os.close(sock.detach())
+
+
+def _wants_more(error: OSError) -> bool:
+    """Whether TLS only has to wait for the socket."""
+    import ssl
+
+    return isinstance(error, ssl.SSLWantReadError | ssl.SSLWantWriteError)

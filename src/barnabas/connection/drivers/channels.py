@@ -1,0 +1,245 @@
+"""The sockets of the synchronous driver: the network client's orders carried out, and what became of them told."""
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from barnabas.connection.broker.cluster_connections import Connect
+from barnabas.connection.drivers.channel import Address, Channel, resolve
+from barnabas.connection.drivers.poller import READABLE, WRITABLE, Poller
+from barnabas.connection.network_client import NetworkClient
+from barnabas.connection.timers import NEVER
+from barnabas.errors import Attempt
+
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Channels"]
+
+READ_SIZE: Final = 64 * 1024
+"""Where no frame has begun: what is beyond goes into the frame's own room."""
+
+
+class Channels:
+    """Not safe for several threads, but for the names' resolution, which happens in threads of its own."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        poller: Poller,
+        ssl_context: "ssl.SSLContext | None",
+        on_resolved: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._poller = poller
+        self._ssl_context = ssl_context
+        self._on_resolved = on_resolved
+        self._channels: dict[int, Channel] = {}
+        self._by_fd: dict[int, Channel] = {}
+        self._watched: dict[int, int] = {}
+        """What the poller looks for, by descriptor."""
+        self._resolved: deque[tuple[int, list[Address], OSError | None]] = deque()
+
+    def next_deadline(self) -> float:
+        """When an address that does not answer is left for the next one."""
+        due = NEVER
+        for channel in self._channels.values():
+            due = min(due, channel.give_up_at)
+        return due
+
+    # --- orders -----------------------------------------------------------------------------------------------------
+
+    def obey(self) -> bool:
+        """Carry out what the network client wants and tell what came of names and silent addresses; whether there was
+        anything that it should look at."""
+        told = False
+        for order in self._client.take_connects():
+            told = self._open(order) or told
+        while self._resolved:
+            self._begin(*self._resolved.popleft())
+            told = True
+        told = self._leave_silent_addresses() or told
+        for number, buffers in self._client.take_output():
+            channel = self._channels.get(number)
+            if channel is not None:
+                try:
+                    channel.write(buffers)
+                except OSError as error:
+                    self._lose(channel, error)
+                    told = True
+                else:
+                    self._watch(channel)
+                    if channel.wants_write:
+                        self._client.congested(number, True)
+        for number in self._client.take_closes():
+            closed = self._channels.pop(number, None)
+            if closed is not None:
+                self._unwatch(closed)
+                closed.close()
+        return told
+
+    def _open(self, order: Connect) -> bool:
+        settings = self._client.settings.connection
+        buffers = (settings.send_buffer_bytes, settings.receive_buffer_bytes)
+        channel = Channel(order, self._ssl_context, buffers)
+        self._channels[order.number] = channel
+        try:
+            addresses = resolve(order.host, order.port, numeric=True)
+        except (OSError, ValueError, OverflowError):
+            # Looking up a name may take seconds, and nothing interrupts it.
+            try:
+                threading.Thread(target=self._resolve, args=(order,), name="barnabas-dns", daemon=True).start()
+            except RuntimeError as error:  # no thread to be had
+                self._begin(order.number, [], OSError(str(error)))
+                return True
+            return False
+        self._begin(order.number, addresses, None)
+        return True
+
+    def _resolve(self, order: Connect) -> None:
+        try:
+            self._resolved.append((order.number, resolve(order.host, order.port), None))
+        except OSError as error:
+            self._resolved.append((order.number, [], error))
+        except (ValueError, OverflowError) as error:  # UnicodeError is a ValueError
+            self._resolved.append((order.number, [], OSError(str(error))))
+        self._on_resolved()
+
+    def _begin(self, number: int, addresses: list[Address], error: OSError | None) -> None:
+        channel = self._channels.get(number)
+        if channel is None:
+            return  # closed meanwhile
+        if error is not None:
+            channel.failed(error)
+            self._forget(channel, channel.attempts)
+        elif channel.begin(addresses):
+            self._by_fd[channel.fd] = channel
+            self._watch(channel)
+        else:
+            self._forget(channel, channel.attempts)
+
+    def _leave_silent_addresses(self) -> bool:
+        now = time.monotonic()
+        silent = [channel for channel in self._channels.values() if channel.give_up_at <= now]
+        for channel in silent:
+            self._next_address(channel, TimeoutError())
+        return bool(silent)
+
+    def _next_address(self, channel: Channel, error: Exception) -> None:
+        channel.failed(error)
+        self._unwatch(channel)
+        if channel.next_address():
+            self._by_fd[channel.fd] = channel
+            self._watch(channel)
+        else:
+            self._forget(channel, channel.attempts)
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def serve(self, fd: int) -> bool:
+        """The descriptor is ready for something; whether it was anything but more of a frame that is not whole yet."""
+        channel = self._by_fd.get(fd)
+        if channel is None:
+            return True
+        has_news = True
+        try:
+            if channel.stage != "open":
+                if channel.proceed():
+                    self._client.connected(channel.number, time.monotonic())
+            else:
+                has_news = self._read(channel)
+                if channel.fd == fd and channel.wants_write:
+                    has_news = True
+                    channel.flush()
+                    self._client.congested(channel.number, channel.wants_write)
+        except (OSError, ValueError) as error:  # a host that TLS cannot name is a ValueError
+            if channel.stage in ("tcp", "tls"):
+                self._next_address(channel, error)
+            elif isinstance(error, OSError):
+                self._lose(channel, error)
+            else:
+                raise
+            return True
+        if channel.fd == fd:
+            self._watch(channel)
+        return has_news
+
+    def _read(self, channel: Channel) -> bool:
+        """What there is; of a frame that is not whole yet, and of TLS, until there is nothing more. Whether anything
+        came to its end."""
+        client, number = self._client, channel.number
+        has_news = False
+        while True:
+            room = client.room(number)
+            if room is None:
+                data = channel.read(READ_SIZE)
+                count = None if data is None else len(data)
+            else:
+                data, count = None, channel.read_into(room)
+            if count is None:
+                channel.expect(0 if room is None else len(room))
+                return has_news
+            if not count:
+                raise ConnectionResetError(104, "connection closed by the broker")
+            if data is not None:
+                client.received(number, data, time.monotonic())
+            else:
+                client.filled(number, count, time.monotonic())
+            is_whole = client.room(number) is None
+            has_news = has_news or is_whole or data is not None
+            if number not in self._channels:
+                return has_news
+            if is_whole and not channel.reads_ahead:
+                channel.expect(0)
+                return has_news
+
+    def _lose(self, channel: Channel, error: OSError) -> None:
+        self._forget(channel, [channel.failed(error, self._client.stage(channel.number))])
+
+    def _forget(self, channel: Channel, attempts: list[Attempt]) -> None:
+        """The connection is over, or did not come about."""
+        del self._channels[channel.number]
+        self._unwatch(channel)
+        channel.close()
+        self._client.lost(channel.number, tuple(attempts), time.monotonic())
+
+    # --- the poller -------------------------------------------------------------------------------------------------
+
+    def _watch(self, channel: Channel) -> None:
+        mask = READABLE | WRITABLE if channel.wants_write else READABLE
+        known = self._watched.get(channel.fd)
+        if known is None:
+            self._poller.register(channel.fd, mask)
+        elif known != mask:
+            self._poller.modify(channel.fd, mask)
+        else:
+            return
+        self._watched[channel.fd] = mask
+
+    def _unwatch(self, channel: Channel) -> None:
+        """Before the descriptor is closed: its number may come back at once."""
+        fds = [fd for fd, known in self._by_fd.items() if known is channel]
+        for fd in fds:
+            del self._by_fd[fd]
+            if self._watched.pop(fd, None) is not None and fd == channel.fd:
+                with contextlib.suppress(OSError):  # TLS closes what it cannot wrap
+                    self._poller.unregister(fd)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        for channel in self._channels.values():
+            self._unwatch(channel)
+            channel.close()
+        self._channels.clear()
+
+    def abandon(self) -> None:
+        """In a forked child: close the descriptors, say nothing."""
+        for channel in self._channels.values():
+            channel.abandon()
+        self._channels.clear()
+        self._by_fd.clear()
+        self._watched.clear()

@@ -1,0 +1,35 @@
+"""Flows of the core: coroutines that await promises, so the same text serves both drivers."""
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from barnabas.connection.promise import Promise
+
+__all__ = ["settle"]
+
+T = TypeVar("T")
+
+
+def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
+    """Run it, up to its first unsettled promise and on from there later."""
+    settled: Promise[T] = Promise()
+
+    def go_on(_: object = None) -> None:
+        while True:
+            try:
+                awaited = flow.send(None)
+            except StopIteration as end:
+                settled.resolve(end.value)
+                return
+            except Exception as error:
+                settled.fail(error)
+                return
+            except BaseException as error:  # Ctrl-C in the middle of it: who waits must not wait for ever
+                settled.fail(error)
+                raise
+            if not awaited.done:
+                awaited.on_done(go_on)
+                return
+
+    go_on()
+    return settled

@@ -1,0 +1,59 @@
+"""Where a consumer begins, with the answers in the test's hands."""
+
+from collections.abc import Collection
+
+from barnabas.client.consumer.offset_fetcher import OffsetFetcher
+from barnabas.client.consumer.subscription_state import SubscriptionState
+from barnabas.client.fetch.positions import ResetStrategy
+from barnabas.client.offset_messages import OffsetAndMetadata
+from barnabas.connection.promise import Promise
+from barnabas.types import TopicPartition
+from simulation.world import World
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Coordinator:
+    """Keeps the questions; the test answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[TopicPartition], Promise[dict[TopicPartition, OffsetAndMetadata | None]]]] = []
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout_s: float
+    ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
+        answer: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
+        self.asked.append((list(partitions), answer))
+        return answer
+
+
+def test_what_was_committed_before_a_partition_went_and_came_again_is_too_old() -> None:
+    coordinator, world = Coordinator(), World()
+    subscription = SubscriptionState(ResetStrategy.parse("earliest"))
+    subscription.subscribe(["t"])
+    locating = OffsetFetcher(
+        world.network_client,
+        subscription,
+        coordinator,  # type: ignore[arg-type]
+        read_committed=False,
+        timeout_s=10,
+        wall_ms=lambda: 0,
+        on_located=lambda: None,
+    )
+    subscription.assign_subscribed([P0, P1])
+    locating.advance(world.now)
+    subscription.assign_subscribed([P1])  # another member reads and commits P0 meanwhile
+    subscription.assign_subscribed([P0, P1])
+    locating.changed()
+    coordinator.asked[0][1].resolve({P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(6)})
+    assert subscription.position(P0) is None
+    kept = subscription.position(P1)
+    assert kept is not None
+    assert kept.offset == 6
+    locating.advance(world.now)
+    again, answer = coordinator.asked[1]
+    assert again == [P0]
+    answer.resolve({P0: OffsetAndMetadata(9)})
+    position = subscription.position(P0)
+    assert position is not None
+    assert position.offset == 9

@@ -1,0 +1,162 @@
+"""What a member tells its group, and how it shares as a leader."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from barnabas.client.consumer.assignors import LastAssignment, Member, Shares, assignor_for, members_of
+from barnabas.client.consumer.group.consumer_protocol import Subscription, decode_assignment, encode_subscription
+from barnabas.client.consumer.group.partition_assignment import Leading
+from barnabas.errors import KafkaError, UsageError
+from barnabas.protocol.messages.join_group import JoinGroupResponseMember
+from barnabas.types import TopicPartition
+from simulation.world import World
+
+METADATA = 3
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+
+
+class Custom:
+    """Everything to whom `to` names."""
+
+    name = "custom"
+
+    def __init__(self, to: str = "a", *, cooperative: bool = True) -> None:
+        self.to = to
+        self.cooperative = cooperative
+        self.counts: Mapping[str, int] = {}
+
+    def user_data(self, last: LastAssignment | None) -> bytes | None:
+        return b"data"
+
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Shares:
+        if self.to == "fails":
+            raise RuntimeError("no luck")
+        self.counts = partition_counts
+        return {self.to: [TopicPartition(name, p) for name, count in partition_counts.items() for p in range(count)]}
+
+
+class Rig:
+    def __init__(self, *strategies: Any, topics: Sequence[str] = ("t",), owned: Sequence[TopicPartition] = ()) -> None:
+        self.world = World()
+        self.world.topics["t"] = {0: 1, 1: 1, 2: 1}
+        self.world.topics["u"] = {0: 1}
+        self.topics = list(topics)
+        self.owned = list(owned)
+        self.leading = Leading(
+            self.world.network_client,
+            "g",
+            [assignor_for(strategy) for strategy in strategies or ("range",)],
+            topics=lambda: self.topics,
+            owned=lambda: self.owned,
+            rack="r1",
+        )
+        self.world.result(self.world.network_client.topic("t", 5))
+
+    def lead(
+        self, protocol: str = "range", *, skip: bool = False, **members: Subscription
+    ) -> dict[str, tuple[TopicPartition, ...]]:
+        joined = [
+            JoinGroupResponseMember(member_id=name, metadata=encode_subscription(subscription))
+            for name, subscription in members.items()
+        ]
+        outcome: list[Any] = []
+        self.leading.lead(protocol, joined, skip, lambda *found: outcome.append(found))
+        self.world.run(lambda: bool(outcome), seconds=60)
+        ((shares, error),) = outcome
+        if error is not None:
+            raise error
+        return {name: decode_assignment(data) for name, data in shares.items()}
+
+
+def test_what_a_member_says() -> None:
+    rig = Rig("range", "cooperative-sticky", Custom(cooperative=False), owned=[T1])
+    rig.leading.last = LastAssignment((T1,), 7)
+    (first, range_data), (second, _), (third, custom_data) = rig.leading.protocols(8)
+    assert (first, second, third) == ("range", "cooperative-sticky", "custom")
+    (told, custom) = members_of(
+        JoinGroupResponseMember(member_id="m", metadata=data) for data in (range_data, custom_data)
+    )
+    assert (told.topics, told.owned, told.generation_id, told.rack) == (("t",), (T1,), 8, "r1")
+    assert custom.user_data == b"data"
+    assert not rig.leading.owns_nothing()
+
+
+@pytest.mark.parametrize(
+    ("strategies", "cooperative"),
+    [(["range"], False), (["cooperative-sticky"], True), (["range", "cooperative-sticky"], False), ([Custom()], True)],
+)
+def test_all_assignors_must_be_cooperative(strategies: list[Any], cooperative: bool) -> None:
+    assert Rig(*strategies).leading.cooperative is cooperative
+
+
+def test_two_assignors_of_one_name() -> None:
+    with pytest.raises(UsageError, match="two assignors"):
+        Rig("range", "range")
+
+
+def test_sharing_needs_no_metadata_that_is_there_already() -> None:
+    rig = Rig()
+    before = rig.world.count(METADATA)
+    assert rig.lead(a=Subscription(("t",)), b=Subscription(("t",))) == {"a": (T0, T1), "b": (T2,)}
+    assert rig.world.count(METADATA) == before
+
+
+def test_topics_of_others_are_asked_for_and_forgotten_later() -> None:
+    rig = Rig()
+    shares = rig.lead(a=Subscription(("t",)), b=Subscription(("u", "nowhere")))
+    assert shares == {"a": (T0, T1, T2), "b": (TopicPartition("u", 0),)}
+    assert set(rig.world.network_client.metadata.wanted) == {"t", "u", "nowhere"}
+    rig.leading.follow()
+    assert rig.world.network_client.metadata.wanted == ["t"]
+    assert rig.leading.what_changed() is None
+
+
+def test_the_leader_notices_what_changes() -> None:
+    rig = Rig()
+    rig.lead(a=Subscription(("t", "later")))
+    assert rig.leading.what_changed() is None
+    rig.world.topics["t"][3] = 1
+    rig.world.result(rig.world.network_client.refresh_metadata())
+    assert rig.leading.what_changed() == "topic 't' had 3 partitions and now has 4"
+    rig.lead(a=Subscription(("t", "later")))
+    assert rig.leading.what_changed() is None
+    rig.world.topics["later"] = {0: 1}
+    rig.world.result(rig.world.network_client.refresh_metadata())
+    assert rig.leading.what_changed() == "topic 'later' had 0 partitions and now has 1"
+    del rig.world.topics["later"], rig.world.topics["t"]
+    rig.lead(a=Subscription(("t",)))
+    rig.world.topic_errors["t"] = 5
+    rig.world.result(rig.world.network_client.refresh_metadata())
+    assert rig.leading.what_changed() is None, "an answer that says nothing changes nothing"
+
+
+def test_a_leader_that_comes_back_only_watches() -> None:
+    rig = Rig()
+    assert rig.lead(a=Subscription(("t",)), skip=True) == {}
+    rig.world.topics["t"][3] = 1
+    rig.world.result(rig.world.network_client.refresh_metadata())
+    assert rig.leading.what_changed() is not None
+
+
+def test_a_callers_own_assignor() -> None:
+    custom = Custom("b")
+    rig = Rig(custom)
+    assert rig.lead("custom", a=Subscription(("t", "nowhere")), b=Subscription(("t",)))["b"] == (T0, T1, T2)
+    assert custom.counts == {"t": 3}
+
+
+@pytest.mark.parametrize(
+    ("to", "owned", "words"),
+    [("fails", (), "no luck"), ("c", (), r"\['c'\], who are no members"), ("a", (T1,), "gives t-1 to a while b")],
+)
+def test_an_assignor_that_is_wrong(to: str, owned: tuple[TopicPartition, ...], words: str) -> None:
+    rig = Rig(Custom(to))
+    with pytest.raises(KafkaError, match=words):
+        rig.lead("custom", a=Subscription(("t",)), b=Subscription(("t",), owned))
+
+
+def test_a_protocol_that_was_not_offered() -> None:
+    with pytest.raises(KafkaError, match="'sticky', which this member did not offer"):
+        Rig().lead("sticky", a=Subscription(("t",)))

@@ -1,0 +1,35 @@
+"""The clients as they are where nothing was compiled: the same tests, and the same bytes."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import barnabas
+from barnabas.records import bulk_kernel
+
+HERE = Path(__file__).parent
+
+
+@pytest.mark.skipif(not bulk_kernel.is_compiled(), reason="all tests run on plain Python here")
+def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
+    shutil.copytree(
+        Path(barnabas.__file__).parent, tmp_path / "barnabas", ignore=shutil.ignore_patterns("*.so", "__pycache__")
+    )
+    asked = "import barnabas.client.producer.record_appender as module; print(module.__file__)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(HERE.parents[1])))}
+    where = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
+    assert where.stdout.strip() == str(tmp_path / "barnabas/client/producer/record_appender.py")
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
+    names = (
+        *("../connection/test_network_client.py", "producer/test_sender.py", "producer/test_bulk.py"),
+        *("producer/test_record_appender.py", "test_interrupted_turns.py", "test_signals.py"),
+    )
+    tests = [str(HERE / name) for name in names]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *tests], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-3000:]

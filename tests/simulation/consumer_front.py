@@ -1,0 +1,109 @@
+"""The synchronous consumer as applications have it, on the simulated cluster's network and clock."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+from barnabas.client.consumer import reading, threads
+from barnabas.client.consumer.consumer_core import ConsumerCore
+from barnabas.client.consumer.front import Consumer
+from barnabas.errors import ClientClosed
+from simulation.consumer_cluster import Client, Cluster
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def virtual_time(cluster: Cluster) -> Iterator[None]:
+    """The consumers' clock is the cluster's."""
+    threads.time = reading.time = SimpleNamespace(monotonic=lambda: cluster.now)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        threads.time = reading.time = time
+
+
+class Driver:
+    """Turns the network client by letting the cluster live."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.network_client = client.network_client
+        self.lock = contextlib.nullcontext()
+        self.closed = False
+        self.owes_turn = False
+
+    def turn_soon(self) -> None:
+        """As the background thread, only at once."""
+        self.client.turn()
+
+    def turn(self) -> None:
+        self.run(lambda: None)
+
+    def run(self, action: Callable[[], T]) -> T:
+        self._check_open()
+        self.client.now = self.network_client.now = self.client.cluster.now
+        result = action()
+        self.client.turn()
+        self._call_back()
+        return result
+
+    def ask(self, action: Callable[[], T]) -> T:
+        return self.run(action)
+
+    def wait(
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None = None,
+        *,
+        may_leave: Callable[[], bool] | None = None,
+        has_turned: bool = False,
+    ) -> bool:
+        """Every answer is followed by a turn, whether the caller needs it or not."""
+        self._check_open()
+        self.client.now = self.network_client.now = self.client.cluster.now
+        self.client.turn()
+        found = self.client.cluster.run(done, seconds=3600.0 if timeout_s is None else timeout_s)
+        self._call_back()
+        self._check_open()
+        assert found or timeout_s is not None, "this would wait for ever"
+        return found
+
+    def _call_back(self) -> None:
+        while self.network_client.completions:
+            self.network_client.completions.popleft()()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ClientClosed("the consumer is closed")
+
+    def interrupt(self) -> None:
+        """Nobody waits in another thread."""
+
+    def close(self) -> None:
+        self.closed = True
+        self.network_client.close()
+        self.client.turn()
+
+
+class SimulatedConsumer(Consumer):
+    """`Consumer(...)` with the cluster and this client's name in front."""
+
+    def __init__(self, cluster: Cluster, name: str, *topics: Any, **named: Any) -> None:
+        self.cluster, self.name = cluster, name
+        super().__init__(*topics, **{"bootstrap_servers": "boot:9092", "auto_offset_reset": "earliest"} | named)
+
+    def _open(self) -> None:
+        self.client = self.cluster.client(self.name)
+        wall_ms = self.cluster.rig.scheduler.wall_ms
+        self._core = ConsumerCore(self.client.network_client, self.settings, wall_ms)
+        self._driver = Driver(self.client)  # type: ignore[assignment]
+        if self._subscribed is not None:
+            self._driver.run(self._subscribed)
+
+    def crash(self) -> None:
+        """As SIGKILL does it."""
+        self._driver.closed = True
+        self.client.crash()

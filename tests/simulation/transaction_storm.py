@@ -1,0 +1,169 @@
+"""A transactional producer in a world that does its worst."""
+
+import random
+from functools import partial
+from typing import Any
+
+from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
+from barnabas.client.producer.transactions.states import TransactionState
+from barnabas.client.producer.transactions.transaction_manager import TransactionManager
+from barnabas.connection.promise import Promise
+from barnabas.errors import TransactionFailed
+from barnabas.types import TopicPartition
+from simulation.storm import Storm
+from simulation.transactional_brokers import TransactionalBrokers
+from simulation.world import Link
+
+PRODUCE = 0
+PASSES = [14, 15, 16, 51]
+"""Errors of a coordinator that has done nothing."""
+PASSES_AFTER = [7, 14, 16]
+"""Errors of one that has done what was asked, as when its answer comes too late for the client."""
+INPUT = TopicPartition("in", 0)
+
+
+class TransactionStorm(Storm):
+    """What can happen, and what must hold: a reader of committed records sees each transaction that was committed once,
+    whole and in order, and nothing of any other.
+
+    With transaction.version 0 only batches may come late on dead connections: for late requests to coordinators that
+    version has no cure, which is why there is another one.
+    """
+
+    def __init__(self, *, seed: int, nodes: int, patient: bool, version: int, verifies: bool = True) -> None:
+        super().__init__(
+            seed=seed,
+            nodes=nodes,
+            compressed=False,
+            patient=patient,
+            transactional_id="tx",
+            brokers=partial(TransactionalBrokers, version=version, verifies=verifies),
+        )
+        brokers, transactions = self.producing.brokers, self.producing.core.transactions
+        assert isinstance(brokers, TransactionalBrokers)
+        assert transactions is not None
+        self.brokers = brokers
+        self.version = version
+        self.verifies = verifies
+        self.transactions: TransactionManager = transactions
+        self.offset = 0
+        self.offered = 0
+        """Sent with the transaction that is open."""
+        self.open: dict[int, list[bytes]] = {0: [], 1: []}
+        self.committed: dict[int, list[bytes]] = {0: [], 1: []}
+        self.ending: Promise[Any] | None = None
+        self.commits = self.aborts = 0
+        self.world.result(self.transactions.init())
+
+    # --- what the application does ----------------------------------------------------------------------------------
+
+    def act(self, rng: random.Random) -> None:
+        """Whatever may be done now."""
+        self.hear()
+        state = self.transactions.state
+        if self.ending is not None:
+            self.time_passes(0.02)
+        elif state is TransactionState.READY:
+            self.transactions.begin()
+        elif state is TransactionState.ABORTABLE_ERROR:
+            self.end(commit=False)
+        elif rng.random() < 0.7:
+            self.send(rng.randrange(2), rng.randint(1, 5), rng.choice([5, 60, 150]))
+        elif rng.random() < 0.3:
+            self.offered += 1
+            offset = {INPUT: OffsetAndMetadata(self.offset + self.offered)}
+            self.transactions.send_offsets(offset, GroupMetadata("g"))
+        else:
+            self.end(commit=rng.random() < 0.7)
+        self.world.turn()
+
+    def send(self, partition: int, count: int, size: int) -> None:
+        for _ in range(count):
+            value = b"%06d" % (self.count + 1) + b"x" * size
+            if self.producing.send(value, partition=partition) is None:
+                return  # the transaction failed
+            self.count += 1
+            self.open[partition].append(value)
+        self.world.turn()
+
+    def end(self, *, commit: bool) -> None:  # type: ignore[override]
+        self.ending_commits = commit
+        self.ending = self.transactions.commit() if commit else self.transactions.abort()
+
+    def hear(self) -> None:
+        """The end of a transaction, if it has come."""
+        ending = self.ending
+        if ending is None or not ending.done:
+            return
+        self.ending = None
+        self.transactions.heard(ending)
+        if ending.error is not None:
+            assert self.ending_commits, ending.error
+            assert not self.patient, ending.error
+            assert isinstance(ending.error, TransactionFailed), ending.error
+            return  # it is aborted next
+        if self.ending_commits:
+            self.commits += 1
+            self.offset += self.offered
+            for partition, values in self.open.items():
+                self.committed[partition] += values
+        else:
+            self.aborts += 1
+        self.offered = 0
+        self.open = {0: [], 1: []}
+
+    # --- what happens to it -----------------------------------------------------------------------------------------
+
+    def answer(self, link: Link, *, before: int = 0, after: int = 0) -> None:
+        if link.pending[0].api_key == PRODUCE:
+            super().answer(link, before=before, after=after)
+            return
+        brokers = self.brokers
+        if before:
+            brokers.coordinator_error = [PASSES[before % len(PASSES)]]
+        if after:
+            brokers.coordinator_error_after = [PASSES_AFTER[after % len(PASSES_AFTER)]]
+        self.world.answer(link)
+        brokers.coordinator_error, brokers.coordinator_error_after = [], []
+        self.world.turn()
+
+    def late_links(self) -> list[Link]:
+        if self.version < 2:
+            for link in self.dead:
+                link.pending = type(link.pending)(asked for asked in link.pending if asked.api_key == PRODUCE)
+                if not self.verifies:
+                    while link.pending and link.pending[0].came_at + 5 <= self.world.now:
+                        link.pending.popleft()
+        return [link for link in self.dead if link.pending]
+
+    def coordinator_moves(self, node_id: int) -> None:
+        self.world.coordinator = node_id
+
+    # --- what must hold ---------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        self.hear()
+        for partition in (0, 1):
+            seen = self.brokers.log("t", partition).read_committed()
+            expected = self.committed[partition]
+            if self.ending is not None and self.ending_commits:
+                expected = expected + self.open[partition]
+            assert seen == expected[: len(seen)], f"partition {partition}: {seen} is no beginning of {expected}"
+
+    def rest(self) -> None:
+        """The storm is over: the transaction ends, and everything that was committed is seen."""
+        for link in self.late_links():
+            while link.pending:
+                self.world.handle(link)
+        while self.ending is not None or self.transactions.state is not TransactionState.READY:
+            if self.ending is None:
+                self.end(commit=self.transactions.state is TransactionState.IN_TRANSACTION)
+            assert self.ending is not None
+            assert self.producing.run(lambda: self.ending is None or self.ending.done)
+            self.hear()
+        self.brokers.write_markers(self.brokers.transactions["tx"])
+        for partition in (0, 1):
+            assert self.brokers.log("t", partition).read_committed() == self.committed[partition]
+        if self.offset:
+            assert self.brokers.offsets["g", "in", 0] == self.offset
+        assert self.producing.core.intake.used == 0
