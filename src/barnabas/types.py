@@ -1,6 +1,10 @@
-"""The words everyone uses. Nothing here imports anything of ours."""
+"""The types that the whole package shares. This module imports no other one of the package.
 
-from typing import NamedTuple
+`Offset`, `LeaderEpoch`, `BrokerId` and `ProducerId` are integers at run time. For the type checker each is a type of
+its own, so that one cannot stand where another is meant.
+"""
+
+from typing import NamedTuple, NewType
 
 __all__ = [
     "NO_LEADER_EPOCH",
@@ -9,8 +13,21 @@ __all__ = [
     "NO_PRODUCER_ID",
     "NO_SEQUENCE",
     "NO_TIMESTAMP",
+    "BrokerId",
+    "LeaderEpoch",
+    "Offset",
+    "ProducerId",
     "TopicPartition",
 ]
+
+Offset = NewType("Offset", int)
+"""The position of a record in its partition; the first one is 0."""
+LeaderEpoch = NewType("LeaderEpoch", int)
+"""Counts the leaders of a partition: each election raises it."""
+BrokerId = NewType("BrokerId", int)
+"""`node.id` of a broker."""
+ProducerId = NewType("ProducerId", int)
+"""What a coordinator gives an idempotent producer (KIP-98)."""
 
 NO_OFFSET = -1
 NO_TIMESTAMP = -1
