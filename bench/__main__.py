@@ -100,6 +100,7 @@ def _add_clients(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     beside.add_argument("--rows", default="", help="comma-separated: send, send_many, iterate, ...; default: all")
     beside.add_argument("--rounds", type=int, default=5, help="(default: %(default)s)")
     beside.add_argument("--records", type=int, default=2_000_000, help="of 100 B in a round (default: %(default)s)")
+    beside.add_argument("--beside", default="", metavar="SRC", help="src of another checkout, whose client takes part")
     beside.add_argument("--json", default="build/clients.json", help="where the figures go (default: %(default)s)")
     beside.add_argument("--docs", default="", help="also write the table into this page, e.g. docs/benchmarks.md")
 

@@ -300,9 +300,12 @@ def _memory_mb() -> float:
 
 
 def measure(client: str, load: str, address: str, topic: str, count: int) -> Figures:
-    own = ("barnabas.client.producer.front", "barnabas.client.consumer.front") if client == "barnabas" else ()
-    for module in (MODULES.get(client, client), *own, *NEEDED.get(load, ())):
+    for module in (MODULES.get(client, client), *NEEDED.get(load, ())):
         importlib.import_module(module)
+    if client == "barnabas":
+        import barnabas
+
+        _ = barnabas.Producer, barnabas.Consumer  # imported at first use
     work = globals()[f"{client.replace('-', '_')}_{load}"]
     cpu_before, began = _cpu_s(), time.perf_counter()
     seconds: list[float] | None = work(address, topic, count)

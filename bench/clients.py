@@ -1,7 +1,9 @@
 """Python clients side by side against one broker: ``python -m bench clients``.
 
 Each load runs in a process of its own (``bench.client_loads``), the clients of a row take turns, and medians are
-compared. ``barnabas-pure`` is our client without its compiled modules.
+compared. ``barnabas-pure`` is our client without its compiled modules. With ``--beside SRC`` the client of another
+checkout (compiled there with ``python setup.py build_ext --inplace``) takes part as ``beside``: before and after a
+change in one run.
 """
 
 from __future__ import annotations
@@ -109,9 +111,11 @@ GOALS = (
 class Runner:
     """Runs loads against one broker."""
 
-    def __init__(self, broker: BrokerProcess, records: int, root: Path) -> None:
+    def __init__(self, broker: BrokerProcess, records: int, root: Path, beside: str) -> None:
         self.broker = broker
         self.records = records
+        self.beside = beside
+        """The `src` folder of another checkout, whose client takes part as `beside`."""
         self.results: Results = {}
         self.failures: list[str] = []
         self.missing = {client for client in EVERYONE if find_spec(MODULES.get(client, client)) is None}
@@ -131,7 +135,8 @@ class Runner:
 
     def round(self, row: Row) -> None:
         """Every client of the row once."""
-        for client, load in row.loads.items():
+        beside = {"beside": row.loads["barnabas"]} if self.beside else {}
+        for client, load in {**row.loads, **beside}.items():
             if client in self.missing:
                 continue
             topic = self._full
@@ -157,6 +162,9 @@ class Runner:
         if client == "barnabas-pure":
             name = "barnabas"
             environment["PYTHONPATH"] = str(self._pure)
+        if client == "beside":
+            name = "barnabas"
+            environment["PYTHONPATH"] = self.beside
         command = [sys.executable, "-m", "bench.client_loads", name, load, self.broker.address, topic, str(count)]
         done = subprocess.run(
             command, cwd=peers.ROOT, env=environment, timeout=RUN_TIMEOUT_S, check=True, capture_output=True, text=True
@@ -191,7 +199,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _measure(broker: BrokerProcess, rows: list[Row], options: argparse.Namespace, root: Path) -> Runner:
-    runner = Runner(broker, options.records, root)
+    runner = Runner(broker, options.records, root, options.beside)
     broker.start()
     try:
         broker.first_ack_s()

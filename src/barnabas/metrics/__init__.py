@@ -1,1 +1,0 @@
-"""Counters and gauges. It must never know what is counted."""
