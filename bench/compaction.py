@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # documented 
 )
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.recovery import LogEnvironment, create_log
+from barnabas.log.log_loader import LogEnvironment, create_log
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record

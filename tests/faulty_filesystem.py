@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 
 BY_PATH = ("listdir", "mkdir", "open", "rename", "replace", "scandir", "stat", "truncate", "unlink", "utime")
 BY_DESCRIPTOR = ("fdatasync", "fstat", "fsync", "ftruncate", "pread", "pwrite", "pwritev", "write", "writev")

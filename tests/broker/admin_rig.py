@@ -8,7 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from barnabas.broker.context import RequestContext
+from barnabas.broker.handlers import HANDLER_MODULES
+from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
 from barnabas.config.broker import BrokerConfig
 from barnabas.protocol.apis import SERVED, ApiKey
@@ -32,7 +33,7 @@ def ask(broker: Any, request: Request, version: int | None = None) -> Any:
     version = SERVED[api_key].last if version is None else version
     context = RequestContext(api_key, version, 1, "test", CONNECTION)  # type: ignore[arg-type]
     received, _ = decode(type(request), version, bytes(encode(request, version)))
-    response = import_module(f"barnabas.broker.handlers.{api_key.name.lower()}").handle(broker, received, context)
+    response = import_module(HANDLER_MODULES[api_key.name.lower()]).handle(broker, received, context)
     answered, end = decode(type(response), version, bytes(encode(response, version)))
     assert end == len(encode(response, version))
     return answered

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from barnabas.broker.context import RequestContext
-from barnabas.broker.handlers.produce import handle_frame
+from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
+from barnabas.broker.handlers.records.produce import handle_frame
+from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
-from barnabas.broker.transaction_markers import Outcomes, write_markers
-from barnabas.coordinator.transaction.completion import EndMarkers
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.errors import KafkaError, error_for
-from barnabas.log.log import Log
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.network.connection import PendingReply
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.messages.produce import (
@@ -145,7 +145,7 @@ class ProduceRig:
         self.coordinator = Coordinator()
         broker.transactions = self.coordinator  # type: ignore[assignment]
 
-    def log(self, index: int = 0) -> Log:
+    def log(self, index: int = 0) -> UnifiedLog:
         return self.broker.replica_manager.leader_of("t", index).log
 
     def values(self, index: int = 0) -> list[bytes | None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin
-from barnabas.broker.addresses import problem_with
+from barnabas.broker.connections.advertised_addresses import problem_with
 from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.metadata import MetadataRequest

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASKED
 from barnabas.broker.server import Broker
 from barnabas.errors import (
     InvalidTopic,

@@ -9,7 +9,7 @@ import pytest
 
 from barnabas.broker.server import Broker
 from barnabas.config.definitions import ConfigSource, ConfigType
-from barnabas.controller.wishes import ConfigOp, ResourceType
+from barnabas.controller.requests import ConfigOp, ResourceType
 from barnabas.errors import (
     InvalidConfig,
     InvalidRequest,

@@ -15,7 +15,7 @@ import pytest
 
 from barnabas import Admin, Consumer
 from barnabas.errors import CorruptMessage, UsageError
-from barnabas.log.checkpoints import write_partition_metadata
+from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.kraft_metadata import read_kraft_metadata
 from barnabas.records.batch import iter_batches, read_header
 from barnabas.records.builder import build_batch

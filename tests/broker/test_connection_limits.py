@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.connection_limits import LimitsFollower
+from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdater
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import UsageError
 from barnabas.network.acceptor import ConnectionLimits
@@ -74,15 +74,15 @@ class Applied:
         return [dict(limits.max_connections_per_ip_overrides) for limits in self.limits]
 
 
-def on_loop(scenario: Callable[[LimitsFollower, Applied], Any]) -> None:
+def on_loop(scenario: Callable[[ConnectionLimitsUpdater, Applied], Any]) -> None:
     async def main() -> None:
-        await scenario(LimitsFollower(asyncio.get_running_loop(), LOG), Applied())
+        await scenario(ConnectionLimitsUpdater(asyncio.get_running_loop(), LOG), Applied())
 
     asyncio.run(main())
 
 
 def test_addresses_hold_at_once(dns: Dns) -> None:
-    async def scenario(follower: LimitsFollower, applied: Applied) -> None:
+    async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
         assert dict(follower.start(config("")).max_connections_per_ip_overrides) == {}
         follower.follow(config("127.0.0.1:5,[::1]:6"), applied)
         assert applied.overrides == [{"127.0.0.1": 5, "::1": 6}]
@@ -94,7 +94,7 @@ def test_addresses_hold_at_once(dns: Dns) -> None:
 
 
 def test_names_are_resolved_beside_the_loop(dns: Dns) -> None:
-    async def scenario(follower: LimitsFollower, applied: Applied) -> None:
+    async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
         follower.start(config("127.0.0.1:1"))
         follower.follow(config("a.test:5", per_ip=8), applied)
         assert applied.overrides == [{"127.0.0.1": 1}], "until the answer the old ones hold"
@@ -113,7 +113,7 @@ def test_names_are_resolved_beside_the_loop(dns: Dns) -> None:
 
 
 def test_an_answer_that_comes_too_late_is_not_taken(dns: Dns) -> None:
-    async def scenario(follower: LimitsFollower, applied: Applied) -> None:
+    async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
         follower.start(config(""))
         follower.follow(config("a.test:5"), applied)
         follower.follow(config("10.9.9.9:2"), applied)
@@ -127,7 +127,7 @@ def test_an_answer_that_comes_too_late_is_not_taken(dns: Dns) -> None:
 
 
 def test_a_name_that_nobody_knows_is_reported_and_changes_nothing(dns: Dns, caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario(follower: LimitsFollower, applied: Applied) -> None:
+    async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
         follower.start(config("10.0.0.9:2"))
         follower.follow(config("no.test:5"), applied)
         asking = await dns.next_asker()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.broker.failure_log import FailureLog
+from barnabas.broker.process.failure_log import FailureLog
 from barnabas.clock import SystemClock
 from barnabas.errors import KafkaStorageError, UnknownServerError
 from barnabas.replication.partition import Partition

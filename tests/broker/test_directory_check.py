@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.errors import UsageError
-from barnabas.log.checkpoints import read_properties
+from barnabas.log.directories.checkpoints import read_properties
 from barnabas.testing import Broker
 from broker.served import Served
 from broker.test_startup_errors import serve

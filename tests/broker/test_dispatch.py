@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -33,7 +34,7 @@ def is_well(wire: Wire) -> bool:
 
 @pytest.mark.parametrize("key", SERVED)
 def test_every_api_that_is_advertised_has_a_handler(key: int) -> None:
-    module = importlib.import_module(f"barnabas.broker.handlers.{ApiKey(key).name.lower()}")
+    module = importlib.import_module(HANDLER_MODULES[ApiKey(key).name.lower()])
     assert hasattr(module, "handle") or hasattr(module, "handle_frame")
     assert module.__doc__
     first = module.__doc__.splitlines()[0]

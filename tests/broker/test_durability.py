@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 from barnabas.testing import Broker
 from broker.requests import batch, fetch, produce, values
 from broker.wire import Wire

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from barnabas.errors import KafkaStorageError
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 from barnabas.testing import Broker
 from broker.requests import batch, fetch, produce, values
 from broker.served import Served, small_file_system

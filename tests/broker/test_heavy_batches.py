@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from barnabas.broker.handlers import produce as handler
-from barnabas.broker.heavy_batches import HeavyBatch, Verdict
+from barnabas.broker.handlers.records import produce as handler
+from barnabas.broker.produce.batch_validator import BatchToValidate, Verdict
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
 from broker.requests import batch, produce
@@ -35,13 +35,13 @@ class Gate:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate = Gate()
-    validate = HeavyBatch.validate
+    validate = BatchToValidate.validate
 
-    def gated(heavy: HeavyBatch) -> Verdict:
+    def gated(heavy: BatchToValidate) -> Verdict:
         gate.wait()
         return validate(heavy)
 
-    monkeypatch.setattr(HeavyBatch, "validate", gated)
+    monkeypatch.setattr(BatchToValidate, "validate", gated)
     yield gate
     gate.opened.set()
 

@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from barnabas.broker.log_lines import OneLineFormatter
+from barnabas.broker.process.log_format import OneLineFormatter
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import long_answers
-from barnabas.broker.long_answers import UNDER_WAY_MAX, LongAnswers, OneByOne
-from barnabas.broker.named_once import once, partitions_once, topics_once
-from barnabas.coordinator.answers import each
-from barnabas.network.turns import Turns
+from barnabas.broker.requests import sliced_responses as sliced_responses
+from barnabas.broker.requests.duplicates import once, partitions_once, topics_once
+from barnabas.broker.requests.sliced_responses import UNDER_WAY_MAX, LazySequence, SlicedResponses
+from barnabas.coordinator.responses import each
+from barnabas.network.time_slicing import TimeSlicer
 from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
@@ -247,7 +247,7 @@ def test_an_answer_has_no_more_settings_than_it_may(
 ) -> None:
     for name in "abc":
         broker.create_topic(name)
-    monkeypatch.setattr(long_answers, "ANSWER_ELEMENTS_MAX", 40)
+    monkeypatch.setattr(sliced_responses, "ANSWER_ELEMENTS_MAX", 40)
     first, second, third = wire.ask(configs_of("a", "b", "c"), 4).results
     assert first.configs
     assert second.configs == first.configs
@@ -258,7 +258,7 @@ def test_an_answer_has_no_more_settings_than_it_may(
 def test_created_topics_come_without_settings_where_there_would_be_too_many(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(long_answers, "ANSWER_ELEMENTS_MAX", 1)
+    monkeypatch.setattr(sliced_responses, "ANSWER_ELEMENTS_MAX", 1)
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in "ab"]
     first, second = wire.ask(CreateTopicsRequest(topics=topics), 7).topics
     assert (first.error_code, bool(first.configs), first.topic_config_error_code) == (0, True, 0)
@@ -276,7 +276,7 @@ def test_groups_behind_too_many_offsets_are_to_be_asked_for_again(
         partitions = [OffsetCommitRequestPartition(committed_offset=offset)]
         topics = [OffsetCommitRequestTopic(name="t", partitions=partitions)]
         wire.ask(OffsetCommitRequest(group_id=group_id, topics=topics), 8)
-    monkeypatch.setattr("barnabas.coordinator.group.coordinator.OFFSETS_MAX", 2)
+    monkeypatch.setattr("barnabas.coordinator.group.group_coordinator.OFFSETS_MAX", 2)
     groups = [OffsetFetchRequestGroup(group_id=group_id, topics=None) for group_id in "abc"]
     answers = wire.ask(OffsetFetchRequest(groups=groups), 8).groups
     assert [(group.error_code, len(group.topics)) for group in answers] == [(0, 1), (0, 1), (LOAD_IN_PROGRESS, 0)]
@@ -287,7 +287,7 @@ def test_groups_behind_too_many_offsets_are_to_be_asked_for_again(
 def test_a_request_that_wants_to_change_too_much_changes_nothing(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("barnabas.controller.wishes.WISHES_MAX", 2)
+    monkeypatch.setattr("barnabas.controller.requests.WISHES_MAX", 2)
     broker.create_topic("a")
     names = ["a", "b", "c"]
     created = wire.ask(CreateTopicsRequest(topics=[CreatableTopic(name=name) for name in names]), 7).topics
@@ -337,9 +337,9 @@ def test_others_are_served_while_a_long_answer_is_made(
     wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
     wire.ask(FindCoordinatorRequest(key_type=1, coordinator_keys=["x"]), 4)
     turns = Loop()
-    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 0.0)
-    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
-    monkeypatch.setattr(broker._running().long_answers, "_turns", Turns(turns))  # type: ignore[arg-type]
+    monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
+    monkeypatch.setattr(broker._running().sliced_responses, "_turns", TimeSlicer(turns))  # type: ignore[arg-type]
     names = [f"n{number}" for number in range(300)]
     wire.send(request_of(names), version)
     broker.wait_for(lambda: turns.due, what="the first slice of the answer")
@@ -357,10 +357,10 @@ def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
 ) -> None:
     """Whoever pipelines hundreds of such requests would have a piece of each answer held, beside all bounds."""
     turns = Loop()
-    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 0.0)
-    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
+    monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
     server = broker._running()
-    monkeypatch.setattr(server.long_answers, "_turns", Turns(turns))  # type: ignore[arg-type]
+    monkeypatch.setattr(server.sliced_responses, "_turns", TimeSlicer(turns))  # type: ignore[arg-type]
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=f"n{number}") for number in range(50)]
     )
@@ -398,8 +398,8 @@ def test_a_connection_has_one_request_about_many_groups_in_work(
 
 def test_the_pieces_of_many_requests_take_turns(loop: "Loop", broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn of the loop is no longer for a hundred requests about many groups than for one."""
-    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
-    turns = Turns(loop)  # type: ignore[arg-type]
+    monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
+    turns = TimeSlicer(loop)  # type: ignore[arg-type]
     started: list[int] = []
     finished: list[int] = []
 
@@ -493,18 +493,20 @@ def loop() -> Loop:
 
 
 @pytest.fixture
-def answers(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> LongAnswers:
-    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 0.0)
-    monkeypatch.setattr("barnabas.network.turns.TURN_S", 0.0)
-    return LongAnswers(Turns(loop), logging.getLogger("test"))  # type: ignore[arg-type]
+def answers(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> SlicedResponses:
+    monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
+    monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
+    return SlicedResponses(TimeSlicer(loop), logging.getLogger("test"))  # type: ignore[arg-type]
 
 
 def listing(count: int, make: Callable[[int], ListedGroup] | None = None) -> ListGroupsResponse:
-    return ListGroupsResponse(groups=OneByOne(range(count), make or (lambda number: ListedGroup(group_id=str(number)))))
+    return ListGroupsResponse(
+        groups=LazySequence(range(count), make or (lambda number: ListedGroup(group_id=str(number))))
+    )
 
 
-def test_a_short_answer_is_ready_at_once(loop: Loop, answers: LongAnswers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.network.turns.SLICE_S", 60.0)
+def test_a_short_answer_is_ready_at_once(loop: Loop, answers: SlicedResponses, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 60.0)
     parts = answers.encode(Connection().context(), listing(100))
     assert isinstance(parts, tuple)
     (frame,) = parts
@@ -513,7 +515,7 @@ def test_a_short_answer_is_ready_at_once(loop: Loop, answers: LongAnswers, monke
     assert loop.due == []
 
 
-def test_long_answers_take_turns_and_later_ones_wait(loop: Loop, answers: LongAnswers) -> None:
+def test_long_answers_take_turns_and_later_ones_wait(loop: Loop, answers: SlicedResponses) -> None:
     made: list[int] = []
 
     def maker(answer: int) -> Callable[[int], ListedGroup]:
@@ -536,7 +538,7 @@ def test_long_answers_take_turns_and_later_ones_wait(loop: Loop, answers: LongAn
     assert all(reply.parts for reply in connection.replies)
 
 
-def test_an_answer_that_nobody_waits_for_is_given_up(loop: Loop, answers: LongAnswers) -> None:
+def test_an_answer_that_nobody_waits_for_is_given_up(loop: Loop, answers: SlicedResponses) -> None:
     made: list[int] = []
     connection, other = Connection(), Connection()
     answers.encode(connection.context(), listing(1000, lambda number: made.append(number) or ListedGroup()))
@@ -548,7 +550,7 @@ def test_an_answer_that_nobody_waits_for_is_given_up(loop: Loop, answers: LongAn
 
 
 def test_a_failure_in_the_middle_ends_the_connection(
-    loop: Loop, answers: LongAnswers, caplog: pytest.LogCaptureFixture
+    loop: Loop, answers: SlicedResponses, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(number: int) -> ListedGroup:
         if number == 2:
@@ -567,7 +569,7 @@ def test_a_failure_in_the_middle_ends_the_connection(
 
 def test_elements_are_made_as_they_are_read() -> None:
     made: list[int] = []
-    elements = OneByOne(range(5), lambda number: made.append(number) or number * 2)
+    elements = LazySequence(range(5), lambda number: made.append(number) or number * 2)
     assert len(elements) == 5
     assert made == []
     assert next(iter(elements)) == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.purgatory import DelayedOperationPurgatory
 from broker.virtual_loop import run
 
 
@@ -58,7 +58,11 @@ async def turn() -> None:
 
 def test_many_changes_in_one_turn_are_one_look() -> None:
     async def main() -> None:
-        purgatory, completion, watched = Purgatory(asyncio.get_running_loop()), Completion(), partitions(3)
+        purgatory, completion, watched = (
+            DelayedOperationPurgatory(asyncio.get_running_loop()),
+            Completion(),
+            partitions(3),
+        )
         purgatory.park(completion, Reply(), watched, 10)  # type: ignore[arg-type]
         wake(*watched, *watched)
         assert completion.looks == 0, "never within the change itself"
@@ -79,7 +83,11 @@ def test_many_changes_in_one_turn_are_one_look() -> None:
 
 def test_the_deadline_answers_once() -> None:
     async def main() -> None:
-        purgatory, completion, watched = Purgatory(asyncio.get_running_loop()), Completion(), partitions(1)
+        purgatory, completion, watched = (
+            DelayedOperationPurgatory(asyncio.get_running_loop()),
+            Completion(),
+            partitions(1),
+        )
         purgatory.park(completion, Reply(), watched, 30)  # type: ignore[arg-type]
         await asyncio.sleep(31)
         wake(*watched)
@@ -92,7 +100,7 @@ def test_the_deadline_answers_once() -> None:
 def test_whoever_gives_up_is_forgotten_even_if_a_look_is_due() -> None:
     async def main() -> None:
         purgatory, completion, watched, reply = (
-            Purgatory(asyncio.get_running_loop()),
+            DelayedOperationPurgatory(asyncio.get_running_loop()),
             Completion(),
             partitions(1),
             Reply(),
@@ -111,7 +119,7 @@ def test_whoever_gives_up_is_forgotten_even_if_a_look_is_due() -> None:
 def test_a_bug_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> None:
         purgatory, completion, watched, reply = (
-            Purgatory(asyncio.get_running_loop()),
+            DelayedOperationPurgatory(asyncio.get_running_loop()),
             Completion(),
             partitions(1),
             Reply(),

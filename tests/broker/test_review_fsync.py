@@ -7,7 +7,7 @@ import time
 import pytest
 
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record

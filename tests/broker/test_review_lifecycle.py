@@ -12,8 +12,8 @@ import pytest
 from barnabas.broker import server
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import KafkaStorageError
-from barnabas.log.log import Log
 from barnabas.log.log_manager import LogManager
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -157,14 +157,14 @@ def test_a_log_that_cannot_be_closed_keeps_nothing_else_open(
     broker.create_topic("good")
     with Wire(broker) as wire:
         assert (produce(wire, "bad"), produce(wire, "good")) == (0, 0)
-    close = Log.close
+    close = UnifiedLog.close
 
     def broken(self, *, flush=True):  # type: ignore[no-untyped-def]
         if self.topic_partition.topic == "bad":
             raise RuntimeError("bug")
         close(self, flush=flush)
 
-    monkeypatch.setattr(Log, "close", broken)
+    monkeypatch.setattr(UnifiedLog, "close", broken)
     broker.stop()
     assert "not all logs could be closed" in caplog.text
     monkeypatch.undo()

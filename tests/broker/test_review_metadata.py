@@ -12,7 +12,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
-from barnabas.log.log import Log
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from barnabas.protocol.messages.offset_for_leader_epoch import (
@@ -107,7 +107,7 @@ def test_a_disk_that_does_not_read_is_an_error_of_the_partition(
     def fail(self, timestamp):  # type: ignore[no-untyped-def]
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(Log, "offset_for_timestamp", fail)
+    monkeypatch.setattr(UnifiedLog, "offset_for_timestamp", fail)
     assert list_offsets(wire, 1) == (KafkaStorageError.code, -1)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.failure_log import FailureLog
+from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.scheduler import Scheduler
 from barnabas.clock import SYSTEM_CLOCK
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 from barnabas.protocol.messages.incremental_alter_configs import (
     AlterableConfig,

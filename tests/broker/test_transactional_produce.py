@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker import produce_lines
-from barnabas.broker.verification import verify
+from barnabas.broker.produce import produce_queues
+from barnabas.broker.produce.add_partitions_to_txn_manager import verify
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -20,7 +20,7 @@ from barnabas.errors import (
     NotCoordinator,
     TransactionAbortable,
 )
-from barnabas.log.verification import Sender
+from barnabas.log.producers.verification_guards import Sender
 from barnabas.types import TopicPartition
 from broker.produce_rig import ProduceRig, produce_rig
 from broker.requests import batch
@@ -52,7 +52,7 @@ def test_the_first_batch_of_a_transaction_asks_its_coordinator(rig: ProduceRig, 
 def test_an_answer_that_is_there_at_once_parks_nobody(rig: ProduceRig) -> None:
     rig.coordinator.at_once = None
     assert rig.send(rig.batch(0)).offsets == [0]
-    assert rig.broker.produce_lines.waiting == {}
+    assert rig.broker.produce_queues.waiting == {}
 
 
 def test_each_transaction_asks_anew(rig: ProduceRig) -> None:
@@ -76,7 +76,7 @@ def test_batches_behind_one_that_waits_keep_their_order(rig: ProduceRig) -> None
     assert [one.errors for one in sent] == [[""]] * 5
     assert rig.values() == [b"v0", b"v0", b"v1", b"v2", b"v3", b"v4"]
     assert len(rig.coordinator.asks) == 2
-    assert rig.broker.produce_lines.waiting == {}
+    assert rig.broker.produce_queues.waiting == {}
 
 
 def test_the_line_is_the_producers_whatever_the_partition(rig: ProduceRig) -> None:
@@ -269,7 +269,7 @@ def test_what_was_sent_is_appended_though_the_client_is_gone(rig: ProduceRig) ->
 
 
 def test_lines_are_bounded(rig: ProduceRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_lines, "_LINE_MAX", 3)
+    monkeypatch.setattr(produce_queues, "_LINE_MAX", 3)
     sent = [rig.send({0: rig.batch(sequence), 2: batch(b"plain")}) for sequence in range(4)]
     assert [one.waits for one in sent] == [True, True, True, False]
     assert sent[3].errors == ["NotEnoughReplicas", ""]
@@ -283,12 +283,12 @@ def test_a_bug_in_front_does_not_hold_up_those_behind(rig: ProduceRig, monkeypat
 
     first = rig.send({0: rig.batch(0)})
     second = rig.send({0: rig.batch(0, b"again")})
-    monkeypatch.setattr("barnabas.broker.handlers.produce._respond", broken)
+    monkeypatch.setattr("barnabas.broker.handlers.records.produce._respond", broken)
     rig.coordinator.last.grant()
     assert first.waits
     assert rig.client.reason == "RuntimeError: a bug"
     assert second.waits
-    assert rig.broker.produce_lines.waiting == {}
+    assert rig.broker.produce_queues.waiting == {}
 
 
 def test_a_bug_in_asking_does_not_hold_up_those_behind(rig: ProduceRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,13 +302,13 @@ def test_a_bug_in_asking_does_not_hold_up_those_behind(rig: ProduceRig, monkeypa
         return verify(*arguments)
 
     first, second, third = (rig.send({index: rig.batch(0)}) for index in range(3))
-    monkeypatch.setattr(produce_lines, "verify", broken_once)
+    monkeypatch.setattr(produce_queues, "verify", broken_once)
     rig.coordinator.at_once = None
     rig.coordinator.last.grant()
     assert first.errors == [""]
     assert second.waits
     assert rig.client.reason == "RuntimeError: a bug"
-    assert rig.broker.produce_lines.waiting == {}
+    assert rig.broker.produce_queues.waiting == {}
     assert rig.log(2).log_end_offset == 1, "a closed connection takes no answer, but the records were sent"
     assert third.waits
 

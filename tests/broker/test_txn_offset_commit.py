@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.context import RequestContext
-from barnabas.broker.handlers.txn_offset_commit import handle
-from barnabas.broker.transaction_markers import Outcomes, write_markers
-from barnabas.coordinator.transaction.completion import EndMarkers
+from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
+from barnabas.broker.handlers.transactions.txn_offset_commit import handle
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     InvalidProducerEpoch,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
 from barnabas.broker.server import Broker
-from barnabas.broker.transaction_markers import Outcomes, write_markers
-from barnabas.coordinator.transaction.completion import EndMarkers
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.errors import (
     InvalidProducerEpoch,
     KafkaError,
@@ -19,8 +19,8 @@ from barnabas.errors import (
     UnknownServerError,
     UnknownTopicOrPartition,
 )
-from barnabas.log.log import Log
-from barnabas.log.verification import Sender
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerTopic,
@@ -44,7 +44,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def log_of(broker: Broker, index: int = 0) -> Log:
+def log_of(broker: Broker, index: int = 0) -> UnifiedLog:
     return broker.replica_manager.leader_of("t", index).log
 
 

@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.cleaner.job import EVENT_MAX_BYTES, JOB_MAX_BYTES, Frames, Job, Limits, frame
-from barnabas.log.cleaner.manager import LogCleaner
-from barnabas.log.cleaner.worker import perform
-from barnabas.log.log import Log
+from barnabas.log.cleaner.cleaner_protocol import (
+    EVENT_MAX_BYTES,
+    JOB_MAX_BYTES,
+    CleanerConfig,
+    CleaningJob,
+    Frames,
+    frame,
+)
+from barnabas.log.cleaner.cleaner_worker import perform
+from barnabas.log.cleaner.log_cleaner_manager import LogCleanerManager
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_offsets import AppendInfo
-from barnabas.log.verification import Sender
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import BatchHeader, iter_batches, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.reader import read_records
@@ -46,17 +53,17 @@ class InlineWorker:
     """Does a job when it is submitted. `stop_at` raises where a process would be killed."""
 
     def __init__(self) -> None:
-        self.cleaner: LogCleaner | None = None
+        self.cleaner: LogCleanerManager | None = None
         self.events: list[dict[str, Any]] = []
         self.spent: list[int] = []
         self.on_spend: Callable[[int], None] = lambda size: None
         self.before_event: Callable[[dict[str, Any]], None] = lambda event: None
         self.killed = False
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: CleaningJob) -> None:
         self.killed = False
         (message,) = Frames(JOB_MAX_BYTES).feed(job.pack())
-        assert Job.parse(message) == job
+        assert CleaningJob.parse(message) == job
         with contextlib.suppress(_Killed):
             perform(job, self)
         if self.killed:
@@ -102,7 +109,7 @@ class CleanerRig:
         self.root = root
         self.clock = HandClock()
         self.config = LogConfig(**{**COMPACTED, **settings})
-        self.limits = Limits()
+        self.limits = CleanerConfig()
         self.epoch = 0
         self.changes = 0
         self.start()
@@ -110,9 +117,9 @@ class CleanerRig:
     def start(self) -> None:
         self.manager = LogManager([self.root], self.clock, boot_id="boot")
         self.manager.startup(lambda topic: self.config, node_id=1)
-        self.log: Log = self.manager.create(TP, None, self.config)
+        self.log: UnifiedLog = self.manager.create(TP, None, self.config)
         self.worker = InlineWorker()
-        self.cleaner = LogCleaner(self.manager, self.worker, lambda: self.limits, self.clock, self._changed)
+        self.cleaner = LogCleanerManager(self.manager, self.worker, lambda: self.limits, self.clock, self._changed)
         self.worker.cleaner = self.cleaner
 
     def _changed(self) -> None:

@@ -12,7 +12,8 @@ import pytest
 from cleaner_rig import CleanerRig
 
 import barnabas
-from barnabas.log.cleaner import cleaned_segment, rewrite
+from barnabas.log.cleaner import cleaned_segment
+from barnabas.log.cleaner import cleaner as rewrite
 from barnabas.records import compaction_kernel, offset_map_kernel
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from barnabas.config.log_config import LONG_MAX, LogConfig
-from barnabas.log.cleaner.choice import GROUP_SEGMENTS_MAX, Cleanable, SegmentFiles, cleanable, group_segments
-from barnabas.log.cleaner.rewrite import map_capacity
+from barnabas.log.cleaner.cleanable_logs import GROUP_SEGMENTS_MAX, LogToClean, SegmentFiles, cleanable, group_segments
+from barnabas.log.cleaner.cleaner import map_capacity
 from barnabas.log.log_offsets import LogOffsets
 
 NOW = 1_000_000
@@ -34,7 +34,7 @@ def choose(
     start: int = 0,
     end: int = 1000,
     **settings: Any,
-) -> Cleanable:
+) -> LogToClean:
     offsets = LogOffsets(start, stable, end, end)
     return cleanable(segments, LogConfig(**settings), offsets, cleaned, NOW)  # type: ignore[arg-type]
 
@@ -44,20 +44,20 @@ def of(*bases: int, **fields: Any) -> list[Segment]:
 
 
 def test_the_active_segment_is_never_cleaned() -> None:
-    assert choose(of(0)) == Cleanable(0, 0, 0, 0, False)
-    assert choose(of(0, 10, 20)) == Cleanable(0, 20, 0, 200, False)
+    assert choose(of(0)) == LogToClean(0, 0, 0, 0, False)
+    assert choose(of(0, 10, 20)) == LogToClean(0, 20, 0, 200, False)
 
 
 def test_what_has_been_cleaned_counts_as_clean() -> None:
     found = choose(of(0, 10, 20, 30), cleaned=20)
-    assert found == Cleanable(20, 30, 200, 100, False)
+    assert found == LogToClean(20, 30, 200, 100, False)
     assert found.ratio == pytest.approx(1 / 3)
     assert not found.is_due(LogConfig(min_cleanable_dirty_ratio=0.5))
     assert found.is_due(LogConfig(min_cleanable_dirty_ratio=0.3))
 
 
 def test_a_segment_that_is_half_cleaned_counts_twice_as_in_kafka() -> None:
-    assert choose(of(0, 10, 20, 30), cleaned=15) == Cleanable(15, 30, 200, 200, False)
+    assert choose(of(0, 10, 20, 30), cleaned=15) == LogToClean(15, 30, 200, 200, False)
 
 
 def test_all_clean() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from cleaner_rig import TP, CleanerRig, Seen, latest
 
-from barnabas.log.cleaner.names import cleaned_path
-from barnabas.log.cleaner.swap import cleaned_files, finish_swaps
-from barnabas.log.disk import Disk
+from barnabas.log.cleaner.file_names import cleaned_path
+from barnabas.log.cleaner.segment_swap import cleaned_files, finish_swaps
+from barnabas.log.directories.disk import Disk
 
 CALLS = ("open", "write", "writev", "fsync", "rename", "utime", "unlink", "replace")
 """What changes files; a kill comes in front of one of them."""

@@ -10,7 +10,7 @@ import pytest
 from cleaner_rig import CleanerRig, Seen, latest
 
 from barnabas.errors import KafkaStorageError
-from barnabas.log.cleaner.manager import RETRY_MAX_MS
+from barnabas.log.cleaner.log_cleaner_manager import RETRY_MAX_MS
 from faulty_filesystem import FaultyFileSystem, directory_in_memory, faults_at
 
 TRANSACTIONAL = {"producer_id": 11, "producer_epoch": 0, "transactional": True}

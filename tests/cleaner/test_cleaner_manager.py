@@ -8,8 +8,8 @@ import pytest
 from cleaner_rig import COMPACTED, TP, CleanerRig
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.checkpoints import read_offset_checkpoint
-from barnabas.log.segment import LogSegment
+from barnabas.log.directories.checkpoints import read_offset_checkpoint
+from barnabas.log.log_segment import LogSegment
 from barnabas.types import TopicPartition
 
 MakeRig = Callable[..., CleanerRig]
@@ -180,12 +180,12 @@ def test_what_a_full_disk_kept_from_the_transaction_index_is_written_first(
         raise full
 
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas.log.transaction_index.os.open", refuse)
+        patch.setattr("barnabas.log.indexes.transaction_index.os.open", refuse)
         rig.marker(11, commit=False)
     index = rig.log.active_segment.path(".txnindex")
     assert not Path(index).exists()
     rig.log.roll()
-    monkeypatch.setattr("barnabas.log.segment.LogSegment.write_transaction_index", refuse)
+    monkeypatch.setattr("barnabas.log.log_segment.LogSegment.write_transaction_index", refuse)
     assert not rig.cleaner.run()
     assert "No space left" in rig.cleaner.state(TP).failure
     monkeypatch.undo()
@@ -302,7 +302,7 @@ def test_a_group_that_could_not_be_put_in_its_place_is_not_called_clean(
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr("barnabas.log.cleaner.manager.swap_in", refuse)
+            patch.setattr("barnabas.log.cleaner.log_cleaner_manager.swap_in", refuse)
             rig.cleaner.run()
         assert rig.log.cleaned_offset is None
         assert len(rig.read()) == 3
@@ -352,7 +352,7 @@ def test_names_that_could_not_be_synced_are_synced_the_next_time(
         if len(synced) == 1:
             raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("barnabas.log.cleaner.manager.fsync_directory", refuse)
+    monkeypatch.setattr("barnabas.log.cleaner.log_cleaner_manager.fsync_directory", refuse)
     dirty(rig)
     rig.cleaner._changed = lambda: None
     rig.clean()

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from barnabas.log.cleaner.job import Limits
+from barnabas.log.cleaner.cleaner_protocol import CleanerConfig
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 
@@ -164,7 +164,9 @@ class CompactionModel(RuleBasedStateMachine):
         self._clean(keys, io_bytes)
 
     def _clean(self, keys: int, io_bytes: int) -> None:
-        self.rig.limits = Limits(dedupe_buffer_size=24 * keys, io_buffer_load_factor=1.0, io_buffer_size=io_bytes)
+        self.rig.limits = CleanerConfig(
+            dedupe_buffer_size=24 * keys, io_buffer_load_factor=1.0, io_buffer_size=io_bytes
+        )
         self.rig.worker.before_event = self._watch
         self.rig.clean()
         state = self.rig.cleaner.state(self.rig.log.topic_partition)
@@ -197,7 +199,7 @@ class CompactionModel(RuleBasedStateMachine):
         worker.before_event = watch
         if not at_event:
             worker.on_spend = count
-        self.rig.limits = Limits(io_buffer_size=200)
+        self.rig.limits = CleanerConfig(io_buffer_size=200)
         self.rig.cleaner.run()
         worker.on_spend = lambda size: None
         state = self.rig.cleaner.state(self.rig.log.topic_partition)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from cleaner_rig import TP, CleanerRig
 
-from barnabas.broker.cleaner_process import CleanerProcess, _words
-from barnabas.log.cleaner.job import BrokenFrame, Frames, Job, Limits, frame
-from barnabas.log.cleaner.manager import DEATHS_MAX, RETRY_MAX_MS, SILENCE_MAX_S, LogCleaner
-from barnabas.log.cleaner.worker import NICENESS, BrokerGone, PipeHost, Throttle
+from barnabas.broker.cleaner.cleaner_process import CleanerProcess, _words
+from barnabas.log.cleaner.cleaner_protocol import BrokenFrame, CleanerConfig, CleaningJob, Frames, frame
+from barnabas.log.cleaner.cleaner_worker import NICENESS, BrokerGone, PipeHost, Throttle
+from barnabas.log.cleaner.log_cleaner_manager import DEATHS_MAX, RETRY_MAX_MS, SILENCE_MAX_S, LogCleanerManager
 
 TIMEOUT_S = 60.0
 MakeRig = Callable[..., CleanerRig]
@@ -31,7 +31,7 @@ class Running:
         self.events: list[dict[str, Any]] = []
         self.ends: list[str] = []
         self.process = CleanerProcess(self.loop, self._event, self._end, idle_s)
-        self.cleaner = LogCleaner(rig.manager, self.process, lambda: rig.limits, rig.clock, lambda: None)
+        self.cleaner = LogCleanerManager(rig.manager, self.process, lambda: rig.limits, rig.clock, lambda: None)
         rig.cleaner = self.cleaner
         self._woken = asyncio.Event()
         self.on_event: Callable[[dict[str, Any]], None] = lambda event: None
@@ -93,7 +93,7 @@ def exists(pid: int) -> bool:
 
 def slow(running: Running) -> None:
     """So slow that it is still at work when the test has done what it wants to do."""
-    running.rig.limits = Limits(io_max_bytes_per_second=10.0, io_buffer_size=4096)
+    running.rig.limits = CleanerConfig(io_max_bytes_per_second=10.0, io_buffer_size=4096)
 
 
 def test_it_cleans_behind_the_broker_and_takes_the_next_job(make_running: MakeRunning) -> None:
@@ -223,7 +223,7 @@ def test_a_process_that_hangs_is_killed_and_its_log_tried_again(make_running: Ma
         assert "said nothing for 300 s" in running.cleaner.describe(rig.log)["failure"]
         assert not running.cleaner.run(), "not at once"
         rig.clock.now_ms += RETRY_MAX_MS
-    rig.limits = Limits()
+    rig.limits = CleanerConfig()
     running.events.clear()
     assert running.cleaner.run()
     running.until_told("finished")
@@ -320,7 +320,7 @@ def test_killed_once_it_is_tried_again(make_running: MakeRunning) -> None:
     os.kill(running.process.pid, signal.SIGKILL)
     running.until(lambda: running.ends)
     running.rig.clock.now_ms += 60_000
-    running.rig.limits = Limits()
+    running.rig.limits = CleanerConfig()
     assert running.cleaner.run()
     running.until_told("finished")
     state = running.cleaner.state(TP)
@@ -343,7 +343,7 @@ def test_a_log_that_is_deleted_meanwhile(make_running: MakeRunning) -> None:
     assert running.cleaner.state(TP).deaths == 0
     rig.log = rig.manager.create(TP, None, rig.config)
     fill(rig)
-    rig.limits = Limits()
+    rig.limits = CleanerConfig()
     running.cleaner.run()
     running.until_told("finished")
     assert len(rig.read()) == 5
@@ -440,7 +440,7 @@ def test_frames_that_are_none(data: bytes) -> None:
 
 
 def test_a_process_that_speaks_nonsense_is_ended(make_running: MakeRunning, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.broker.cleaner_process._COMMAND", ("-c", "print('hello'); input()"))
+    monkeypatch.setattr("barnabas.broker.cleaner.cleaner_process._COMMAND", ("-c", "print('hello'); input()"))
     running = make_running()
     fill(running.rig)
     running.cleaner.run()
@@ -473,7 +473,7 @@ def test_the_rate_is_kept_to() -> None:
 
 
 def test_jobs_go_over_the_pipe_unchanged() -> None:
-    job = Job(
+    job = CleaningJob(
         directory="/data/cities-0",
         token="0a",
         segments=((0, 10), (5, 20)),
@@ -486,7 +486,7 @@ def test_jobs_go_over_the_pipe_unchanged() -> None:
         index_interval_bytes=5,
         kept_offsets=(1, 2),
         marker_epochs=((7, 0),),
-        limits=Limits(dedupe_buffer_size=1),
+        limits=CleanerConfig(dedupe_buffer_size=1),
     )
     (message,) = Frames(10_000).feed(job.pack())
-    assert Job.parse(message) == job
+    assert CleaningJob.parse(message) == job

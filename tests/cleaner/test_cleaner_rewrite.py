@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cleaner_rig import TP, CleanerRig
 
-from barnabas.log.cleaner.job import Limits
+from barnabas.log.cleaner.cleaner_protocol import CleanerConfig
 from barnabas.records.batch import CRC_POSITION, crc_of, read_header
 from barnabas.records.builder import build_batch
 from barnabas.records.reader import read_records
@@ -115,7 +115,7 @@ def test_the_first_change_may_come_late_in_a_segment(rig: CleanerRig, io_bytes: 
         rig.put((f"k{number}", "v" * 100))
     rig.put(("k190", "new"))
     rig.roll()
-    rig.limits = Limits(io_buffer_size=io_bytes)
+    rig.limits = CleanerConfig(io_buffer_size=io_bytes)
     rig.clean()
     assert offsets(rig) == [*range(190), *range(191, 201)]
 
@@ -125,7 +125,7 @@ def test_batches_larger_than_the_buffer(rig: CleanerRig) -> None:
     rig.put(("a", "y" * 50_000), compression="zstd")
     rig.put(("c", "z" * 70_000))
     rig.roll()
-    rig.limits = Limits(io_buffer_size=1)
+    rig.limits = CleanerConfig(io_buffer_size=1)
     rig.clean()
     assert offsets(rig) == [1, 2, 3]
 
@@ -234,7 +234,7 @@ def test_a_tombstone_goes_with_its_successor(rig: CleanerRig) -> None:
 def test_a_tombstone_that_the_map_does_not_reach_gets_no_horizon(rig: CleanerRig) -> None:
     rig.put(("a", "1"), ("b", "1"), ("a", None))
     rig.roll()
-    rig.limits = Limits(dedupe_buffer_size=48, io_buffer_load_factor=1.0)
+    rig.limits = CleanerConfig(dedupe_buffer_size=48, io_buffer_load_factor=1.0)
     assert rig.cleaner.run()
     assert rig.log.cleaned_offset == 2
     assert not headers(rig)[0].has_delete_horizon
@@ -250,7 +250,7 @@ def test_a_small_map_takes_several_passes(rig: CleanerRig) -> None:
     for number in range(30):
         rig.put((f"k{number % 10}", str(number)))
         rig.roll()
-    rig.limits = Limits(dedupe_buffer_size=24 * 4, io_buffer_load_factor=1.0)
+    rig.limits = CleanerConfig(dedupe_buffer_size=24 * 4, io_buffer_load_factor=1.0)
     assert rig.clean() > 2
     assert offsets(rig) == list(range(20, 30))
     assert rig.log.cleaned_offset == 30
@@ -415,7 +415,7 @@ def test_a_transaction_over_several_segments_and_passes(rig: CleanerRig) -> None
     rig.marker(11, commit=False)
     rig.put(("c", "1"))
     rig.roll()
-    rig.limits = Limits(dedupe_buffer_size=24, io_buffer_load_factor=1.0)
+    rig.limits = CleanerConfig(dedupe_buffer_size=24, io_buffer_load_factor=1.0)
     rig.clean()
     assert rig.values() == [(1, "a", "2"), (4, "c", "1")]
     assert rig.values(committed=False) == rig.values()

@@ -17,15 +17,16 @@ from textwrap import dedent
 from uuid import UUID
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller import config_decisions, decisions
-from barnabas.controller.wishes import (
+from barnabas.controller import configuration_control as config_decisions
+from barnabas.controller import replication_control as decisions
+from barnabas.controller.requests import (
     ConfigOp,
     ConfigOperation,
     ConfigResource,
     ElectionType,
-    PartitionsWish,
+    PartitionsRequest,
     ResourceType,
-    TopicWish,
+    TopicRequest,
 )
 from barnabas.errors import KafkaError
 from barnabas.metadata.delta import MetadataDelta
@@ -133,7 +134,7 @@ class World:
             for position, (number, _, replicas) in enumerate(numbered)
         ]
         configs = {name: None if value == "NULL" else value for name, value in options.items()}
-        wishes = [TopicWish(name, partitions, factor, assignments, configs) for name in words]
+        wishes = [TopicRequest(name, partitions, factor, assignments, configs) for name in words]
         outcome = decisions.create_topics(self.image, wishes, self.config, NoChance(), self.new_id)
         self.apply(outcome.changes)
         return [_answer(name, result, "created") for name, result in outcome.results.items()]
@@ -148,7 +149,7 @@ class World:
     def do_grow(self, words: list[str], options: dict[str, str]) -> list[str]:
         """`grow a to=3 assign=1/2`"""
         given = [[int(node) for node in item.split(",")] for item in options.get("assign", "").split("/") if item]
-        wishes = [PartitionsWish(name, int(options["to"]), given if "assign" in options else None) for name in words]
+        wishes = [PartitionsRequest(name, int(options["to"]), given if "assign" in options else None) for name in words]
         changes, results = decisions.create_partitions(self.image, wishes, NoChance())
         self.apply(changes)
         return [_answer(name, result, "grown") for name, result in results.items()]

@@ -4,8 +4,8 @@
 import pytest
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller import config_decisions
-from barnabas.controller.wishes import ConfigOp, ConfigOperation, ConfigResource, ResourceType
+from barnabas.controller import configuration_control as config_decisions
+from barnabas.controller.requests import ConfigOp, ConfigOperation, ConfigResource, ResourceType
 from barnabas.errors import InvalidRequest
 
 from .story import World, tell

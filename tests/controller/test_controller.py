@@ -15,9 +15,9 @@ from barnabas.controller.controller import (
     Controller,
     ElectionType,
     MetadataChange,
-    PartitionsWish,
+    PartitionsRequest,
     ResourceType,
-    TopicWish,
+    TopicRequest,
 )
 from barnabas.errors import ElectionNotNeeded, NotController, RequestTimedOut, TopicAlreadyExists, UsageError
 from barnabas.metadata.image import PartitionImage, TopicImage
@@ -90,11 +90,11 @@ def test_every_change_is_published_once_with_what_differs(cluster: Cluster) -> N
         heard.append(change)
 
     controller.subscribe(listen)
-    results = controller.create_topics([TopicWish("a", 2), TopicWish("b", configs={"segment.bytes": "100"})])
+    results = controller.create_topics([TopicRequest("a", 2), TopicRequest("b", configs={"segment.bytes": "100"})])
     assert topic(results["a"]).partitions == (PartitionImage(1, 0, (1,), (1,)),) * 2
     assert controller.image.topics["a"] == results["a"]
     assert heard[-1].topics == {"a", "b"}
-    controller.create_partitions([PartitionsWish("a", 3)])
+    controller.create_partitions([PartitionsRequest("a", 3)])
     assert heard[-1].topics == {"a"}
     wish = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
     controller.incremental_alter_configs([wish])
@@ -109,11 +109,11 @@ def test_every_change_is_published_once_with_what_differs(cluster: Cluster) -> N
 
 def test_refusals_and_trials_change_nothing(cluster: Cluster) -> None:
     controller = cluster.broker()
-    controller.create_topics([TopicWish("a")])
+    controller.create_topics([TopicRequest("a")])
     before = controller.image
-    assert isinstance(controller.create_topics([TopicWish("a")])["a"], TopicAlreadyExists)
-    assert topic(controller.create_topics([TopicWish("b", 3)], validate_only=True)["b"]).name == "b"
-    assert controller.create_partitions([PartitionsWish("a", 3)], validate_only=True) == {"a": None}
+    assert isinstance(controller.create_topics([TopicRequest("a")])["a"], TopicAlreadyExists)
+    assert topic(controller.create_topics([TopicRequest("b", 3)], validate_only=True)["b"]).name == "b"
+    assert controller.create_partitions([PartitionsRequest("a", 3)], validate_only=True) == {"a": None}
     wish = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
     assert controller.incremental_alter_configs([wish], validate_only=True) == [(wish[0], None)]
     election = controller.elect_leaders(ElectionType.PREFERRED, [("a", 0)])
@@ -126,13 +126,13 @@ def test_a_dynamic_setting_counts_in_later_decisions(cluster: Cluster) -> None:
     controller = cluster.broker()
     resource = ConfigResource(ResourceType.BROKER, "")
     controller.alter_configs([(resource, [("log.cleaner.max.compaction.lag.ms", "10")])])
-    result = controller.create_topics([TopicWish("a", configs={"min.compaction.lag.ms": "20"})])["a"]
+    result = controller.create_topics([TopicRequest("a", configs={"min.compaction.lag.ms": "20"})])["a"]
     assert "conflict topic config setting" in str(result)
 
 
 def test_what_was_created_is_there_after_a_kill(cluster: Cluster) -> None:
     killed = cluster.broker()
-    killed.create_topics([TopicWish("a", 2, configs={"segment.bytes": "100"})])
+    killed.create_topics([TopicRequest("a", 2, configs={"segment.bytes": "100"})])
     first_id = killed.next_producer_id()
     # No stop(): the process was killed, its session still runs, and nobody waits for it to end.
     restarted = cluster.broker()
@@ -142,7 +142,7 @@ def test_what_was_created_is_there_after_a_kill(cluster: Cluster) -> None:
     assert restarted.image.brokers[1].epoch > killed.image.brokers[1].epoch
     assert restarted.next_producer_id() >= first_id + 1000
     with pytest.raises(RequestTimedOut):
-        killed.create_topics([TopicWish("late")])
+        killed.create_topics([TopicRequest("late")])
 
 
 def test_producer_ids_are_never_repeated(cluster: Cluster) -> None:
@@ -183,20 +183,20 @@ def test_brokers_see_each_others_changes(cluster: Cluster) -> None:
     assert set(one.image.brokers) == {1, 2}
     heard: list[MetadataChange] = []
     two.subscribe(heard.append)
-    result = topic(one.create_topics([TopicWish("a", 2, 2)])["a"])
+    result = topic(one.create_topics([TopicRequest("a", 2, 2)])["a"])
     assert sorted(partition.leader for partition in result.partitions) == [1, 2]
     two.heartbeat()
     assert heard[-1].topics == {"a"}
     assert two.image.topics == one.image.topics
     with pytest.raises(NotController, match="broker 1 is the controller"):
-        two.create_topics([TopicWish("b")])
+        two.create_topics([TopicRequest("b")])
 
 
 def test_a_dead_controller_is_followed_and_its_partitions_led_by_others(cluster: Cluster) -> None:
     one, two = cluster.broker(1), cluster.broker(2)
     one.heartbeat()
     two.heartbeat()
-    one.create_topics([TopicWish("a", assignments=[(0, [1, 2]), (1, [2, 1])])])
+    one.create_topics([TopicRequest("a", assignments=[(0, [1, 2]), (1, [2, 1])])])
     cluster.clock.now += 10
     two.heartbeat()
     two.heartbeat()
@@ -209,7 +209,7 @@ def test_a_dead_controller_is_followed_and_its_partitions_led_by_others(cluster:
     assert not one.is_active
     assert set(one.image.brokers) == {1, 2}
     with pytest.raises(NotController):
-        one.create_topics([TopicWish("b")])
+        one.create_topics([TopicRequest("b")])
 
 
 def test_a_stopped_broker_is_gone_at_once(cluster: Cluster) -> None:
@@ -241,10 +241,10 @@ def test_a_refused_write_is_decided_anew_and_not_for_ever(cluster: Cluster) -> N
     cluster.opened.append(registry)
     controller = cluster.broker_on(registry)
     registry.refuse = 2
-    assert topic(controller.create_topics([TopicWish("a")])["a"])
+    assert topic(controller.create_topics([TopicRequest("a")])["a"])
     registry.refuse = 3
     with pytest.raises(RequestTimedOut):
-        controller.create_topics([TopicWish("b")])
+        controller.create_topics([TopicRequest("b")])
     assert set(controller.image.topics) == {"a"}
 
 
@@ -254,14 +254,14 @@ def test_no_answer_is_not_a_no(cluster: Cluster) -> None:
     controller = cluster.broker_on(registry)
     registry.fail = True
     with pytest.raises(RequestTimedOut, match="no answer"):
-        controller.create_topics([TopicWish("a")])
+        controller.create_topics([TopicRequest("a")])
     registry.fail = False
-    assert topic(controller.create_topics([TopicWish("a")])["a"])
+    assert topic(controller.create_topics([TopicRequest("a")])["a"])
 
 
 def test_a_partition_that_changed_in_between_is_looked_at_again(cluster: Cluster) -> None:
     controller = cluster.broker()
-    created = topic(controller.create_topics([TopicWish("a")])["a"])
+    created = topic(controller.create_topics([TopicRequest("a")])["a"])
     other = EmbeddedRegistry(cluster.directory / "registry.db", cluster.clock)
     cluster.opened.append(other)
     leaderless = created.partitions[0]._replace(leader=-1, leader_epoch=1, partition_epoch=1)
@@ -275,7 +275,7 @@ def test_a_partition_that_changed_in_between_is_looked_at_again(cluster: Cluster
 
 def test_ids_are_random_uuids(cluster: Cluster) -> None:
     controller = cluster.broker()
-    results = controller.create_topics([TopicWish("a"), TopicWish("b")])
+    results = controller.create_topics([TopicRequest("a"), TopicRequest("b")])
     ids = {topic(result).topic_id for result in results.values()}
     assert len(ids) == 2
     assert all(isinstance(topic_id, uuid.UUID) and topic_id.int > 1 for topic_id in ids)

@@ -4,8 +4,8 @@
 import pytest
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller import decisions
-from barnabas.controller.wishes import TopicWish
+from barnabas.controller import replication_control as decisions
+from barnabas.controller.requests import TopicRequest
 from barnabas.errors import PolicyViolation
 from barnabas.metadata.delta import MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage
@@ -249,7 +249,7 @@ def test_one_request_cannot_ask_for_without_end() -> None:
     delta = MetadataDelta(MetadataImage("x"))
     delta.put_broker(BrokerImage(1, 1, ()))
     image = delta.apply(1).image
-    wishes = [TopicWish(f"t{number}", 3000) for number in range(5)]
+    wishes = [TopicRequest(f"t{number}", 3000) for number in range(5)]
     results = decisions.create_topics(image, wishes, BrokerConfig(), NoChance(), World().new_id).results
     refused = [name for name, result in results.items() if isinstance(result, PolicyViolation)]
     assert refused == ["t3", "t4"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.controller.placement import ReplicaPlacer, validate_manual_assignment
+from barnabas.controller.placement import StripedReplicaPlacer, validate_manual_assignment
 from barnabas.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from barnabas.metadata.image import BrokerImage
 
@@ -29,21 +29,21 @@ def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[BrokerImag
 
 def test_the_picture_in_the_module() -> None:
     nine = brokers("A", "A", "A", "B", "B", "B", "C", "C", "C")
-    assert ReplicaPlacer(nine, NoChance()).place(3, 3) == [(0, 3, 6), (4, 7, 1), (8, 2, 5)]
+    assert StripedReplicaPlacer(nine, NoChance()).place(3, 3) == [(0, 3, 6), (4, 7, 1), (8, 2, 5)]
 
 
 def test_without_racks_brokers_take_turns() -> None:
-    assert ReplicaPlacer(brokers(None, None, None), NoChance()).place(4, 2) == [(0, 1), (1, 2), (2, 0), (0, 1)]
+    assert StripedReplicaPlacer(brokers(None, None, None), NoChance()).place(4, 2) == [(0, 1), (1, 2), (2, 0), (0, 1)]
 
 
 def test_a_fenced_broker_never_leads() -> None:
-    placed = ReplicaPlacer(brokers("A", "A", "B", fenced=(0,)), random.Random(1)).place(20, 3)
+    placed = StripedReplicaPlacer(brokers("A", "A", "B", fenced=(0,)), random.Random(1)).place(20, 3)
     assert all(replicas[0] != 0 for replicas in placed)
     assert all(set(replicas) == {0, 1, 2} for replicas in placed)
 
 
 def test_one_broker() -> None:
-    assert ReplicaPlacer(brokers(None), random.Random()).place(3, 1) == [(0,)] * 3
+    assert StripedReplicaPlacer(brokers(None), random.Random()).place(3, 1) == [(0,)] * 3
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_one_broker() -> None:
 )  # fmt: skip
 def test_what_cannot_be_placed(cluster: list[BrokerImage], factor: int, sentence: str) -> None:
     with pytest.raises(InvalidReplicationFactor) as error:
-        ReplicaPlacer(cluster, random.Random()).place(1, factor)
+        StripedReplicaPlacer(cluster, random.Random()).place(1, factor)
     assert error.value.message == sentence
 
 
@@ -70,7 +70,7 @@ def test_what_cannot_be_placed(cluster: list[BrokerImage], factor: int, sentence
 def test_spread(racks: list[str | None], factor: int, partitions: int, seed: int) -> None:
     cluster = brokers(*racks)
     factor = min(factor, len(cluster))
-    placed = ReplicaPlacer(cluster, random.Random(seed)).place(partitions, factor)
+    placed = StripedReplicaPlacer(cluster, random.Random(seed)).place(partitions, factor)
     assert len(placed) == partitions
     rack_count = len(set(racks))
     for replicas in placed:
@@ -82,7 +82,7 @@ def test_spread(racks: list[str | None], factor: int, partitions: int, seed: int
 
 
 def test_leaders_are_even_over_equal_racks() -> None:
-    placed = ReplicaPlacer(brokers("A", "A", "B", "B", "C", "C"), random.Random(7)).place(600, 3)
+    placed = StripedReplicaPlacer(brokers("A", "A", "B", "B", "C", "C"), random.Random(7)).place(600, 3)
     leaders = Counter(replicas[0] for replicas in placed)
     assert max(leaders.values()) - min(leaders.values()) <= 60
 

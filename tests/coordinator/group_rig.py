@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.coordinator import GroupCoordinator
+from barnabas.coordinator.group.group_coordinator import GroupCoordinator
 from barnabas.errors import KafkaError, KafkaStorageError, UnstableOffsetCommit
-from barnabas.log.verification import VerificationGuard
+from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity

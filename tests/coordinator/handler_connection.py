@@ -5,6 +5,7 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.codec import decode, encode
 
@@ -32,7 +33,7 @@ class HandlerConnection:
         connection = SimpleNamespace(client_software="", peer_host="127.0.0.1")
         context = SimpleNamespace(api_key=api, api_version=version, client_id=self._client_id, connection=connection)
         self._last = (api, version)
-        handler = import_module(f"barnabas.broker.handlers.{api.name.lower()}")
+        handler = import_module(HANDLER_MODULES[api.name.lower()])
         self._answer = handler.handle(self._world.broker, request, context)
 
     def receive(self) -> Any:

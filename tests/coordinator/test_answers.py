@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from barnabas.coordinator.answers import each
+from barnabas.coordinator.responses import each
 
 
 def test_many_items_are_started_over_several_turns() -> None:

@@ -11,6 +11,7 @@ import pytest
 from group_rig import SUBSCRIPTION, Rig
 
 from barnabas import errors
+from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.protocol.apis import SERVED, ApiKey, message_classes
 from barnabas.protocol.codec import decode, encode
 
@@ -48,7 +49,7 @@ class World:
         request, _ = decode(request_class, version, encode(request_class(**fields), version))
         connection = SimpleNamespace(client_software="", peer_host="10.1.2.3", local_host="127.0.0.1", local_port=9092)
         context = SimpleNamespace(api_key=api, api_version=version, client_id=client, connection=connection)
-        answer = import_module(f"barnabas.broker.handlers.{api.name.lower()}").handle(self, request, context)
+        answer = import_module(HANDLER_MODULES[api.name.lower()]).handle(self, request, context)
         if isinstance(answer, asyncio.Future):
             self.rig.advance(0.01)
             answer = answer.result()
@@ -356,7 +357,7 @@ def test_answers_that_wait_are_futures(world: World) -> None:
     context = SimpleNamespace(
         api_key=11, api_version=9, client_id="b", connection=SimpleNamespace(client_software="", peer_host="10.0.0.1")
     )
-    handler = import_module("barnabas.broker.handlers.join_group")
+    handler = import_module("barnabas.broker.handlers.groups.join_group")
     request_class = message_classes(ApiKey.JOIN_GROUP)[0]
     protocol = struct(ApiKey.JOIN_GROUP, "JoinGroupRequestProtocol")
     fields: dict[str, Any] = {

@@ -4,7 +4,7 @@ import pytest
 from group_rig import SUBSCRIPTION, Rig, failing
 
 from barnabas import errors
-from barnabas.coordinator.group.history import Trigger
+from barnabas.coordinator.group.rebalance_history import Trigger
 from barnabas.protocol.messages.join_group import JoinGroupResponse
 
 FENCED = errors.FencedInstanceId.code

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.coordinator.patterns import PATTERN_MAX, Pattern
+from barnabas.coordinator.bounded_regex import PATTERN_MAX, Pattern
 from barnabas.errors import InvalidRegularExpression
 
 TEXTS = ("", "a", "b", "ab", "aab", "abab", "A", "orders-1", "orders-12", "x\ny", "-", "é", "0")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.coordinator.group.config import GroupConfig
-from barnabas.coordinator.group.offsets import Offsets
+from barnabas.coordinator.group.offset_metadata_manager import OffsetMetadataManager
 from barnabas.coordinator.group.records import OffsetCommit, OffsetCommitValue
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestTopics
 from barnabas.types import NO_PRODUCER_ID
@@ -18,9 +18,9 @@ ASKED = 10
 """Partitions of each request."""
 
 
-def with_open_transactions(producers: int) -> Offsets:
+def with_open_transactions(producers: int) -> OffsetMetadataManager:
     """Each producer has an offset of the group in its transaction; half of what is asked for is in none."""
-    offsets = Offsets(GroupConfig())
+    offsets = OffsetMetadataManager(GroupConfig())
     for partition in range(ASKED):
         offsets.replay(partition, NO_PRODUCER_ID, commit(partition))
     for producer_id in range(producers):
@@ -53,21 +53,21 @@ def steps(call: Callable[[], object]) -> int:
     return count
 
 
-def fetch(offsets: Offsets) -> object:
+def fetch(offsets: OffsetMetadataManager) -> object:
     wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=list(range(ASKED)))]
     return offsets.fetch("g", wanted, True)
 
 
-def fetch_all(offsets: Offsets) -> object:
+def fetch_all(offsets: OffsetMetadataManager) -> object:
     return offsets.fetch_all("g", True)
 
 
-def forget(offsets: Offsets) -> object:
+def forget(offsets: OffsetMetadataManager) -> object:
     return offsets.replay(10_000, NO_PRODUCER_ID, OffsetCommit("g", "orders", 3, None))
 
 
 @pytest.mark.parametrize("ask", [fetch, fetch_all, forget])
-def test_nothing_walks_over_the_producers(ask: Callable[[Offsets], object]) -> None:
+def test_nothing_walks_over_the_producers(ask: Callable[[OffsetMetadataManager], object]) -> None:
     few, many = with_open_transactions(ASKED), with_open_transactions(40 * ASKED)
     cost = steps(lambda: ask(few))
     assert cost > 0

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from group_rig import Later, MemoryLog, VirtualScheduler, failing
 
-from barnabas.coordinator.machine import NOTHING, Result, Timers
-from barnabas.coordinator.runtime import CoordinatorRuntime
-from barnabas.coordinator.waiting import LOAD_WAIT_MAX_S
+from barnabas.coordinator.coordinator_runtime import CoordinatorRuntime
+from barnabas.coordinator.coordinator_shard import NOTHING, CoordinatorResult, CoordinatorTimer
+from barnabas.coordinator.load_waiters import LOAD_WAIT_MAX_S
 from barnabas.errors import (
     CoordinatorLoadInProgress,
     CoordinatorNotAvailable,
@@ -41,7 +41,7 @@ class Numbers:
 class Sum:
     """The state machine."""
 
-    def __init__(self, partition: int, timers: Timers) -> None:
+    def __init__(self, partition: int, timers: CoordinatorTimer) -> None:
         self.partition = partition
         self.timers = timers
         self.total = 0
@@ -62,8 +62,8 @@ class Sum:
     def unloaded(self) -> None:
         self.is_unloaded = True
 
-    def add(self, *numbers: int, **options: Any) -> Result[int, int]:
-        return Result(numbers, self.total + sum(numbers), **options)
+    def add(self, *numbers: int, **options: Any) -> CoordinatorResult[int, int]:
+        return CoordinatorResult(numbers, self.total + sum(numbers), **options)
 
 
 class World:
@@ -75,7 +75,7 @@ class World:
         self.runtime: CoordinatorRuntime[Sum, int] = self.make()
 
     def make(self) -> CoordinatorRuntime[Sum, int]:
-        def machine(partition: int, timers: Timers) -> Sum:
+        def machine(partition: int, timers: CoordinatorTimer) -> Sum:
             self.machines.append(Sum(partition, timers))
             return self.machines[-1]
 
@@ -127,7 +127,7 @@ def test_empty_partitions_cost_nothing() -> None:
 
 
 def test_the_operations_own_error_is_the_answer(world: World) -> None:
-    def refuse(machine: Sum) -> Result[int, int]:
+    def refuse(machine: Sum) -> CoordinatorResult[int, int]:
         raise InvalidRequest("no")
 
     assert isinstance(world.run(refuse).value, InvalidRequest)
@@ -143,7 +143,7 @@ def test_a_failed_append_changes_nothing_and_is_told(world: World) -> None:
     assert world.add(2).value == 2
 
 
-def broken(*_: object) -> Result[int, int]:
+def broken(*_: object) -> CoordinatorResult[int, int]:
     raise RuntimeError("a bug")
 
 
@@ -180,7 +180,7 @@ def test_answers_wait_for_the_high_watermark_in_order(world: World) -> None:
     done: list[int] = []
     first = world.add(1, done=lambda error: done.append(1))
     second = world.add(2, done=lambda error: done.append(2))
-    looking = world.run(lambda machine: Result(response=machine.total))
+    looking = world.run(lambda machine: CoordinatorResult(response=machine.total))
     assert [first.done, second.done, looking.done] == [False] * 3
     world.runtime.on_high_watermark(0, 1)
     assert first.value == 1
@@ -239,7 +239,7 @@ class TestWhileLoading:
 
     def test_requests_wait_and_are_served_in_order(self, world: World) -> None:
         waiting = [world.add(number) for number in (4, 5)]
-        looking = world.run(lambda machine: Result(response=machine.total))
+        looking = world.run(lambda machine: CoordinatorResult(response=machine.total))
         assert [later.done for later in (*waiting, looking)] == [False] * 3
         world.scheduler.advance(0)
         assert [later.value for later in (*waiting, looking)] == [10, 15, 15]
@@ -266,7 +266,7 @@ class TestWhileLoading:
         assert isinstance(second.value, CoordinatorLoadInProgress)
 
     def test_a_crowd_is_sent_away(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("barnabas.coordinator.waiting.LOAD_WAITERS_MAX", 2)
+        monkeypatch.setattr("barnabas.coordinator.load_waiters.LOAD_WAITERS_MAX", 2)
         waiting = [world.add(4), world.add(5)]
         assert isinstance(world.add(6).value, CoordinatorLoadInProgress)
         world.scheduler.advance(0)
@@ -384,7 +384,7 @@ class TestTimers:
         world.add(1)
         machine = world.machines[0]
         machine.timers.schedule("t", 1000, lambda: machine.add(10))
-        monkeypatch.setattr("barnabas.coordinator.runtime.PENDING_MAX", 0)
+        monkeypatch.setattr("barnabas.coordinator.coordinator_runtime.PENDING_MAX", 0)
         assert isinstance(world.add(1).value, CoordinatorNotAvailable)
         world.scheduler.advance(1.001)
         assert machine.total == 11
@@ -405,7 +405,7 @@ class TestTimers:
         timers = world.machines[0].timers
         fired: list[str] = []
 
-        def operation(name: str) -> Result[int, None]:
+        def operation(name: str) -> CoordinatorResult[int, None]:
             fired.append(name)
             return NOTHING
 

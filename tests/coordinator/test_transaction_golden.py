@@ -13,7 +13,7 @@ from handler_connection import HandlerConnection
 from transaction_rig import TransactionRig
 from transaction_script import EPOCH_LAST, MAX_TIMEOUT_MS, STORIES, Player
 
-from barnabas.network.turns import Turns
+from barnabas.network.time_slicing import TimeSlicer
 
 ANSWERS = Path(__file__).with_name("kafka_transaction_answers.txt")
 
@@ -34,7 +34,7 @@ class HandlerWorld:
             transactions=self.rig.transactions,
             groups=Rig(partitions=50).groups,
             loop=self.loop,
-            turns=Turns(self.loop),
+            turns=TimeSlicer(self.loop),
             image=SimpleNamespace(topics=topics),
             controller=SimpleNamespace(
                 ensure_internal_topic=topics.__getitem__, next_producer_id=self.rig.new_producer_id

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from barnabas.coordinator.transaction.records import TransactionRecord, decode_record, encode_record
-from barnabas.coordinator.transaction.state import NO_TIMEOUT, TransactionMetadata, TransactionState
+from barnabas.coordinator.transaction.transaction_metadata import NO_TIMEOUT, TransactionMetadata, TransactionState
 from barnabas.errors import CorruptMessage
 from barnabas.types import TopicPartition
 

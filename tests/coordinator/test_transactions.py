@@ -10,8 +10,8 @@ from group_rig import Later
 from transaction_rig import ORDERS, OTHER, TransactionRig
 
 from barnabas import errors
-from barnabas.coordinator.transaction.shard import TransactionShard
-from barnabas.coordinator.transaction.state import (
+from barnabas.coordinator.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from barnabas.coordinator.transaction.transaction_metadata import (
     EPOCH_MAX,
     NO_TIMEOUT,
     VALID_PREVIOUS,
@@ -334,7 +334,7 @@ class TestWaiting:
         rig, after = prepared_rig()
         answers: list[Any] = []
         rig.transactions.verify_or_add("t", *after, [ORDERS], verify_only=False, reply=answers.append)
-        monkeypatch.setattr(TransactionShard, "add_partitions", broken)
+        monkeypatch.setattr(TransactionCoordinatorShard, "add_partitions", broken)
         assert answers == []
         rig.markers.release()
         (answer,) = answers
@@ -368,7 +368,7 @@ class TestWaiting:
         assert rig.scheduler.pending() == 0
 
     def test_there_is_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("barnabas.coordinator.transaction.completion.WAITERS_MAX", 2)
+        monkeypatch.setattr("barnabas.coordinator.transaction.transaction_marker_channel_manager.WAITERS_MAX", 2)
         rig, after = prepared_rig()
         waiting = [rig.add_later(after) for _ in range(3)]
         assert [answer.done for answer in waiting] == [False, False, True]

@@ -6,13 +6,13 @@ from typing import Any
 
 from group_rig import Later, MemoryLog, VirtualScheduler
 
-from barnabas.coordinator.machine import Result
-from barnabas.coordinator.transaction.completion import EndMarkers
+from barnabas.coordinator.coordinator_shard import CoordinatorResult
 from barnabas.coordinator.transaction.config import TransactionConfig
-from barnabas.coordinator.transaction.coordinator import TransactionCoordinator
-from barnabas.coordinator.transaction.ending import Ending
+from barnabas.coordinator.transaction.end_txn import Ending
 from barnabas.coordinator.transaction.records import TransactionRecord
-from barnabas.coordinator.transaction.state import TransactionMetadata
+from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
+from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
 from barnabas.errors import KafkaError
 from barnabas.types import TopicPartition
 
@@ -116,7 +116,7 @@ class TransactionRig:
         """Write what the coordinator would need thousands of requests to get to."""
         record = TransactionRecord(transactional_id, self.metadata(transactional_id)._replace(**changes))
         partition = self.transactions.partition_for(transactional_id)
-        self.transactions.runtime.run(partition, lambda shard: Result([record]), Later())
+        self.transactions.runtime.run(partition, lambda shard: CoordinatorResult([record]), Later())
 
     # --- requests -----------------------------------------------------------------------------------------------------
 

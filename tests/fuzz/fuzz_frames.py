@@ -27,8 +27,8 @@ from typing import Any, cast
 
 from fuzz_engine import Target, main
 
-from barnabas.broker.context import RequestContext
-from barnabas.broker.dispatch import Dispatcher
+from barnabas.broker.requests.dispatch import Dispatcher
+from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
 from barnabas.config.broker import BrokerConfig
 from barnabas.errors import BarnabasError

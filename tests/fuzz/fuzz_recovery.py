@@ -29,10 +29,10 @@ from fuzz_engine import Target, main
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaError, UsageError
-from barnabas.log.checkpoints import META_PROPERTIES, RECOVERY_CHECKPOINT
-from barnabas.log.log import Log
+from barnabas.log.directories.checkpoints import META_PROPERTIES, RECOVERY_CHECKPOINT
 from barnabas.log.log_manager import LogManager
-from barnabas.log.verification import Sender
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import BatchHeader, crc_of, iter_headers, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.record import Record
@@ -79,7 +79,7 @@ def marker(producer_id: int, *, committed: bool) -> ValidatedBatch:
     return ValidatedBatch(read_header(data), data, START_MS, 0, 1)
 
 
-def fill(log: Log) -> None:
+def fill(log: UnifiedLog) -> None:
     sequences: dict[int, int] = {}
 
     def send(producer_id: int, count: int, number: int, *, transactional: bool = False) -> None:
@@ -262,7 +262,7 @@ def check(path: str, flags: int, touched: set[str]) -> str:
     return " ".join(words)
 
 
-def batches(log: Log) -> Iterator[tuple[BatchHeader, bytes]]:
+def batches(log: UnifiedLog) -> Iterator[tuple[BatchHeader, bytes]]:
     """Everything that a consumer would be served, in its order. Raises KafkaError; ends where reading gets nowhere."""
     offset, end = log.log_start_offset, log.log_end_offset
     while offset < end:
@@ -280,11 +280,11 @@ def batches(log: Log) -> Iterator[tuple[BatchHeader, bytes]]:
         offset = reached
 
 
-def contents(log: Log) -> list[bytes]:
+def contents(log: UnifiedLog) -> list[bytes]:
     return [data for _, data in batches(log)]
 
 
-def read_all(log: Log, verified: bool) -> str:
+def read_all(log: UnifiedLog, verified: bool) -> str:
     marks = (log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset)
     assert list(marks) == sorted(marks), marks
     count, next_offset = 0, -1
@@ -303,7 +303,7 @@ def read_all(log: Log, verified: bool) -> str:
     return f"{count // 4} {len(log.segments)}"
 
 
-def ask_everything(log: Log) -> None:
+def ask_everything(log: UnifiedLog) -> None:
     """Only a KafkaError may come of it."""
     end = log.log_end_offset
     questions = (
@@ -321,7 +321,7 @@ def ask_everything(log: Log) -> None:
             question()
 
 
-def append(log: Log, verified: bool) -> str:
+def append(log: UnifiedLog, verified: bool) -> str:
     """The log takes further batches, and serves them."""
     end = log.log_end_offset
     try:

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.disk import Disk
-from barnabas.log.log import Log
+from barnabas.log.directories.disk import Disk
+from barnabas.log.log_loader import LogEnvironment, LogState, Verification, create_log, load_log
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_offsets import AppendInfo
-from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
-from barnabas.log.verification import Sender, VerificationGuard
+from barnabas.log.producers.verification_guards import Sender, VerificationGuard
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.record import Record
@@ -91,12 +91,12 @@ class Rig:
         self.environment = LogEnvironment(self.clock, self.disk)
         self.config = LogConfig()
 
-    def log(self, **settings: object) -> Log:
+    def log(self, **settings: object) -> UnifiedLog:
         """A new log with these settings."""
         self.config = LogConfig(**settings)
         return create_log(str(self.root / "flights-3"), self.topic_partition, self.config, self.environment, None)
 
-    def reopen(self, log: Log, verification: Verification = Verification.NONE, **state: object) -> Log:
+    def reopen(self, log: UnifiedLog, verification: Verification = Verification.NONE, **state: object) -> UnifiedLog:
         """The log as the next process finds it: `NONE` after closing it, otherwise as a crash left it."""
         if verification is Verification.NONE:
             log.close()
@@ -104,7 +104,7 @@ class Rig:
             log.release()
         return self.load(log, verification, **state)
 
-    def load(self, log: Log, verification: Verification, **state: object) -> Log:
+    def load(self, log: UnifiedLog, verification: Verification, **state: object) -> UnifiedLog:
         """Open the directory of a log that is closed already."""
         fields = {
             "trusted_boot": verification is Verification.TAIL,
@@ -148,20 +148,24 @@ class Rig:
         header = read_header(data)
         return ValidatedBatch(header, data, header.max_timestamp, 0, 1)
 
-    def append(self, log: Log, count: int = 1, *, epoch: int = 0, **options: object) -> AppendInfo:
+    def append(self, log: UnifiedLog, count: int = 1, *, epoch: int = 0, **options: object) -> AppendInfo:
         """Append a batch and let all replicas have it."""
         batch = self.batch(count, **options)
         info = log.append_as_leader(batch, epoch, guard=self.guard(log, batch))
         log.update_high_watermark(log.log_end_offset)
         return info
 
-    def guard(self, log: Log, batch: ValidatedBatch, *, starts_at_zero: bool = False) -> VerificationGuard | None:
+    def guard(
+        self, log: UnifiedLog, batch: ValidatedBatch, *, starts_at_zero: bool = False
+    ) -> VerificationGuard | None:
         """What lets a transactional batch in, as if its coordinator had been asked."""
         if not batch.header.is_transactional:
             return None
         return log.begin_verification(Sender.of(batch.header), starts_at_zero=starts_at_zero)
 
-    def send(self, log: Log, producer_id: int, sequence: int, count: int = 1, *, producer_epoch: int = 0) -> AppendInfo:
+    def send(
+        self, log: UnifiedLog, producer_id: int, sequence: int, count: int = 1, *, producer_epoch: int = 0
+    ) -> AppendInfo:
         """Append a batch of an idempotent producer."""
         options = {"producer_id": producer_id, "producer_epoch": producer_epoch, "base_sequence": sequence}
         return self.append(log, count, **options)

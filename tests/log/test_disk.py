@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from barnabas.log.deletion import DeletionQueue
-from barnabas.log.disk import Disk, HeldSlice, OpenFile, ResourcePool, default_pool_limit
+from barnabas.log.directories.deletion_queue import DeletionQueue
+from barnabas.log.directories.disk import Disk, HeldSlice, OpenFile, ResourcePool, default_pool_limit
 
 
 class Member:

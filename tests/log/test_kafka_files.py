@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.producer_snapshot import read_snapshot
-from barnabas.log.recovery import LogState, Verification, load_log
+from barnabas.log.log_loader import LogState, Verification, load_log
+from barnabas.log.producers.producer_snapshot import read_snapshot
 from barnabas.types import TopicPartition
 
 GOLDEN = Path(__file__).parent / "golden" / "txn-0"

@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.log.leader_epoch_cache import LeaderEpochCache
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 
 
 @pytest.fixture
-def cache(tmp_path: Path) -> LeaderEpochCache:
-    cache = LeaderEpochCache(str(tmp_path / "leader-epoch-checkpoint"))
+def cache(tmp_path: Path) -> LeaderEpochFileCache:
+    cache = LeaderEpochFileCache(str(tmp_path / "leader-epoch-checkpoint"))
     for epoch, offset in ((1, 10), (3, 100), (5, 200)):
         cache.assign(epoch, offset)
     return cache
@@ -26,35 +26,35 @@ def cache(tmp_path: Path) -> LeaderEpochCache:
         (6, (-1, -1)),
     ],
 )
-def test_end_offsets_are_kafkas(cache: LeaderEpochCache, asked: int, answer: tuple[int, int]) -> None:
+def test_end_offsets_are_kafkas(cache: LeaderEpochFileCache, asked: int, answer: tuple[int, int]) -> None:
     assert cache.end_offset_for(asked, 250) == answer
 
 
 def test_an_empty_cache_cannot_say(tmp_path: Path) -> None:
-    cache = LeaderEpochCache(str(tmp_path / "x"))
+    cache = LeaderEpochFileCache(str(tmp_path / "x"))
     cache.load()
     assert cache.latest == -1
     assert cache.end_offset_for(0, 0) == (-1, -1)
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(5, -1), (10, 1), (99, 1), (100, 3), (10_000, 5)])
-def test_an_offset_has_the_epoch_in_force(cache: LeaderEpochCache, offset: int, epoch: int) -> None:
+def test_an_offset_has_the_epoch_in_force(cache: LeaderEpochFileCache, offset: int, epoch: int) -> None:
     assert cache.epoch_for(offset) == epoch
 
 
-def test_entries_survive(cache: LeaderEpochCache) -> None:
-    again = LeaderEpochCache(cache.path)
+def test_entries_survive(cache: LeaderEpochFileCache) -> None:
+    again = LeaderEpochFileCache(cache.path)
     again.load()
     assert again.entries == [(1, 10), (3, 100), (5, 200)]
     assert again.latest == 5
 
 
-def test_a_contradicted_entry_goes(cache: LeaderEpochCache) -> None:
+def test_a_contradicted_entry_goes(cache: LeaderEpochFileCache) -> None:
     cache.assign(7, 150)
     assert cache.entries == [(1, 10), (3, 100), (7, 150)]
 
 
-def test_truncation_at_the_end(cache: LeaderEpochCache) -> None:
+def test_truncation_at_the_end(cache: LeaderEpochFileCache) -> None:
     cache.truncate_from_end(200)
     assert cache.entries == [(1, 10), (3, 100)]
     assert cache.latest == 3
@@ -69,18 +69,18 @@ def test_truncation_at_the_end(cache: LeaderEpochCache) -> None:
         (999, [(5, 999)]),
     ],
 )
-def test_truncation_at_the_start(cache: LeaderEpochCache, start: int, entries: list[tuple[int, int]]) -> None:
+def test_truncation_at_the_start(cache: LeaderEpochFileCache, start: int, entries: list[tuple[int, int]]) -> None:
     cache.truncate_from_start(start)
     assert cache.entries == entries
 
 
-def test_a_damaged_file_counts_as_empty(cache: LeaderEpochCache) -> None:
+def test_a_damaged_file_counts_as_empty(cache: LeaderEpochFileCache) -> None:
     Path(cache.path).write_text("rubbish")
     cache.load()
     assert cache.entries == []
 
 
-def test_a_log_of_another_cluster_goes_on_in_this_ones_epoch(cache: LeaderEpochCache) -> None:
+def test_a_log_of_another_cluster_goes_on_in_this_ones_epoch(cache: LeaderEpochFileCache) -> None:
     cache.assign(2, 300)
     assert cache.entries == [(1, 10), (2, 300)]
     assert cache.latest == 2

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.errors import CorruptMessage, OffsetOutOfRange, RecordListTooLarge
-from barnabas.log.log import UnexpectedAppendOffset
+from barnabas.log.log_loader import Verification
 from barnabas.log.log_offsets import LogOffsets
-from barnabas.log.recovery import Verification
+from barnabas.log.unified_log import UnexpectedAppendOffset
 from barnabas.records.batch import crc_of, read_header
 from barnabas.records.record import Record
 

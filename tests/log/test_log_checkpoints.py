@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.log import checkpoints
+from barnabas.log.directories import checkpoints
 from barnabas.types import TopicPartition
 
 TOPIC_ID = uuid.UUID("c7b1f9a0-3d1e-4b0a-9f6e-2d5a8c1e7f42")

@@ -7,9 +7,9 @@ import pytest
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError
-from barnabas.log.disk import Disk
-from barnabas.log.recovery import Verification
-from barnabas.log.transaction_index import TransactionIndex
+from barnabas.log.directories.disk import Disk
+from barnabas.log.indexes.transaction_index import TransactionIndex
+from barnabas.log.log_loader import Verification
 from barnabas.types import TopicPartition
 from faulty_filesystem import FaultyFileSystem
 
@@ -292,7 +292,7 @@ class TestAborts:
         log = rig.log()
         rig.append(log)
         with monkeypatch.context() as patch:
-            patch.setattr("barnabas.log.log.note_batch", refuse(errno.ENOMEM))
+            patch.setattr("barnabas.log.unified_log.note_batch", refuse(errno.ENOMEM))
             with pytest.raises(KafkaStorageError, match="could not be entered"):
                 rig.send(log, 7, 0)
         with pytest.raises(KafkaStorageError, match="takes no more writes"):
@@ -322,7 +322,7 @@ def test_a_segment_that_was_made_by_half_does_not_end_the_log(rig, monkeypatch) 
     log = rig.log(segment_bytes=300)
     rig.append(log, size=100)
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas.log.sparse_index.SparseIndex.reset", refuse(errno.EIO))
+        patch.setattr("barnabas.log.indexes.sparse_index.SparseIndex.reset", refuse(errno.EIO))
         with pytest.raises(KafkaStorageError, match="no new segment"):
             rig.append(log, size=200)
     assert rig.append(log, size=10).first_offset == 1
@@ -333,7 +333,7 @@ def test_a_segment_that_cannot_be_removed_again_stops_the_log(rig, monkeypatch) 
     log = rig.log(segment_bytes=300)
     rig.append(log, size=100)
     with monkeypatch.context() as patch:
-        patch.setattr("barnabas.log.sparse_index.SparseIndex.reset", refuse(errno.EIO))
+        patch.setattr("barnabas.log.indexes.sparse_index.SparseIndex.reset", refuse(errno.EIO))
         patch.setattr(os, "unlink", refuse(errno.EIO))
         with pytest.raises(KafkaStorageError):
             rig.append(log, size=200)

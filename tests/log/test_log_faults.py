@@ -19,9 +19,9 @@ import pytest
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.log.log import Log
 from barnabas.log.log_manager import LogManager
-from barnabas.log.verification import Sender
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import iter_batches, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.reader import read_records
@@ -149,7 +149,7 @@ class Script:
         self.manager: LogManager | None = None
 
     @property
-    def log(self) -> Log:
+    def log(self) -> UnifiedLog:
         assert self.manager is not None
         return self.manager.logs[TP]
 
@@ -172,7 +172,7 @@ class Script:
                 return info.first_offset
         return None
 
-    def log_if_any(self) -> Log | None:
+    def log_if_any(self) -> UnifiedLog | None:
         """Made as the broker makes the logs that a disk refused: again and again."""
         assert self.manager is not None
         log = self.manager.logs.get(TP)
@@ -384,8 +384,8 @@ def script(root: Path) -> Iterator[Script]:
     running = Script(str(root))
     root.mkdir()
     with (
-        mock.patch("barnabas.log.recovery.TAIL_BYTES", 300),
-        mock.patch("barnabas.log.sparse_index.TAIL_ENTRIES", 2),
+        mock.patch("barnabas.log.log_loader.TAIL_BYTES", 300),
+        mock.patch("barnabas.log.indexes.sparse_index.TAIL_ENTRIES", 2),
         running.fs.watch(),
     ):
         yield running

@@ -73,7 +73,7 @@ def test_the_files_of_a_data_directory_are_kafkas(rig) -> None:
 @pytest.mark.parametrize(("boot", "expected"), [("boot-1", 4), ("boot-2", 0)])
 def test_the_boot_decides_how_much_is_read(rig, monkeypatch, boot: str, expected: int) -> None:
     """Damage far in front of the tail is the sign: only a full check can find it."""
-    monkeypatch.setattr("barnabas.log.recovery.TAIL_BYTES", 100)
+    monkeypatch.setattr("barnabas.log.log_loader.TAIL_BYTES", 100)
     manager = start(rig.manager())
     log = manager.create(A0, None, LogConfig(index_interval_bytes=0))
     for _ in range(4):

@@ -3,9 +3,9 @@ from struct import pack
 
 import pytest
 
-from barnabas.log.disk import Disk, ResourcePool
-from barnabas.log.offset_index import OffsetIndex
-from barnabas.log.sparse_index import TAIL_ENTRIES, CorruptIndex
+from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.indexes.offset_index import OffsetIndex
+from barnabas.log.indexes.sparse_index import TAIL_ENTRIES, CorruptIndex
 
 
 @pytest.fixture

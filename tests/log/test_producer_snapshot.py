@@ -4,7 +4,7 @@ from struct import pack
 import pytest
 from crc32c import crc32c
 
-from barnabas.log.producer_snapshot import (
+from barnabas.log.producers.producer_snapshot import (
     CorruptSnapshot,
     SnapshotEntry,
     read_snapshot,

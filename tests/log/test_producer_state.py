@@ -10,8 +10,8 @@ from barnabas.errors import (
     OutOfOrderSequenceNumber,
     TransactionCoordinatorFenced,
 )
-from barnabas.log.producer_state import fair_share
-from barnabas.log.recovery import Verification
+from barnabas.log.log_loader import Verification
+from barnabas.log.producers.producer_state_manager import fair_share
 
 
 def test_any_of_the_last_five_batches_is_recognised(rig) -> None:
@@ -89,7 +89,7 @@ def test_idle_producers_expire(rig) -> None:
 
 @pytest.fixture
 def five_at_most(monkeypatch) -> None:
-    monkeypatch.setattr("barnabas.log.producer_state.PRODUCERS_MAX", 5)
+    monkeypatch.setattr("barnabas.log.producers.producer_state_manager.PRODUCERS_MAX", 5)
 
 
 def ids(log) -> list[int]:
@@ -132,7 +132,7 @@ def test_of_a_snapshot_with_too_many_producers_the_last_count(rig, monkeypatch) 
     for producer_id in order:
         rig.send(log, producer_id, 0)
     entries = [entry.to_snapshot() for entry in sorted(log.active_producers(), key=lambda entry: entry.producer_id)]
-    monkeypatch.setattr("barnabas.log.producer_state.PRODUCERS_MAX", 5)
+    monkeypatch.setattr("barnabas.log.producers.producer_state_manager.PRODUCERS_MAX", 5)
     log.producers.restore(entries, 10)
     assert ids(log) == order[5:]
 
@@ -232,7 +232,7 @@ def test_snapshots_are_bounded_in_number(rig) -> None:
 
 
 def test_the_bytes_between_snapshots_are_bounded(rig, monkeypatch) -> None:
-    monkeypatch.setattr("barnabas.log.log._SNAPSHOT_DEBT_MAX", 50_000)
+    monkeypatch.setattr("barnabas.log.unified_log._SNAPSHOT_DEBT_MAX", 50_000)
     log = rig.log()
     for number in range(100):
         rig.send(log, 7, 10 * number, 10)
@@ -323,7 +323,7 @@ class TestTransactions:
             self.end(rig, log, committed=True, coordinator_epoch=5, producer_epoch=2)
 
     def test_an_open_transaction_is_not_forgotten_for_others(self, rig, monkeypatch) -> None:
-        monkeypatch.setattr("barnabas.log.producer_state.PRODUCERS_MAX", 3)
+        monkeypatch.setattr("barnabas.log.producers.producer_state_manager.PRODUCERS_MAX", 3)
         log = rig.log()
         self.begin(rig, log)
         for number in range(10, 20):

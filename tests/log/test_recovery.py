@@ -8,8 +8,8 @@ from zlib import crc32
 import pytest
 
 from barnabas.errors import UsageError
-from barnabas.log import recovery
-from barnabas.log.recovery import LogState, Verification, load_log
+from barnabas.log import log_loader as recovery
+from barnabas.log.log_loader import LogState, Verification, load_log
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from barnabas.log import space_reserve
-from barnabas.log.space_reserve import SpaceReserve
+from barnabas.log.directories import space_reserve
+from barnabas.log.directories.space_reserve import SpaceReserve
 
 SIZE = 1 << 20
 

@@ -3,9 +3,9 @@ from struct import pack
 
 import pytest
 
-from barnabas.log.disk import Disk, ResourcePool
-from barnabas.log.sparse_index import CorruptIndex
-from barnabas.log.time_index import TimeIndex
+from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.indexes.sparse_index import CorruptIndex
+from barnabas.log.indexes.time_index import TimeIndex
 
 
 @pytest.fixture

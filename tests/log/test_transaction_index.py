@@ -3,8 +3,8 @@ from struct import pack
 
 import pytest
 
-from barnabas.log.disk import Disk
-from barnabas.log.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
+from barnabas.log.directories.disk import Disk
+from barnabas.log.indexes.transaction_index import AbortedTransaction, CorruptTransactionIndex, TransactionIndex
 
 ABORTED = [AbortedTransaction(1, 0, 10, 11), AbortedTransaction(2, 5, 20, 12), AbortedTransaction(3, 12, 30, 31)]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from barnabas.log.verification import Sender, VerificationGuard, VerificationGuards
+from barnabas.log.producers.verification_guards import Sender, VerificationGuard, VerificationGuards
 
 
 def begin(guards: VerificationGuards, producer_id: int, now_ms: int = 0, sequence: int = 0) -> VerificationGuard:
@@ -20,7 +20,7 @@ def test_a_guard_is_the_producers_until_it_ends() -> None:
 
 
 def test_the_one_that_was_not_asked_for_longest_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.log.verification.GUARDS_MAX", 2)
+    monkeypatch.setattr("barnabas.log.producers.verification_guards.GUARDS_MAX", 2)
     guards = VerificationGuards()
     first, second = begin(guards, 1), begin(guards, 2)
     assert begin(guards, 1) is first
@@ -32,7 +32,7 @@ def test_the_one_that_was_not_asked_for_longest_makes_room(monkeypatch: pytest.M
 
 
 def test_one_that_is_in_use_makes_no_room_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.log.verification.GUARDS_MAX", 2)
+    monkeypatch.setattr("barnabas.log.producers.verification_guards.GUARDS_MAX", 2)
     guards = VerificationGuards()
     first, second = begin(guards, 1), begin(guards, 2)
     begin(guards, 2)

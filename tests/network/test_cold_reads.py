@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.log.disk import HeldSlice, OpenFile
+from barnabas.log.directories.disk import HeldSlice, OpenFile
 from barnabas.network import page_cache
 from barnabas.network.acceptor import Acceptor, ConnectionLimits, open_listener
 from barnabas.network.connection import SENDFILE_MIN, Connection, Parts

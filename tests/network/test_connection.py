@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from barnabas.network import connection as module
-from barnabas.network import turns
+from barnabas.network import time_slicing as turns
 from barnabas.network.connection import NO_REPLY, OUTGOING_BYTES_MAX, SENDFILE_MIN, Connection, Parts, PendingReply
 from barnabas.records.file_slice import FileSlice
 from network.rig import Rig, framed, run

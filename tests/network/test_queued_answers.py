@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.network import queued_answers as module
+from barnabas.network import queued_responses as module
 from barnabas.network.connection import Connection
-from barnabas.network.queued_answers import QueuedAnswers, trim_memory
+from barnabas.network.queued_responses import QueuedResponses, trim_memory
 from barnabas.records.file_slice import FileSlice
 from network.rig import Client, Rig, framed, run
 
@@ -178,7 +178,7 @@ class Loop:
 def test_memory_is_given_back_once_after_much_was_held() -> None:
     loop = Loop()
     trims: list[int] = []
-    answers = QueuedAnswers(
+    answers = QueuedResponses(
         cast(asyncio.AbstractEventLoop, loop), -1, logging.getLogger("test"), trim=lambda: trims.append(1)
     )
     much = module._TRIM_MIN_BYTES

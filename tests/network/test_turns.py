@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.network.turns import SLICE_S, TURN_S, Slices, Turns
+from barnabas.network.time_slicing import SLICE_S, TURN_S, Slices, TimeSlicer
 
 
 class Loop:
@@ -28,8 +28,8 @@ class Loop:
             callback()
 
 
-def turns_of(loop: Loop) -> Turns:
-    return Turns(cast(asyncio.AbstractEventLoop, loop))
+def turns_of(loop: Loop) -> TimeSlicer:
+    return TimeSlicer(cast(asyncio.AbstractEventLoop, loop))
 
 
 def test_a_turn_of_the_loop_runs_slices_in_the_order_of_the_line_for_a_bounded_time() -> None:

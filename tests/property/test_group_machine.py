@@ -18,8 +18,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "coordinator"))
 from group_rig import SUBSCRIPTION, Later, Rig, failing
 
 from barnabas import errors
-from barnabas.coordinator.group.shard import GroupShard
-from barnabas.coordinator.group.state import GroupState
+from barnabas.coordinator.group.classic_group import ClassicGroupState
+from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
 
 PARTITIONS = range(6)
 CLIENTS = ("a", "b", "c", "d")
@@ -273,7 +273,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def one_owner_for_each_partition(self) -> None:
         group = self.rig.group()
-        if group is None or group.state is not GroupState.STABLE:
+        if group is None or group.state is not ClassicGroupState.STABLE:
             return
         seen: set[int] = set()
         for member in group.members.values():
@@ -300,9 +300,9 @@ class GroupMachine(RuleBasedStateMachine):
             parked = sum((m.awaiting_join is not None) + (m.awaiting_sync is not None) for m in group.members.values())
             awaiting = sum(m.awaiting_join is not None for m in group.members.values())
             assert group.awaiting_join_count == awaiting
-            assert (group.state is GroupState.EMPTY) == (not group.members) or group.state not in (
-                GroupState.STABLE,
-                GroupState.EMPTY,
+            assert (group.state is ClassicGroupState.EMPTY) == (not group.members) or group.state not in (
+                ClassicGroupState.STABLE,
+                ClassicGroupState.EMPTY,
             )
             if group.members:
                 assert group.leader_id in group.members
@@ -318,7 +318,7 @@ class GroupMachine(RuleBasedStateMachine):
         copy.log.batches, copy.log.ends = self.rig.log.batches, self.rig.log.ends
         copy.log.marks = self.rig.log.ends
         copy.restart()
-        again: GroupShard | None = copy.shard()
+        again: GroupCoordinatorShard | None = copy.shard()
         assert (again.stored if again else {}) == shard.stored
         assert (again.offsets.snapshot() if again else {}) == shard.offsets.snapshot()
 
@@ -340,7 +340,7 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(30):
             self.rig.advance(REBALANCE_S + SESSION_S)
         group = self.rig.group()
-        assert group is None or (group.state is GroupState.EMPTY and not group.pending_members)
+        assert group is None or (group.state is ClassicGroupState.EMPTY and not group.pending_members)
         self.requests_in_the_group_are_the_ones_that_wait()
         self.rig.groups.shutdown()
         assert self.rig.scheduler.pending() == 0

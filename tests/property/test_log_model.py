@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import OffsetOutOfRange, OutOfOrderSequenceNumber
-from barnabas.log.log import Log
-from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
+from barnabas.log.log_loader import LogEnvironment, LogState, Verification, create_log, load_log
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import PREFIX
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
@@ -64,10 +64,10 @@ class LogModel(RuleBasedStateMachine):
         self.epoch = 0
         self.sequences: dict[int, int] = {}
         self.patches = [
-            mock.patch("barnabas.log.recovery.TAIL_BYTES", 700),
-            mock.patch("barnabas.log.sparse_index.TAIL_ENTRIES", 3),
-            mock.patch("barnabas.log.log._SNAPSHOT_DEBT_MAX", 20_000),
-            mock.patch("barnabas.log.log._PRODUCER_DEBT", 100),
+            mock.patch("barnabas.log.log_loader.TAIL_BYTES", 700),
+            mock.patch("barnabas.log.indexes.sparse_index.TAIL_ENTRIES", 3),
+            mock.patch("barnabas.log.unified_log._SNAPSHOT_DEBT_MAX", 20_000),
+            mock.patch("barnabas.log.unified_log._PRODUCER_DEBT", 100),
         ]
         for patch in self.patches:
             patch.start()
@@ -88,7 +88,7 @@ class LogModel(RuleBasedStateMachine):
         )
         self.environment = LogEnvironment(self.clock)
         self.environment.pool.limit = 3
-        self.log: Log = create_log(str(self.root / str(TP)), TP, self.config, self.environment, None)
+        self.log: UnifiedLog = create_log(str(self.root / str(TP)), TP, self.config, self.environment, None)
 
     def teardown(self) -> None:
         for patch in self.patches:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from barnabas.config.log_config import LogConfig
 from barnabas.errors import CorruptMessage, KafkaError, UsageError
-from barnabas.log.log import Log
-from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
-from barnabas.log.verification import Sender
+from barnabas.log.log_loader import LogEnvironment, LogState, Verification, create_log, load_log
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import iter_batches, read_header
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.reader import read_records
@@ -38,7 +38,7 @@ def validated(data: bytes) -> ValidatedBatch:
     return ValidatedBatch(header, data, header.max_timestamp, header.last_offset_delta, header.record_count)
 
 
-def append(log: Log, count: int = 1, **options: object) -> None:
+def append(log: UnifiedLog, count: int = 1, **options: object) -> None:
     records = [Record(0, START_MS, b"k", b"v" * 30) for _ in range(count)]
     batch = validated(build_batch(records, **options))
     guard = (
@@ -99,7 +99,7 @@ def apply(path: Path, damage: tuple[int, str, float, bytes]) -> None:
     file.write_bytes(content)
 
 
-def read_all(log: Log) -> None:
+def read_all(log: UnifiedLog) -> None:
     offset = log.log_start_offset
     while offset < log.log_end_offset:
         piece = log.read(offset, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True).file_slice

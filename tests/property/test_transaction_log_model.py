@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from barnabas.config.log_config import LogConfig
-from barnabas.log.log import Log
-from barnabas.log.recovery import LogEnvironment, LogState, Verification, create_log, load_log
-from barnabas.log.verification import Sender
+from barnabas.log.log_loader import LogEnvironment, LogState, Verification, create_log, load_log
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import iter_batches
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.reader import read_records
@@ -76,9 +76,9 @@ class TransactionLog(RuleBasedStateMachine):
         self.sequences = dict.fromkeys(PRODUCERS, 0)
         self.number = 0
         self.patches = [
-            mock.patch("barnabas.log.recovery.TAIL_BYTES", 500),
-            mock.patch("barnabas.log.log._SNAPSHOT_DEBT_MAX", 8_000),
-            mock.patch("barnabas.log.log._PRODUCER_DEBT", 100),
+            mock.patch("barnabas.log.log_loader.TAIL_BYTES", 500),
+            mock.patch("barnabas.log.unified_log._SNAPSHOT_DEBT_MAX", 8_000),
+            mock.patch("barnabas.log.unified_log._PRODUCER_DEBT", 100),
         ]
         for patch in self.patches:
             patch.start()
@@ -86,7 +86,9 @@ class TransactionLog(RuleBasedStateMachine):
     @initialize(segment_bytes=st.sampled_from([400, 900, 100_000]), interval=st.sampled_from([0, 150, 4096]))
     def create(self, segment_bytes: int, interval: int) -> None:
         self.config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, retention_ms=-1)
-        self.log: Log = create_log(str(self.root / str(TP)), TP, self.config, LogEnvironment(StoppedClock()), None)
+        self.log: UnifiedLog = create_log(
+            str(self.root / str(TP)), TP, self.config, LogEnvironment(StoppedClock()), None
+        )
 
     def teardown(self) -> None:
         for patch in self.patches:

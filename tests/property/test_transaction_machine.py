@@ -20,10 +20,10 @@ from group_rig import Later, MemoryLog
 from transaction_rig import MarkerChannel, TransactionRig
 
 from barnabas import errors
-from barnabas.coordinator.transaction.completion import EndMarkers
 from barnabas.coordinator.transaction.records import decode_record
-from barnabas.coordinator.transaction.shard import Initialised
-from barnabas.coordinator.transaction.state import EPOCH_MAX, IDLE
+from barnabas.coordinator.transaction.transaction_coordinator_shard import Initialised
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
+from barnabas.coordinator.transaction.transaction_metadata import EPOCH_MAX, IDLE
 from barnabas.records.reader import read_records
 from barnabas.types import TopicPartition
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas import Admin
-from barnabas.log.log import Log
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from broker.wire import on_loop
@@ -25,17 +25,17 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-def log_of(broker: Broker, topic: str, partition: int = 0) -> Log:
+def log_of(broker: Broker, topic: str, partition: int = 0) -> UnifiedLog:
     return broker._running().log_manager.logs[TopicPartition(topic, partition)]
 
 
 def pid_of(broker: Broker) -> int | None:
-    return on_loop(broker, lambda: broker._running().log_cleaning.process.pid)
+    return on_loop(broker, lambda: broker._running().log_cleaner.process.pid)
 
 
 def wait_until_clean(broker: Broker, topic: str) -> None:
     """Until the cleaner has been everywhere but in the active segment."""
-    cleaner = broker._running().log_cleaning.cleaner
+    cleaner = broker._running().log_cleaner.cleaner
 
     def is_clean() -> bool:
         log = log_of(broker, topic)
@@ -103,7 +103,7 @@ def test_no_process_where_nothing_is_compacted(broker: Broker) -> None:
     produce(broker, "plain", 2000, 20)
     broker.create_topic("cities", configs=COMPACTED)
     produce(broker, "cities", 10, 2)
-    on_loop(broker, broker._running().log_cleaning._run)
+    on_loop(broker, broker._running().log_cleaner._run)
     assert pid_of(broker) is None, "one active segment is nothing to clean"
 
 
@@ -111,7 +111,7 @@ def test_it_can_be_switched_off() -> None:
     with Broker(settings={**SETTINGS, "log.cleaner.enable": False}) as broker:
         broker.create_topic("cities", configs=COMPACTED)
         produce(broker, "cities", 2000, 20)
-        assert on_loop(broker, lambda: broker._running().log_cleaning._timer) is None
+        assert on_loop(broker, lambda: broker._running().log_cleaner._timer) is None
         assert len(broker.records("cities")) == 2000
 
 
@@ -163,7 +163,7 @@ def test_what_our_clients_are_told(broker: Broker) -> None:
 def test_settings_change_while_it_runs(broker: Broker) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.alter_configs({("broker", ""): {"log.cleaner.dedupe.buffer.size": "2097152"}})
-    limits = broker._running().log_cleaning._limits
+    limits = broker._running().log_cleaner._limits
     assert on_loop(broker, limits).dedupe_buffer_size == 2097152
 
 
@@ -240,7 +240,7 @@ def test_coordinators_find_their_state_in_compacted_topics() -> None:
             log = log_of(broker, topic)
             on_loop(broker, log.roll)
             wait_until_clean(broker, topic)
-            assert broker._running().log_cleaning.cleaner.state(log.topic_partition).uncleanable == ""
+            assert broker._running().log_cleaner.cleaner.state(log.topic_partition).uncleanable == ""
             assert log.cleaned_offset == log.log_end_offset > 90
             assert len(broker.records(topic)) < 30
         broker.restart()

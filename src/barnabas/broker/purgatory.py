@@ -12,7 +12,7 @@ from typing import Protocol
 from barnabas.network.connection import PendingReply
 from barnabas.replication.partition import Partition
 
-__all__ = ["DelayedOperation", "Purgatory"]
+__all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
 
 _log = logging.getLogger("barnabas.broker")
 
@@ -38,7 +38,7 @@ class DelayedOperation:
 
     def __init__(
         self,
-        purgatory: "Purgatory",
+        purgatory: "DelayedOperationPurgatory",
         completion: Completion,
         reply: PendingReply | None,
         partitions: Iterable[Partition],
@@ -96,7 +96,7 @@ class DelayedOperation:
         self._purgatory.size -= 1
 
 
-class Purgatory:
+class DelayedOperationPurgatory:
     """Counts what is parked; the bound is the connections' bound on pending replies."""
 
     __slots__ = ("loop", "size")

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from barnabas.broker.failure_log import FailureLog
+from barnabas.broker.process.failure_log import FailureLog
 
 __all__ = ["Scheduler"]
 

@@ -17,38 +17,43 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from barnabas.broker.addresses import AdvertisedAddresses, NamedBroker, advertised_names, problem_with
-from barnabas.broker.adoption import Adoption, some
-from barnabas.broker.connection_limits import LimitsFollower
-from barnabas.broker.directory_check import REGISTRY_FILE, registry_path, require_directories
-from barnabas.broker.dispatch import Dispatcher
-from barnabas.broker.failure_log import FailureLog
+from barnabas.broker.cleaner.log_cleaner import LogCleaner
+from barnabas.broker.connections.advertised_addresses import (
+    AdvertisedAddresses,
+    NamedBroker,
+    advertised_names,
+    problem_with,
+)
+from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdater
+from barnabas.broker.coordinators.groups import GroupCoordinatorService
+from barnabas.broker.coordinators.transactions import wire_transactions
 from barnabas.broker.fetch_sessions import FetchSessionCache
-from barnabas.broker.group_wiring import GroupWiring
-from barnabas.broker.heavy_batches import HeavyBatches
-from barnabas.broker.log_cleaning import LogCleaning
-from barnabas.broker.long_answers import LongAnswers
-from barnabas.broker.periodic import schedule_tasks
-from barnabas.broker.process import connection_descriptors
-from barnabas.broker.produce_lines import ProduceLines
-from barnabas.broker.purgatory import Purgatory
+from barnabas.broker.periodic_tasks import schedule_tasks
+from barnabas.broker.process.failure_log import FailureLog
+from barnabas.broker.process.resource_limits import connection_descriptors
+from barnabas.broker.produce.batch_validator import BatchValidator
+from barnabas.broker.produce.produce_queues import ProduceQueues
+from barnabas.broker.purgatory import DelayedOperationPurgatory
+from barnabas.broker.requests.dispatch import Dispatcher
+from barnabas.broker.requests.sliced_responses import SlicedResponses
 from barnabas.broker.scheduler import Scheduler
-from barnabas.broker.transaction_wiring import wire_transactions
+from barnabas.broker.startup.adoption import Adoption, some
+from barnabas.broker.startup.directory_check import REGISTRY_FILE, registry_path, require_directories
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
-from barnabas.log.data_directory import Belongs
-from barnabas.log.disk import Disk
+from barnabas.log.directories.data_directory import Belongs
+from barnabas.log.directories.disk import Disk
+from barnabas.log.directories.space_reserve import SpaceReserve
 from barnabas.log.log_manager import LogManager
-from barnabas.log.space_reserve import SpaceReserve
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.network.acceptor import Acceptor, open_listener
 from barnabas.network.connection import Connection
-from barnabas.network.turns import Turns
+from barnabas.network.time_slicing import TimeSlicer
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import Founding
 from barnabas.replication.group_commit import GroupCommit
@@ -93,11 +98,11 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.dispatcher = Dispatcher(self)
-        self.turns = Turns(loop)
-        self.long_answers = LongAnswers(self.turns, self.log)
-        self.purgatory = Purgatory(loop)
-        self.produce_lines = ProduceLines(self)
-        self.heavy_batches = HeavyBatches(self)
+        self.turns = TimeSlicer(loop)
+        self.sliced_responses = SlicedResponses(self.turns, self.log)
+        self.purgatory = DelayedOperationPurgatory(loop)
+        self.produce_queues = ProduceQueues(self)
+        self.batch_validator = BatchValidator(self)
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)
         self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
@@ -110,7 +115,7 @@ class Broker:
             path: SpaceReserve(path, config.log_dir_reserve_bytes) for path in map(os.path.abspath, config.data_dirs)
         }
         self._acceptor: Acceptor | None = None
-        self._connection_limits = LimitsFollower(loop, self.log)
+        self._connection_limits = ConnectionLimitsUpdater(loop, self.log)
         self._committer: ThreadPoolExecutor | None = None
         """durability=fsync: nobody who waits for a commit waits for a file's deletion too."""
         self._reported_at = clock.monotonic()
@@ -142,11 +147,11 @@ class Broker:
             self.replica_manager = ReplicaManager(
                 self.node_id, self.log_manager, self._log_config_of, self.log, flush_behind=flush_behind
             )
-            self.group_wiring = GroupWiring(self)
+            self.group_wiring = GroupCoordinatorService(self)
             self.groups = self.group_wiring.coordinator
             self.transactions = wire_transactions(self)
             self.replica_manager.apply(self.controller.image)
-            self.log_cleaning = LogCleaning(self, self._executor)
+            self.log_cleaner = LogCleaner(self, self._executor)
             self.controller.subscribe(self._metadata_changed)
             self._acceptor = Acceptor(
                 self.loop,
@@ -161,7 +166,7 @@ class Broker:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
         self.refill_reserves()
-        self.log_cleaning.start()
+        self.log_cleaner.start()
         schedule_tasks(self, self._scheduler, self._executor)
         if advertised_names(config):
             # The DNS may take its time: nobody waits for the answer, not even a stop.
@@ -184,8 +189,8 @@ class Broker:
             for executor in (self._executor, self._committer, self._readers):
                 if executor is not None:
                     steps.callback(executor.shutdown, wait=True)
-            steps.callback(self.heavy_batches.shutdown)
-            steps.callback(self.log_cleaning.stop)
+            steps.callback(self.batch_validator.shutdown)
+            steps.callback(self.log_cleaner.stop)
             steps.callback(self.groups.shutdown)
             steps.callback(self.transactions.shutdown)
             if self._acceptor is not None:
@@ -310,7 +315,7 @@ class Broker:
         before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
         if change.topics:
-            self.log_cleaning.logs_changed()
+            self.log_cleaner.logs_changed()
         if change.brokers_configured:
             self.replica_manager.config_changed(change.image.topics)
         elif change.topics_configured:

@@ -83,7 +83,7 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
 
 def run_broker(options: ServeOptions) -> int:
     """Load the settings and serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
-    from barnabas.broker.serving import run
+    from barnabas.broker.process.serving import run
     from barnabas.config.sources import load
     from barnabas.errors import UsageError
 
@@ -116,7 +116,7 @@ def _settings(options: ServeOptions) -> dict[str, str]:
 
 def _directory_id(text: str) -> "UUID":
     from barnabas.errors import UsageError
-    from barnabas.log.checkpoints import parse_topic_id
+    from barnabas.log.directories.checkpoints import parse_topic_id
 
     try:
         return parse_topic_id(text)
@@ -143,7 +143,7 @@ def _listener(address: str) -> str:
 def _start_logging(level: str) -> None:
     import logging
 
-    from barnabas.broker.log_lines import OneLineFormatter
+    from barnabas.broker.process.log_format import OneLineFormatter
     from barnabas.errors import UsageError
 
     if level.lower() not in LOG_LEVELS:

@@ -14,16 +14,17 @@ from typing import Final, TypeVar
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
-from barnabas.controller import config_decisions, decisions
+from barnabas.controller import configuration_control as config_decisions
+from barnabas.controller import replication_control as decisions
 from barnabas.controller.placement import Randomness
-from barnabas.controller.wishes import (
+from barnabas.controller.requests import (
     ConfigOp,
     ConfigOperation,
     ConfigResource,
     ElectionType,
-    PartitionsWish,
+    PartitionsRequest,
     ResourceType,
-    TopicWish,
+    TopicRequest,
 )
 from barnabas.errors import KafkaError, NotController, RequestTimedOut, UsageError
 from barnabas.metadata.delta import MetadataChange
@@ -38,9 +39,9 @@ __all__ = [
     "Controller",
     "ElectionType",
     "MetadataChange",
-    "PartitionsWish",
+    "PartitionsRequest",
     "ResourceType",
-    "TopicWish",
+    "TopicRequest",
 ]
 
 T = TypeVar("T")
@@ -207,7 +208,7 @@ class Controller:
     # -- topics and partitions --------------------------------------------------------------------------------------
 
     def create_topics(
-        self, wishes: Sequence[TopicWish], *, validate_only: bool = False
+        self, wishes: Sequence[TopicRequest], *, validate_only: bool = False
     ) -> dict[str, TopicImage | KafkaError]:
         """Each wish's topic, or why it was refused."""
 
@@ -226,7 +227,7 @@ class Controller:
         topic = self._image.topics.get(name)
         return topic if topic is not None else self.auto_create_topics([name])[name]
 
-    def _auto_wish(self, name: str) -> TopicWish:
+    def _auto_wish(self, name: str) -> TopicRequest:
         config = self._config
         live = sum(not broker.fenced for broker in self._image.brokers.values()) or 1
         if name == CONSUMER_OFFSETS:
@@ -251,21 +252,21 @@ class Controller:
                     "unclean.leader.election.enable": "false",
                 },
             )
-        return TopicWish(name, replication_factor=min(config.default_replication_factor, live))
+        return TopicRequest(name, replication_factor=min(config.default_replication_factor, live))
 
     def _internal_wish(
         self, name: str, live: int, partitions: int, factor: int, settings: dict[str, str | None]
-    ) -> TopicWish:
+    ) -> TopicRequest:
         if factor > live:
             self._log.info("%s gets %d replica(s), not %d: so many brokers are live", name, live, factor)
-        return TopicWish(name, partitions, min(factor, live), configs={"cleanup.policy": "compact", **settings})
+        return TopicRequest(name, partitions, min(factor, live), configs={"cleanup.policy": "compact", **settings})
 
     def delete_topics(self, topics: Sequence[str | uuid.UUID]) -> dict[str | uuid.UUID, KafkaError | None]:
         """By name or id: None where it is gone, or why not."""
         return self._change(lambda: decisions.delete_topics(self._image, topics))
 
     def create_partitions(
-        self, wishes: Sequence[PartitionsWish], *, validate_only: bool = False
+        self, wishes: Sequence[PartitionsRequest], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         """By topic: None where it has its partitions, or why not."""
         return self._change(lambda: decisions.create_partitions(self._image, wishes, self._randomness), validate_only)

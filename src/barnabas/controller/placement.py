@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from barnabas.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from barnabas.metadata.image import BrokerImage
 
-__all__ = ["Randomness", "ReplicaPlacer", "validate_manual_assignment"]
+__all__ = ["Randomness", "StripedReplicaPlacer", "validate_manual_assignment"]
 
 
 class Randomness(Protocol):
@@ -50,7 +50,7 @@ class _Ring:
         return broker
 
 
-class ReplicaPlacer:
+class StripedReplicaPlacer:
     """One placer serves one topic: it goes on where its last partition ended."""
 
     def __init__(self, brokers: Iterable[BrokerImage], randomness: Randomness) -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from barnabas.coordinator.machine import Result
+from barnabas.coordinator.coordinator_shard import CoordinatorResult
 
-__all__ = ["Scheduler", "ShardTimers", "TimerHandle"]
+__all__ = ["Scheduler", "SchedulerTimer", "TimerHandle"]
 
 
 class TimerHandle(Protocol):
@@ -28,23 +28,23 @@ class Scheduler(Protocol):
 class _Timer:
     __slots__ = ("deadline", "handle", "operation", "wakes")
 
-    def __init__(self, deadline: float, operation: Callable[[], Result[Any, Any]], wakes: float) -> None:
+    def __init__(self, deadline: float, operation: Callable[[], CoordinatorResult[Any, Any]], wakes: float) -> None:
         self.deadline = deadline
         self.operation = operation
         self.wakes = wakes
         self.handle: TimerHandle | None = None
 
 
-class ShardTimers:
+class SchedulerTimer:
     """Timers by key. Moving one to later, as every heartbeat does, only notes the new deadline: the loop's timer stays,
     finds at its end that there is time left, and sleeps on."""
 
-    def __init__(self, scheduler: Scheduler, run: Callable[[Callable[[], Result[Any, Any]]], None]) -> None:
+    def __init__(self, scheduler: Scheduler, run: Callable[[Callable[[], CoordinatorResult[Any, Any]]], None]) -> None:
         self._scheduler = scheduler
         self._run = run
         self._timers: dict[str, _Timer] = {}
 
-    def schedule(self, key: str, delay_ms: int, operation: Callable[[], Result[Any, Any]]) -> None:
+    def schedule(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[Any, Any]]) -> None:
         deadline = self._scheduler.monotonic() + delay_ms / 1000
         timer = self._timers.get(key)
         if timer is not None and timer.wakes <= deadline:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from barnabas.errors import CorruptMessage
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 from barnabas.records.batch import CHECKED_POSITION, HEADER_SIZE, BatchHeader, read_header
 from barnabas.records.checksum import crc32c
 

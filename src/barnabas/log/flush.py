@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from barnabas.errors import KafkaStorageError
-from barnabas.log.checkpoints import RUNNING
-from barnabas.log.segment import LogSegment
-from barnabas.log.transaction_index import TransactionIndex
+from barnabas.log.directories.checkpoints import RUNNING
+from barnabas.log.indexes.transaction_index import TransactionIndex
+from barnabas.log.log_segment import LogSegment
 
 if TYPE_CHECKING:
-    from barnabas.log.log import Log
+    from barnabas.log.unified_log import UnifiedLog
 
 __all__ = ["FlushTask", "prepare_flush"]
 
@@ -37,7 +37,7 @@ class FlushTask:
 
     def __init__(
         self,
-        log: "Log",
+        log: "UnifiedLog",
         segments: list[LogSegment],
         indexes: list[str],
         transactions: TransactionIndex | None,
@@ -125,7 +125,7 @@ def _distrust_page_cache(data_dir: str) -> None:
         os.unlink(f"{data_dir}/{RUNNING}")
 
 
-def prepare_flush(log: "Log", up_to: int, *, closing: bool = False) -> FlushTask | None:
+def prepare_flush(log: "UnifiedLog", up_to: int, *, closing: bool = False) -> FlushTask | None:
     """What holds the records from the recovery point up to `up_to`. Raises KafkaStorageError.
 
     The active segment's offset and time index are built again when a recovery starts inside of it: only a log that is

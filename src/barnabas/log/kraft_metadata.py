@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from barnabas.errors import CorruptMessage
-from barnabas.log.data_directory import METADATA_TOPIC
+from barnabas.log.directories.data_directory import METADATA_TOPIC
 from barnabas.protocol.codec import MalformedMessage, read_uvarint
 from barnabas.records.batch import iter_batches
 from barnabas.records.reader import read_records

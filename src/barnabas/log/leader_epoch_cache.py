@@ -7,15 +7,15 @@ import contextlib
 import logging
 from bisect import bisect_right
 
-from barnabas.log.checkpoints import CorruptCheckpoint, read_epoch_checkpoint, write_epoch_checkpoint
+from barnabas.log.directories.checkpoints import CorruptCheckpoint, read_epoch_checkpoint, write_epoch_checkpoint
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET
 
-__all__ = ["LeaderEpochCache"]
+__all__ = ["LeaderEpochFileCache"]
 
 _log = logging.getLogger(__name__)
 
 
-class LeaderEpochCache:
+class LeaderEpochFileCache:
     """Epochs and start offsets, both growing."""
 
     __slots__ = ("_epochs", "_offsets", "latest", "path")

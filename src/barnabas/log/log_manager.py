@@ -16,7 +16,7 @@ from typing import Final
 from barnabas.clock import Clock
 from barnabas.config.log_config import LONG_MAX, LogConfig
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.log.checkpoints import (
+from barnabas.log.directories.checkpoints import (
     CLEANER_CHECKPOINT,
     HIGH_WATERMARK_CHECKPOINT,
     LOG_START_CHECKPOINT,
@@ -24,13 +24,19 @@ from barnabas.log.checkpoints import (
     RECOVERY_CHECKPOINT,
     format_topic_id,
 )
-from barnabas.log.data_directory import DELETE_SUFFIX, Belongs, DataDirectory, aside_directory_name, read_boot_id
-from barnabas.log.deletion import DeletionQueue
-from barnabas.log.disk import Disk, ResourcePool, default_pool_limit
+from barnabas.log.directories.data_directory import (
+    DELETE_SUFFIX,
+    Belongs,
+    DataDirectory,
+    aside_directory_name,
+    read_boot_id,
+)
+from barnabas.log.directories.deletion_queue import DeletionQueue
+from barnabas.log.directories.disk import Disk, ResourcePool, default_pool_limit
 from barnabas.log.flush import FlushTask
-from barnabas.log.log import Log
-from barnabas.log.producer_state import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
-from barnabas.log.recovery import LogEnvironment, LogState, ProgressCallback, create_log, load_log
+from barnabas.log.log_loader import LogEnvironment, LogState, ProgressCallback, create_log, load_log
+from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.types import TopicPartition
 
 __all__ = ["WAYS_OUT", "LogManager"]
@@ -79,7 +85,7 @@ class LogManager:
         )
         self.cleaned_offsets_lost = False
         """The cleaner's checkpoint says too much, of a log that was deleted or cut: it has to be written again."""
-        self._logs: dict[TopicPartition, Log] = {}
+        self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
 
     # -- start and stop ------------------------------------------------------------------------------------------------
@@ -174,7 +180,7 @@ class LogManager:
             for path in directory.deleted_directories():
                 self._deletions.add(path, self._clock.wall_ms())
 
-        def load(job: tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]) -> Log:
+        def load(job: tuple[TopicPartition, str, DataDirectory, Callable[[TopicPartition], LogState]]) -> UnifiedLog:
             tp, path, _, states = job
             return load_log(path, tp, config_for(tp.topic), self._environment, states(tp))
 
@@ -219,15 +225,15 @@ class LogManager:
     # -- logs ----------------------------------------------------------------------------------------------------------
 
     @property
-    def logs(self) -> Mapping[TopicPartition, Log]:
+    def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
         """All live logs."""
         return self._logs
 
-    def get(self, topic_partition: TopicPartition) -> Log | None:
+    def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         """The log, None if there is none."""
         return self._logs.get(topic_partition)
 
-    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> Log:
+    def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> UnifiedLog:
         """A new log in the directory with the fewest, or the existing one. Raises KafkaStorageError."""
         log = self._logs.get(topic_partition)
         if log is not None:
@@ -244,7 +250,7 @@ class LogManager:
         self._logs[topic_partition], self._home[topic_partition] = log, directory
         return log
 
-    def _set_topic_id(self, log: Log, topic_id: uuid.UUID) -> None:
+    def _set_topic_id(self, log: UnifiedLog, topic_id: uuid.UUID) -> None:
         try:
             log.set_topic_id(topic_id)
         except OSError as error:
@@ -386,7 +392,7 @@ class LogManager:
     def _checkpoint(
         self,
         name: str,
-        value: Callable[[Log], int | None],
+        value: Callable[[UnifiedLog], int | None],
         *,
         sync: bool,
         before: Callable[[], None] = lambda: None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from barnabas.records.file_slice import FileSlice
 
 if TYPE_CHECKING:
-    from barnabas.log.segment import LogSegment
+    from barnabas.log.log_segment import LogSegment
 
 __all__ = ["EMPTY_READ", "AppendInfo", "LogOffsetMetadata", "LogOffsets", "LogRead", "TimestampOffset"]
 

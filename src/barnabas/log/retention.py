@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from barnabas.config.log_config import LogConfig
 from barnabas.log.log_offsets import LogOffsets
-from barnabas.log.segment import LogSegment
+from barnabas.log.log_segment import LogSegment
 
 __all__ = ["count_deletable"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from barnabas.errors import UsageError
-from barnabas.network.connection import PENDING_MAX, Connection, HeldRequests, InThread, RequestHandler, plain_address
-from barnabas.network.queued_answers import QUEUED_ANSWERS_BYTES_MAX, QueuedAnswers
-from barnabas.network.turns import Turns
+from barnabas.network.connection import PENDING_MAX, Connection, InThread, QueuedRequests, RequestHandler, plain_address
+from barnabas.network.queued_responses import QUEUED_ANSWERS_BYTES_MAX, QueuedResponses
+from barnabas.network.time_slicing import TimeSlicer
 from barnabas.protocol.framing import BufferPool
 
 __all__ = ["Acceptor", "ConnectionLimits", "open_listener"]
@@ -83,7 +83,7 @@ class Acceptor:
         *,
         descriptors_max: int = INT_MAX,
         in_thread: InThread | None = None,
-        turns: Turns | None = None,
+        turns: TimeSlicer | None = None,
     ) -> None:
         """`descriptors_max`: how many connections the process has file descriptors for. `turns`: the queue of long
         work, if others on this loop use it as well."""
@@ -93,10 +93,10 @@ class Acceptor:
         self._descriptors_max = descriptors_max
         self._log = log
         self._in_thread = in_thread
-        self._turns = turns or Turns(loop)
-        self._answers = QueuedAnswers(loop, limits.queued_max_response_bytes, log)
+        self._turns = turns or TimeSlicer(loop)
+        self._answers = QueuedResponses(loop, limits.queued_max_response_bytes, log)
         self._pool = BufferPool()
-        self._held = HeldRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
+        self._held = QueuedRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
         self._listeners: dict[socket.socket, str] = {}
         self._per_ip: Counter[str] = Counter()
         self._sweep: asyncio.TimerHandle | None = None

@@ -3,7 +3,8 @@
 A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later.
 Replies leave in the order of the requests (the protocol promises it), so one that is ready waits for those before it.
 Reading goes on while replies are pending, up to `PENDING_MAX` of them or `OUTGOING_BYTES_MAX` bytes that the peer has
-not taken; then it pauses. For all connections together `HeldRequests` bounds the requests, `QueuedAnswers` the replies.
+not taken; then it pauses. For all connections together `QueuedRequests` bounds the requests, `QueuedResponses` the
+replies.
 
 What is not in the page cache is not sent from the event loop: `sendfile` would wait for the disk, and everybody with
 it. A thread brings the next chunk in, while the connection keeps the order of its replies.
@@ -20,18 +21,18 @@ from typing import Any, Final, Protocol
 
 from barnabas.errors import BarnabasError
 from barnabas.network.page_cache import CHUNK_SIZE, bring_in, is_resident, read_resident
-from barnabas.network.queued_answers import QueuedAnswers
-from barnabas.network.turns import SLICE_S, Turns
+from barnabas.network.queued_responses import QueuedResponses
+from barnabas.network.time_slicing import SLICE_S, TimeSlicer
 from barnabas.protocol.framing import BufferPool, FrameReader, FrameTooLarge
 from barnabas.records.file_slice import FileSlice
 
 __all__ = [
     "NO_REPLY",
     "Connection",
-    "HeldRequests",
     "InThread",
     "Parts",
     "PendingReply",
+    "QueuedRequests",
     "RequestHandler",
     "plain_address",
 ]
@@ -99,7 +100,7 @@ class PendingReply:
         self._connection.close(reason)
 
 
-class HeldRequests:
+class QueuedRequests:
     """queued.max.request.bytes: requests whose answers are pending hold at most about so many bytes, over all
     connections. Beyond that the connections that bring further ones are not read from until there is room."""
 
@@ -191,10 +192,10 @@ class Connection:
         request_size_max: int,
         handler: RequestHandler,
         on_close: Callable[["Connection", str], None],
-        turns: Turns,
-        answers: QueuedAnswers,
+        turns: TimeSlicer,
+        answers: QueuedResponses,
         pending_max: int = PENDING_MAX,
-        held: HeldRequests | None = None,
+        held: QueuedRequests | None = None,
         in_thread: InThread | None = None,
     ) -> None:
         """Without `in_thread` what is not in the page cache is read on the event loop."""

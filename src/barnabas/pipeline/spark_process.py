@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.broker.log_lines import OneLineFormatter
+from barnabas.broker.process.log_format import OneLineFormatter
 from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.queries import told

@@ -20,7 +20,7 @@ from typing import Final, Literal
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import UsageError
-from barnabas.log.data_directory import new_cluster_id
+from barnabas.log.directories.data_directory import new_cluster_id
 from barnabas.metadata.delta import MetadataChange, MetadataDelta
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
 from barnabas.registry.registry import (

@@ -107,7 +107,7 @@ Change: TypeAlias = CreateTopic | DeleteTopic | AddPartitions | SetPartition | S
 
 
 class Founding(NamedTuple):
-    """What a registry knows from its first moment on, instead of nothing: see `broker/adoption.py`."""
+    """What a registry knows from its first moment on, instead of nothing: see `broker/startup/adoption.py`."""
 
     cluster_id: str
     changes: Sequence[Change] = ()

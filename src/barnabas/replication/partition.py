@@ -17,9 +17,9 @@ from barnabas.errors import (
     OffsetOutOfRange,
     UnknownLeaderEpoch,
 )
-from barnabas.log.log import Log
 from barnabas.log.log_offsets import AppendInfo, LogRead
-from barnabas.log.verification import VerificationGuard
+from barnabas.log.producers.verification_guards import VerificationGuard
+from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
 from barnabas.types import TopicPartition
@@ -57,7 +57,7 @@ class Partition:
         self,
         topic_partition: TopicPartition,
         topic_id: UUID,
-        log: Log,
+        log: UnifiedLog,
         *,
         flush_behind: Callable[["Partition"], None] | None = None,
     ) -> None:
@@ -124,8 +124,8 @@ class Partition:
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Append one batch, as `Log.append_as_leader` does. Raises NotLeaderOrFollower, NotEnoughReplicas, and what the
-        log refuses."""
+        """Append one batch, as `UnifiedLog.append_as_leader` does. Raises NotLeaderOrFollower, NotEnoughReplicas, and
+        what the log refuses."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
         log = self.log

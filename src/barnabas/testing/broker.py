@@ -20,8 +20,8 @@ from barnabas.broker import server
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.producer.producer_batch import RecordMetadata
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller.controller import TopicWish
-from barnabas.coordinator.group.coordinator import OFFSETS_TOPIC
+from barnabas.controller.controller import TopicRequest
+from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.errors import (
     BarnabasError,
     CoordinatorLoadInProgress,
@@ -259,7 +259,7 @@ class Broker:
     def _create_topic(self, topic: NewTopic) -> None:
         broker = self._running()
         name, partitions, replication_factor, configs, assignments = topic
-        wish = TopicWish(name, partitions, replication_factor, sorted(assignments.items()), configs)
+        wish = TopicRequest(name, partitions, replication_factor, sorted(assignments.items()), configs)
         result = self._on_loop(lambda: broker.controller.create_topics([wish]))[name]
         if isinstance(result, KafkaError):
             raise result

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from barnabas.errors import UsageError
-from barnabas.log.disk import Disk
+from barnabas.log.directories.disk import Disk
 
 __all__ = ["DiskFault", "FaultyDisk"]
 

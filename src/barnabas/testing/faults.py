@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from barnabas.broker.context import RequestContext
-from barnabas.broker.dispatch import Dispatcher, frame_of
+from barnabas.broker.requests.dispatch import Dispatcher, frame_of
+from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.server import Broker
 from barnabas.errors import KafkaError, UsageError
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply

@@ -12,8 +12,8 @@ from typing import Final
 
 from barnabas.cli.dump.items import Item, problem
 from barnabas.cli.dump.log_file import LogScan
-from barnabas.log.disk import Disk
-from barnabas.log.transaction_index import CorruptTransactionIndex, TransactionIndex
+from barnabas.log.directories.disk import Disk
+from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 
 __all__ = ["dump_offset_index", "dump_time_index", "dump_transaction_index"]
 

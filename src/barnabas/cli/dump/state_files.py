@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Final
 
 from barnabas.cli.dump.items import Item, problem
-from barnabas.log.checkpoints import (
+from barnabas.log.directories.checkpoints import (
     CorruptCheckpoint,
     parse_topic_id,
     read_epoch_checkpoint,
     read_offset_checkpoint,
     read_properties,
 )
-from barnabas.log.producer_snapshot import CorruptSnapshot, read_snapshot
+from barnabas.log.producers.producer_snapshot import CorruptSnapshot, read_snapshot
 
 __all__ = [
     "OFFSET_CHECKPOINTS",

@@ -22,7 +22,7 @@ __all__ = [
     "GroupMetadata",
     "GroupMetadataValue",
     "GroupRecord",
-    "GroupRecordCodec",
+    "GroupRecordSerde",
     "OffsetCommit",
     "OffsetCommitValue",
     "decode_record",
@@ -235,14 +235,14 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
     return None
 
 
-class GroupRecordCodec:
+class GroupRecordSerde:
     """`encode_record` and `decode_record` as the runtime wants them."""
 
     encode = staticmethod(encode_record)
     decode = staticmethod(decode_record)
 
 
-CODEC: Final = GroupRecordCodec()
+CODEC: Final = GroupRecordSerde()
 
 
 # Offsets are written and read by hand: clients commit all the time, and a long log of commits is read at every start.

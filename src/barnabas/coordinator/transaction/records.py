@@ -9,13 +9,13 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
 
-from barnabas.coordinator.transaction.state import NO_PARTITIONS, TransactionMetadata, TransactionState
+from barnabas.coordinator.transaction.transaction_metadata import NO_PARTITIONS, TransactionMetadata, TransactionState
 from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import MalformedMessage, decode, uvarint
 from barnabas.protocol.schema import Field, Message
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 
-__all__ = ["CODEC", "ID_BYTES_MAX", "TransactionRecord", "TransactionRecordCodec", "decode_record", "encode_record"]
+__all__ = ["CODEC", "ID_BYTES_MAX", "TransactionRecord", "TransactionRecordSerde", "decode_record", "encode_record"]
 
 TRANSACTION_KIND: Final = 0
 VALUE_VERSION: Final = 1
@@ -141,14 +141,14 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
         raise CorruptMessage(f"record with key {key[:100].hex()}: {error}") from None
 
 
-class TransactionRecordCodec:
+class TransactionRecordSerde:
     """`encode_record` and `decode_record` as the runtime wants them."""
 
     encode = staticmethod(encode_record)
     decode = staticmethod(decode_record)
 
 
-CODEC: Final = TransactionRecordCodec()
+CODEC: Final = TransactionRecordSerde()
 
 
 def _metadata_of(value: TransactionLogValue) -> TransactionMetadata:

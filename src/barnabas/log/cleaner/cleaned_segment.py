@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from barnabas.log.cleaner.names import cleaned_path
-from barnabas.log.transaction_index import AbortedTransaction, pack_entries
+from barnabas.log.cleaner.file_names import cleaned_path
+from barnabas.log.indexes.transaction_index import AbortedTransaction, pack_entries
 from barnabas.records.compaction_kernel import BatchFilter
 
 __all__ = ["CleanedSegment"]

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from barnabas.errors import KafkaStorageError, UsageError
 from barnabas.log.batch_scan import scan_headers
-from barnabas.log.disk import Disk
-from barnabas.log.producer_snapshot import SNAPSHOT_SUFFIX, CorruptSnapshot, read_snapshot, snapshot_offsets
-from barnabas.log.segment import file_name
-from barnabas.log.transaction_index import AbortedTransaction, parse_entries
+from barnabas.log.directories.disk import Disk
+from barnabas.log.indexes.transaction_index import AbortedTransaction, parse_entries
+from barnabas.log.log_segment import file_name
+from barnabas.log.producers.producer_snapshot import SNAPSHOT_SUFFIX, CorruptSnapshot, read_snapshot, snapshot_offsets
 from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile
 
 __all__ = ["Committed", "committed_part"]

@@ -4,9 +4,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from barnabas.log.disk import Disk, ResourcePool
-from barnabas.log.offset_index import OffsetIndex
-from barnabas.log.sparse_index import CorruptIndex
+from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.indexes.offset_index import OffsetIndex
+from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.spark.planning import OffsetRange, shares
 from barnabas.spark.segments.finding import SegmentFile
 

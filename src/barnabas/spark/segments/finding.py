@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
-from barnabas.log.data_directory import METADATA_TOPIC, parse_directory_name
+from barnabas.log.directories.data_directory import METADATA_TOPIC, parse_directory_name
 from barnabas.types import TopicPartition
 
 __all__ = ["OFFSETS_END", "SegmentFile", "find_segments"]

@@ -11,9 +11,9 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from barnabas.errors import UsageError
-from barnabas.log.disk import Disk, ResourcePool
-from barnabas.log.sparse_index import CorruptIndex
-from barnabas.log.time_index import TimeIndex
+from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.indexes.sparse_index import CorruptIndex
+from barnabas.log.indexes.time_index import TimeIndex
 from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.loss import DEAD_LETTERS, OnLoss
 from barnabas.spark.options import SourceOptions, Subscription

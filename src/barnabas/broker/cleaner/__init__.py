@@ -1,0 +1,1 @@
+"""Log compaction in a running broker."""

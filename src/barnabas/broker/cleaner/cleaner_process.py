@@ -1,0 +1,165 @@
+"""The cleaner process as the broker holds it: started for the first job, written to and read from by the event loop."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import barnabas
+from barnabas.log.cleaner.cleaner_protocol import EVENT_MAX_BYTES, BrokenFrame, CleaningJob, Frames
+
+__all__ = ["CleanerProcess"]
+
+_READ_BYTES: Final = 1 << 16
+_REAP_INTERVAL_S: Final = 0.01
+_KILLED_TIMEOUT_S: Final = 10.0
+IDLE_S: Final = 30.0
+"""Twice the usual pause between two looks for dirty logs."""
+_COMMAND: Final = ("-P", "-m", "barnabas.log.cleaner.cleaner_worker")
+"""-P: whatever lies in the broker's working directory is not taken for a module of Python's."""
+
+
+class CleanerProcess:
+    """A Worker of the log cleaner. All methods are called on the loop's thread."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_event: Callable[[dict[str, Any]], None],
+        on_end: Callable[[str], None],
+        idle_s: float = IDLE_S,
+    ) -> None:
+        """`on_event` is told of each message, `on_end` in words how the process ended."""
+        self._loop = loop
+        self._on_event = on_event
+        self._on_end = on_end
+        self._idle_s = idle_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._frames = Frames(EVENT_MAX_BYTES)
+        self._unsent = b""
+        self._is_closed = False
+        self._unanswered: CleaningJob | None = None
+        """What the process has said nothing about yet: if it ends in peace, it has not seen it."""
+
+    @property
+    def pid(self) -> int | None:
+        """None while there is no process."""
+        return self._process.pid if self._process is not None else None
+
+    def submit(self, job: CleaningJob) -> None:
+        """Hand a job over, to a new process if need be. Raises OSError if there can be none."""
+        if self._process is None:
+            self._start()
+        self._unanswered = job
+        self._unsent += job.pack()
+        self._send()
+
+    def kill(self) -> None:
+        """End the process now; `on_end` is called when it is gone."""
+        self._unanswered = None  # in case it is going already: nobody wants the job any more
+        if self._process is not None:
+            self._process.kill()
+
+    def close(self) -> None:
+        """End the process, return when it is gone. Nothing is called any more."""
+        process = self._process
+        self._is_closed = True
+        if process is not None:
+            process.kill()
+            self._forget(process)
+            process.wait(_KILLED_TIMEOUT_S)
+
+    def _start(self) -> None:
+        if not sys.executable:
+            raise OSError("this Python cannot start another one (sys.executable is empty)")
+        package = str(Path(barnabas.__file__).parent.parent)
+        known = os.environ.get("PYTHONPATH")
+        process = subprocess.Popen(
+            [sys.executable, *_COMMAND, str(self._idle_s)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{known}" if known else package},
+            start_new_session=True,  # what Ctrl-C ends is the broker, which ends its cleaner
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for pipe in (process.stdin, process.stdout):
+            os.set_blocking(pipe.fileno(), False)
+        self._frames = Frames(EVENT_MAX_BYTES)
+        self._unsent = b""
+        self._process = process
+        self._loop.add_reader(process.stdout.fileno(), self._receive, process)
+
+    # -- the pipes -----------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        fd = process.stdin.fileno()
+        try:
+            self._unsent = self._unsent[os.write(fd, self._unsent) :]
+        except BlockingIOError:
+            pass
+        except BrokenPipeError:
+            self._unsent = b""  # it has ended: its output says so, too
+        if self._unsent:
+            self._loop.add_writer(fd, self._send)
+        else:
+            self._loop.remove_writer(fd)
+
+    def _receive(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        try:
+            data = os.read(process.stdout.fileno(), _READ_BYTES)
+            messages = self._frames.feed(data)
+        except BlockingIOError:
+            return
+        except BrokenFrame:
+            process.kill()
+            data, messages = b"", []
+        for message in messages:
+            self._unanswered = None
+            self._on_event(message)
+        if not data and process is self._process:
+            self._forget(process)
+            self._reap(process)
+
+    def _forget(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = None
+        for pipe, remove in ((process.stdout, self._loop.remove_reader), (process.stdin, self._loop.remove_writer)):
+            assert pipe is not None
+            remove(pipe.fileno())
+            with contextlib.suppress(OSError):
+                pipe.close()
+
+    def _reap(self, process: subprocess.Popen[bytes]) -> None:
+        """Its output has ended; the process itself follows in a moment."""
+        code = process.poll()
+        if self._is_closed:
+            return
+        if code is None:
+            self._loop.call_later(_REAP_INTERVAL_S, self._reap, process)
+            return
+        unseen, self._unanswered = self._unanswered, None
+        if code == 0 and unseen is not None and self._process is None:
+            try:
+                self.submit(unseen)  # it ended for want of work just when this came
+            except OSError as error:
+                self._on_end(f"cannot be started: {error}")
+            return
+        self._on_end(_words(code))
+
+
+def _words(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal
+        return f"was killed by signal {-code}"

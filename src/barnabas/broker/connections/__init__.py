@@ -1,0 +1,1 @@
+"""The limits on connections, and the addresses that clients are told."""

@@ -1,0 +1,1 @@
+"""Connects the coordinators to the partitions of their internal topics."""

@@ -1,0 +1,1 @@
+"""Handlers of the APIs for the cluster and its brokers."""

@@ -1,0 +1,83 @@
+"""ApiVersions v0-v4. Says what is served and nothing else; to a version unknown to us it answers v0 with error 35."""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.dispatch import frame_of
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.errors import InvalidRequest, UnsupportedVersion
+from barnabas.network.connection import Parts
+from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey
+from barnabas.protocol.codec import decode
+from barnabas.protocol.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FinalizedFeatureKey,
+    SupportedFeatureKey,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+    from barnabas.metadata.features import Features
+
+_LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
+_encoded: "dict[int, tuple[Features, bytes]]" = {}
+"""By version: what was encoded of which features."""
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
+
+
+def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts:
+    if not 0 <= context.api_version <= _LAST_VERSION:
+        context.api_version = 0
+        served = SERVED[ApiKey.API_VERSIONS]
+        known = ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=served.first, max_version=served.last)
+        return (frame_of(context, ApiVersionsResponse(error_code=UnsupportedVersion.code, api_keys=[known])),)
+    request, _ = decode(ApiVersionsRequest, context.api_version, bytes(frame[position:]))
+    if context.api_version >= 3:
+        if not (_is_valid(request.client_software_name) and _is_valid(request.client_software_version)):
+            return (frame_of(context, ApiVersionsResponse(error_code=InvalidRequest.code)),)
+        context.connection.client_software = f"{request.client_software_name} {request.client_software_version}"
+    return (_answer(broker.controller.features, context),)
+
+
+def _answer(features: "Features", context: RequestContext) -> bytes:
+    """The same for all who ask in a version: encoded once, since every connection begins with it."""
+    version = context.api_version
+    kept = _encoded.get(version)
+    if kept is None or kept[0] is not features:
+        kept = _encoded[version] = (features, bytes(frame_of(context, _describe(features, version))))
+    frame = kept[1]
+    return frame[:4] + context.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]
+
+
+def _describe(features: "Features", version: int) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        api_keys=_api_keys(),
+        supported_features=[
+            SupportedFeatureKey(name=name, min_version=low, max_version=high)
+            for name, (low, high) in features.supported.items()
+            if version >= 4 or low > 0
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.finalized.items()
+            if level > 0
+        ],
+    )
+
+
+def _api_keys() -> list[ApiVersion]:
+    return [
+        ApiVersion(
+            api_key=key,
+            min_version=ADVERTISED_PRODUCE_FIRST if key == ApiKey.PRODUCE else served.first,
+            max_version=served.last,
+        )
+        for key, served in SERVED.items()
+    ]
+
+
+def _is_valid(name: str) -> bool:
+    """KIP-511: letters, digits, dots and dashes; neither first nor last a dot or dash."""
+    return bool(name) and _NAME_CHARACTERS.issuperset(name) and name[0] not in ".-" and name[-1] not in ".-"

@@ -1,0 +1,55 @@
+"""DescribeCluster v0-v2: the brokers by the addresses that this client can reach, and who is the controller.
+
+Where we differ: `controller_id` is the broker that decides, not any broker that would pass a request on. There are no
+separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.errors import InvalidRequest, MismatchedEndpointType, UnsupportedEndpointType
+from barnabas.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+BROKERS = 1
+CONTROLLERS = 2
+FIRST_VERSION_WITH_TYPES = 1
+
+
+def handle(broker: "Broker", request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+    if request.endpoint_type != BROKERS:
+        return _wrong_type(request.endpoint_type, context.api_version)
+    image = broker.image
+    fenced = {node_id for node_id, known in image.brokers.items() if known.fenced}
+    brokers = [
+        DescribeClusterBroker(broker_id=node_id, host=host, port=port, rack=rack, is_fenced=node_id in fenced)
+        for node_id, host, port, rack in broker.advertised_brokers(context.connection)
+        if request.include_fenced_brokers or node_id not in fenced
+    ]
+    reachable = any(known.broker_id == image.controller_id for known in brokers)
+    return DescribeClusterResponse(
+        cluster_id=broker.cluster_id,
+        controller_id=image.controller_id if reachable else -1,
+        brokers=brokers,
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _wrong_type(endpoint_type: int, version: int) -> DescribeClusterResponse:
+    if endpoint_type == CONTROLLERS:
+        code = MismatchedEndpointType.code
+        message = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+    else:
+        code, message = UnsupportedEndpointType.code, f"Unsupported endpoint type {endpoint_type}"
+    if version < FIRST_VERSION_WITH_TYPES:
+        code = InvalidRequest.code
+    return DescribeClusterResponse(error_code=code, error_message=message)

@@ -1,0 +1,67 @@
+"""DescribeLogDirs v1-v5: the sizes of partitions by data directory; from v4 on the space of its file system.
+
+Without topics all partitions are described; those that this broker does not have are left out. Nobody moves a partition
+between directories here, so there are no future replicas.
+
+Our own clients are told how far compacted logs are cleaned, in a tagged field that Kafka does not have.
+"""
+
+import json
+import os
+from collections.abc import Set
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.errors import KafkaStorageError
+from barnabas.log.directories.data_directory import DataDirectory
+from barnabas.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+
+def handle(broker: "Broker", request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+    wanted: Set[tuple[str, int]]
+    if request.topics is None:
+        wanted = broker.log_manager.logs.keys()
+    else:
+        wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}
+    ours = context.connection.client_software.startswith("barnabas ")
+    return DescribeLogDirsResponse(
+        results=[_describe(broker, directory, wanted, ours) for directory in broker.log_manager.directories]
+    )
+
+
+def _describe(
+    broker: "Broker", directory: DataDirectory, wanted: Set[tuple[str, int]], ours: bool
+) -> DescribeLogDirsResult:
+    try:
+        space = os.statvfs(directory.path)
+    except OSError as error:
+        broker.log.warning("%s cannot be described: %s", directory.path, error.strerror)
+        return DescribeLogDirsResult(error_code=KafkaStorageError.code, log_dir=directory.path)
+    logs = broker.log_manager
+    topics: dict[str, list[DescribeLogDirsPartition]] = {}
+    for topic_partition, log in logs.logs.items():
+        if topic_partition not in wanted or logs.directory_of(topic_partition) is not directory:
+            continue
+        partition = DescribeLogDirsPartition(
+            partition_index=topic_partition.partition,
+            partition_size=log.size_bytes,
+            offset_lag=max(0, log.high_watermark - log.log_end_offset),
+        )
+        if ours and log.config.compacted:
+            partition.compaction = json.dumps(broker.log_cleaner.cleaner.describe(log))
+        topics.setdefault(topic_partition.topic, []).append(partition)
+    return DescribeLogDirsResult(
+        log_dir=directory.path,
+        topics=[DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
+        total_bytes=space.f_blocks * space.f_frsize,
+        usable_bytes=space.f_bavail * space.f_frsize,
+    )

@@ -1,0 +1,27 @@
+"""AlterConfigs v0-v2, the older operation: what is given replaces all settings of the topic or broker."""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.handlers.configs.config_results import all_or_each, answers
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.controller.requests import ConfigResource
+from barnabas.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+
+def handle(broker: "Broker", request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+    wishes = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [(config.name, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    results = all_or_each(lambda: broker.controller.alter_configs(wishes, validate_only=request.validate_only), wishes)
+    return AlterConfigsResponse(responses=answers(AlterConfigsResourceResponse, results))

@@ -1,0 +1,42 @@
+"""How the two APIs that change settings answer: one result for each resource, whichever of them asked."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.controller.requests import ConfigResource
+from barnabas.errors import KafkaError
+
+__all__ = ["ConfigResult", "all_or_each", "answers"]
+
+ConfigResult = tuple[ConfigResource, KafkaError | None]
+R = TypeVar("R", covariant=True)
+
+
+class _ResourceResponse(Protocol[R]):
+    def __call__(self, *, error_code: int, error_message: str | None, resource_type: int, resource_name: str) -> R: ...
+
+
+def all_or_each(
+    change: Callable[[], list[ConfigResult]], wishes: Sequence[tuple[ConfigResource, Any]]
+) -> list[ConfigResult]:
+    """The results of a change, or its one failure for every resource."""
+    try:
+        return change()
+    except KafkaError as error:
+        return [(resource, error) for resource, _ in wishes]
+
+
+def answers(response: _ResourceResponse[R], results: Sequence[ConfigResult]) -> Sequence[R]:
+    """The results as the API's own class has them."""
+
+    def one(result: ConfigResult) -> R:
+        resource, failure = result
+        return response(
+            error_code=0 if failure is None else failure.code,
+            error_message=None if failure is None else failure.message,
+            resource_type=resource.type,
+            resource_name=resource.name,
+        )
+
+    return LazySequence(results, one)

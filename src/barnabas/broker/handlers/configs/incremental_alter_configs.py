@@ -1,0 +1,67 @@
+"""IncrementalAlterConfigs v0-v1: sets, deletes, appends to and subtracts from single settings of topics and brokers.
+
+Levels of loggers are this process's own: they are changed here, without the controller, and last until it ends.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from barnabas.broker.handlers.configs.config_results import ConfigResult, all_or_each, answers
+from barnabas.broker.process import loggers
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.controller.configuration_control import check_operations, parse_node_id
+from barnabas.controller.requests import ConfigOperation, ConfigResource, ResourceType
+from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+Wish = tuple[ConfigResource, list[ConfigOperation]]
+
+
+def handle(
+    broker: "Broker", request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> IncrementalAlterConfigsResponse:
+    wishes: list[Wish] = [
+        (
+            ConfigResource(resource.resource_type, resource.resource_name),
+            [ConfigOperation(config.name, config.config_operation, config.value) for config in resource.configs],
+        )
+        for resource in request.resources
+    ]
+    kept = [wish for wish in wishes if not _is_logger(wish)]
+    stored = iter(
+        all_or_each(
+            lambda: broker.controller.incremental_alter_configs(kept, validate_only=request.validate_only), kept
+        )
+    )
+    levels = iter(_levels(broker, [wish for wish in wishes if _is_logger(wish)], request.validate_only))
+    results = [next(levels) if _is_logger(wish) else next(stored) for wish in wishes]
+    return IncrementalAlterConfigsResponse(responses=answers(AlterConfigsResourceResponse, results))
+
+
+def _is_logger(wish: Wish) -> bool:
+    return wish[0].type == ResourceType.BROKER_LOGGER
+
+
+def _levels(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[ConfigResult]:
+    times = Counter(resource for resource, _ in wishes)
+    results: list[ConfigResult] = []
+    for resource, operations in wishes:
+        try:
+            if times[resource] > 1:
+                raise InvalidRequest("Each resource must appear at most once.")
+            check_operations(operations)
+            if parse_node_id(resource.name, "Node id") != broker.node_id:
+                raise InvalidRequest(f"Unexpected node id. Expected {broker.node_id}, but received {resource.name}")
+            loggers.alter(operations, validate_only=validate_only)
+        except KafkaError as error:
+            results.append((resource, error))
+        else:
+            results.append((resource, None))
+    return results

@@ -1,0 +1,44 @@
+"""DescribeGroups v0-v6. An unknown group is dead; from v6 on that is GROUP_ID_NOT_FOUND with a message (KIP-1043).
+
+Our own clients are told the group's last rebalances with their reasons, in a tagged field that Kafka does not have.
+"""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.coordinator.event_loop import answer
+from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+NOT_ASKED = -(2**31)
+GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+"""READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: the bits of KIP-430, all allowed without an authorizer."""
+
+
+def handle(
+    broker: "Broker", request: DescribeGroupsRequest, context: RequestContext
+) -> "DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]":
+    ours = context.connection.client_software.startswith("barnabas ")
+
+    def start(reply: "Callable[[DescribeGroupsResponse], None]") -> None:
+        def completed(group: DescribedGroup) -> DescribedGroup:
+            asked = request.include_authorized_operations and group.error_code == 0
+            group.authorized_operations = GROUP_OPERATIONS if asked else NOT_ASKED
+            if ours and group.error_code == 0:
+                group.rebalances = json.dumps([event.as_dict() for event in broker.groups.history(group.group_id)])
+            return group
+
+        def finish(groups: list[DescribedGroup]) -> None:
+            reply(DescribeGroupsResponse(groups=LazySequence(groups, completed)))
+
+        group_ids = list(dict.fromkeys(request.groups))
+        broker.groups.describe_groups(group_ids, api_version=context.api_version, reply=finish)
+
+    return answer(broker.loop, start)

@@ -1,0 +1,38 @@
+"""JoinGroup v0-v9. The answer waits until the generation is complete; see
+coordinator/group/group_metadata_manager.py."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+FIRST_VERSION_WITH_NULL_PROTOCOL = 7
+
+
+def handle(
+    broker: "Broker", request: JoinGroupRequest, context: RequestContext
+) -> "JoinGroupResponse | asyncio.Future[JoinGroupResponse]":
+    def start(reply: "Callable[[JoinGroupResponse], None]") -> None:
+        def finish(response: JoinGroupResponse) -> None:
+            if response.error_code and response.generation_id < 0:
+                response.protocol_name = None
+            if response.protocol_name is None and context.api_version < FIRST_VERSION_WITH_NULL_PROTOCOL:
+                response.protocol_name = ""
+            reply(response)
+
+        broker.groups.join(
+            request,
+            client_id=context.client_id,
+            client_host=f"/{context.connection.peer_host}",
+            api_version=context.api_version,
+            reply=finish,
+        )
+
+    return answer(broker.loop, start)

@@ -1,0 +1,20 @@
+"""ListGroups v0-v5: the groups that this broker coordinates; by state from v4 on, by type from v5 on."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: ListGroupsRequest, context: RequestContext
+) -> "ListGroupsResponse | asyncio.Future[ListGroupsResponse]":
+    return answer(
+        broker.loop,
+        lambda reply: broker.groups.list_groups(request.states_filter, request.types_filter, reply=reply),
+    )

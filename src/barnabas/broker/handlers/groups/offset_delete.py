@@ -1,0 +1,69 @@
+"""OffsetDelete v0: offsets of topics that no member of the group reads (KIP-496)."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.duplicates import topics_once
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.errors import UnknownTopicOrPartition
+from barnabas.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: OffsetDeleteRequest, context: RequestContext
+) -> "OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]":
+    request.topics = topics_once(request.topics, lambda topic: topic.name)
+    wanted, refused = _resolve(broker, request)
+    request.topics = wanted
+
+    def start(reply: "Callable[[OffsetDeleteResponse], None]") -> None:
+        def finish(response: OffsetDeleteResponse) -> None:
+            if response.error_code == 0:
+                response.topics = _merged([*response.topics, *refused])
+            reply(response)
+
+        broker.groups.delete_offsets(request, reply=finish)
+
+    return answer(broker.loop, start)
+
+
+def _resolve(
+    broker: "Broker", request: OffsetDeleteRequest
+) -> tuple[list[OffsetDeleteRequestTopic], list[OffsetDeleteResponseTopic]]:
+    """(topics whose partitions exist, answers for the others)."""
+    wanted, refused = [], []
+    for topic in request.topics:
+        known = broker.image.topics.get(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        missing = [p.partition_index for p in topic.partitions if not 0 <= p.partition_index < count]
+        there = [p for p in topic.partitions if 0 <= p.partition_index < count]
+        if there:
+            wanted.append(OffsetDeleteRequestTopic(name=topic.name, partitions=there))
+        if missing:
+            partitions = [
+                OffsetDeleteResponsePartition(partition_index=index, error_code=UnknownTopicOrPartition.code)
+                for index in missing
+            ]
+            refused.append(OffsetDeleteResponseTopic(name=topic.name, partitions=partitions))
+    return wanted, refused
+
+
+def _merged(topics: list[OffsetDeleteResponseTopic]) -> list[OffsetDeleteResponseTopic]:
+    by_name: dict[str, OffsetDeleteResponseTopic] = {}
+    for topic in topics:
+        known = by_name.setdefault(topic.name, topic)
+        if known is not topic:
+            known.partitions = [*known.partitions, *topic.partitions]
+    return list(by_name.values())

@@ -1,0 +1,274 @@
+"""Fetch v4-v18. Answers with slices of segment files; waits for `min_bytes` until `max_wait_ms` when there is less.
+
+Consumers see records below the high watermark, or the last stable offset under read_committed. The first partition with
+records gives at least one whole batch, whatever the limits, so that a large batch can always be read.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from struct import Struct
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, wanted_partitions
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.errors import (
+    InvalidFetchSessionEpoch,
+    KafkaError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.network.connection import Parts, PendingReply
+from barnabas.protocol.codec import decode
+from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, TOPIC_IDS_FROM, PartitionData, encode_fetch_response
+from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.replication.partition import Partition
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+_SIZE_CORRELATION: Final = Struct(">ii")
+_READ_COMMITTED: Final = 1
+_UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
+
+
+def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+    request, _ = decode(FetchRequest, context.api_version, frame[position:])
+    session: FetchSession | None = None
+    full = True
+    if context.api_version < SESSIONS_FROM or request.session_epoch == FINAL_EPOCH:
+        if request.session_id:
+            broker.fetch_sessions.end(request.session_id)
+        wanted = list(wanted_partitions(request, context.api_version))
+    elif request.session_epoch == INITIAL_EPOCH:
+        if request.session_id:
+            broker.fetch_sessions.end(request.session_id)
+        wanted = list(wanted_partitions(request, context.api_version))
+        if wanted:
+            session = broker.fetch_sessions.begin(request, context.api_version, wanted)
+    else:
+        try:
+            session = broker.fetch_sessions.resume(request, context.api_version)
+        except KafkaError as error:
+            return _frame(context, [], error_code=error.code)
+        wanted = list(session.partitions.values())
+        full = not wanted
+        if full:  # nothing is left to remember
+            broker.fetch_sessions.end(session.session_id)
+            session = None
+    fetch = Fetch(broker, context, request, wanted, session, full)
+    fetch.read()
+    if fetch.is_satisfied() or request.max_wait_ms <= 0 or not wanted:
+        return fetch.response()
+    return fetch.park()
+
+
+class Fetch:
+    """One request on its way. It ends when
+
+    A. some partition has an error or a diverging epoch (so also when it is led elsewhere or gone), B. `min_bytes` are
+    there, or what there is does not end with its segment, C. `max_wait_ms` have passed.
+
+    Partitions that nobody knows do not end it while there are others to wait for: a consumer that has not heard of a
+    deletion yet would ask in a tight loop.
+    """
+
+    __slots__ = (
+        "_broker",
+        "_bytes",
+        "_context",
+        "_full",
+        "_max_bytes",
+        "_min_bytes",
+        "_read_committed",
+        "_reply",
+        "_request",
+        "_results",
+        "_session",
+        "_session_epoch",
+        "_unknown",
+        "_urgent",
+        "_wanted",
+        "_watched",
+    )
+
+    def __init__(
+        self,
+        broker: "Broker",
+        context: RequestContext,
+        request: FetchRequest,
+        wanted: list[FetchPartition],
+        session: FetchSession | None,
+        full: bool,
+    ) -> None:
+        self._broker = broker
+        self._context = context
+        self._request = request
+        self._wanted = wanted
+        self._session = session
+        self._session_epoch = session.epoch if session is not None else 0
+        self._full = full
+        self._max_bytes = min(request.max_bytes, broker.config.fetch_max_bytes)
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._results: list[PartitionData] = []
+        self._watched: dict[Partition, list[int]] = {}
+        """While it waits: the places of each partition in what is wanted."""
+        self._bytes = 0
+        self._urgent = False
+        self._unknown = -1
+        """How many of the partitions nobody knew at the first look."""
+        self._reply: PendingReply | None = None
+
+    def read(self) -> None:
+        """Read all partitions anew."""
+        self._bytes = 0
+        self._urgent = False
+        left = self._max_bytes
+        unknown = 0
+        results = []
+        for wanted in self._wanted:
+            data = self._read_partition(wanted, left)
+            results.append(data)
+            if data.records is not None:
+                size = data.records.size
+                self._bytes += size
+                left = max(0, left - size)
+            elif data.error_code in _UNKNOWN:
+                unknown += 1
+            elif data.error_code or data.diverging_epoch is not None:
+                self._urgent = True
+        self._results = results
+        if self._unknown < 0:
+            self._unknown = unknown
+        if unknown and (unknown != self._unknown or unknown == len(results)):
+            self._urgent = True
+
+    def _read_partition(self, wanted: FetchPartition, left: int) -> PartitionData:
+        try:
+            partition = self._partition_of(wanted)
+            partition.check_leader(wanted.current_leader_epoch)
+            log = partition.log
+            if wanted.last_fetched_epoch >= 0:
+                diverging = partition.diverging_epoch(wanted.last_fetched_epoch, wanted.fetch_offset)
+                if diverging is not None:
+                    return PartitionData(
+                        wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset,
+                        diverging_epoch=diverging,
+                    )  # fmt: skip
+            read = partition.read(
+                wanted.fetch_offset,
+                min(wanted.max_bytes, left),
+                read_committed=self._read_committed,
+                min_one_message=self._bytes == 0,
+            )
+            records = read.file_slice
+            aborted: Sequence[tuple[int, int]] | None = None
+            if self._read_committed:
+                aborted = partition.aborted_transactions(wanted.fetch_offset, records) if records is not None else ()
+        except (UnknownTopicOrPartition, UnknownTopicId) as error:
+            return PartitionData(wanted.partition, error.code, aborted_transactions=())
+        except KafkaError as error:
+            return PartitionData(wanted.partition, error.code)
+        except OSError as error:
+            failure = self._broker.failures.report(f"fetch from {wanted.topic}-{wanted.partition}", error)
+            return PartitionData(wanted.partition, failure.code)
+        bound = log.last_stable_offset if self._read_committed else log.high_watermark
+        if records is not None and wanted.fetch_offset < log.active_segment.base_offset < bound:
+            self._urgent = True  # one answer is of one segment: there is more, whatever min_bytes says
+        return PartitionData(
+            wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, records, aborted
+        )
+
+    def _partition_of(self, wanted: FetchPartition) -> Partition:
+        manager = self._broker.replica_manager
+        topic = wanted.topic
+        if isinstance(topic, UUID):
+            name = manager.topic_name(topic)
+            if name is None:
+                raise UnknownTopicId(f"no topic has the id {topic}")
+            topic = name
+        return manager.leader_of(topic, wanted.partition)
+
+    def is_satisfied(self) -> bool:
+        return self._urgent or self._bytes >= self._min_bytes
+
+    def park(self) -> PendingReply:
+        """Wait for more. Later responses of the connection wait behind this one."""
+        for place, (wanted, data) in enumerate(zip(self._wanted, self._results, strict=True)):
+            if not data.error_code:
+                self._watched.setdefault(self._partition_of(wanted), []).append(place)
+        self._reply = self._context.pending_reply()
+        self._broker.purgatory.park(self, self._reply, self._watched, self._request.max_wait_ms / 1000)
+        return self._reply
+
+    def try_complete(self, changed: Collection[Partition]) -> bool:
+        if self._context.connection.closed:
+            return True
+        if len(changed) < len(self._watched) and not self._might_be_satisfied(changed):
+            return False
+        self.read()
+        if not self.is_satisfied():
+            return False
+        self._answer()
+        return True
+
+    def _might_be_satisfied(self, changed: Iterable[Partition]) -> bool:
+        """Looks only at what changed: a consumer of a thousand partitions that waits for many bytes must not read all
+        of them for each record that comes."""
+        for partition in changed:
+            for place in self._watched[partition]:
+                before, now = self._results[place], self._read_partition(self._wanted[place], self._max_bytes)
+                self._results[place] = now
+                if now.error_code or now.diverging_epoch is not None:
+                    return True
+                if before.records is not None:
+                    self._bytes -= before.records.size
+                if now.records is not None:
+                    self._bytes += now.records.size
+        return self.is_satisfied()
+
+    def expire(self) -> None:
+        if not self._context.connection.closed:
+            self.read()
+            self._answer()
+
+    def _answer(self) -> None:
+        assert self._reply is not None
+        self._reply.resolve(self.response())
+
+    def response(self) -> Parts:
+        """The frame; in a session the partitions without news are left out."""
+        session = self._session
+        if session is not None and session.epoch != self._session_epoch:
+            # The session went on while this request waited, so what it would tell is not what the consumer asks for.
+            return _frame(self._context, [], error_code=InvalidFetchSessionEpoch.code, session_id=session.session_id)
+        topics: dict[str | UUID, list[PartitionData]] = {}
+        for wanted, data in zip(self._wanted, self._results, strict=True):
+            if not self._full and not wanted.is_news(data):
+                continue
+            if session is not None:
+                wanted.told(data)
+                if data.records is not None:
+                    session.served(wanted)
+            topics.setdefault(wanted.topic, []).append(data)
+        session_id = session.session_id if session is not None else 0
+        return _frame(self._context, list(topics.items()), session_id=session_id)
+
+
+def _frame(
+    context: RequestContext,
+    topics: list[tuple[str | UUID, list[PartitionData]]],
+    *,
+    error_code: int = 0,
+    session_id: int = 0,
+) -> Parts:
+    version = context.api_version
+    prefix = bytes(9 if version >= FLEXIBLE_FROM else 8)
+    by_id = version >= TOPIC_IDS_FROM
+    keyed = [(("", topic, data) if by_id else (topic, None, data)) for topic, data in topics]
+    parts = encode_fetch_response(keyed, version, prefix, error_code=error_code, session_id=session_id)  # type: ignore[arg-type]
+    size = sum(len(part) for part in parts)
+    head = parts[0]
+    assert isinstance(head, bytes)
+    parts[0] = _SIZE_CORRELATION.pack(size - 4, context.correlation_id) + head[8:]
+    return parts

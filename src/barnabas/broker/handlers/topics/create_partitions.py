@@ -1,0 +1,42 @@
+"""CreatePartitions v0-v3: more partitions for existing topics. They are there, and led, when the answer leaves."""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.controller.requests import PartitionsRequest, check_count
+from barnabas.errors import KafkaError
+from barnabas.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+
+
+def handle(broker: "Broker", request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+    results: dict[str, KafkaError | None]
+    try:
+        check_count(len(request.topics))
+        results = broker.controller.create_partitions(
+            [_wish(topic) for topic in request.topics], validate_only=request.validate_only
+        )
+    except KafkaError as error:
+        results = dict.fromkeys((topic.name for topic in request.topics), error)
+    return CreatePartitionsResponse(results=LazySequence(list(results.items()), lambda result: _result(*result)))
+
+
+def _wish(topic: CreatePartitionsTopic) -> PartitionsRequest:
+    assignments = topic.assignments
+    return PartitionsRequest(
+        topic.name, topic.count, None if assignments is None else [assignment.broker_ids for assignment in assignments]
+    )
+
+
+def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
+    if error is None:
+        return CreatePartitionsTopicResult(name=name)
+    return CreatePartitionsTopicResult(name=name, error_code=error.code, error_message=error.message)

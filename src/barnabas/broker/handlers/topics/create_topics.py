@@ -1,0 +1,90 @@
+"""CreateTopics v2-v7. The topics are there, and led, when the answer leaves: the client's timeout is never needed.
+
+From v5 on the answer tells what the topic became: partitions, replicas and every setting by name; v7 adds its id.
+After 250,000 settings in one answer further topics come without theirs, and with INVALID_REQUEST for that.
+"""
+
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.requests.sliced_responses import LazySequence, sized
+from barnabas.config.definitions import ConfigEntry
+from barnabas.controller.requests import TopicRequest, check_count
+from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from barnabas.broker.server import Broker
+    from barnabas.metadata.image import TopicImage
+
+FIRST_VERSION_WITH_CONFIGS = 5
+
+
+def handle(broker: "Broker", request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+    wishes: dict[str, TopicRequest] = {}
+    results: dict[str, TopicImage | KafkaError]
+    try:
+        check_count(len(request.topics))
+        asked = [_wish(topic) for topic in request.topics]
+        wishes.update((wish.name, wish) for wish in asked)
+        results = broker.controller.create_topics(asked, validate_only=request.validate_only)
+    except KafkaError as error:
+        results = dict.fromkeys((topic.name for topic in request.topics), error)
+    with_configs = context.api_version >= FIRST_VERSION_WITH_CONFIGS
+
+    def described(name: str) -> CreatableTopicResult:
+        result = results[name]
+        if isinstance(result, KafkaError):
+            return CreatableTopicResult(name=name, error_code=result.code, error_message=result.message)
+        return _created(broker, wishes[name], result, with_configs)
+
+    def without_configs(name: str) -> CreatableTopicResult:
+        result = results[name]
+        if isinstance(result, KafkaError):
+            return described(name)
+        topic = _created(broker, wishes[name], result, False)
+        topic.topic_config_error_code = InvalidRequest.code if with_configs else 0
+        return topic
+
+    one = sized(described, lambda topic: len(topic.configs or ()), without_configs)
+    return CreateTopicsResponse(topics=LazySequence(list(results), one))
+
+
+def _wish(topic: CreatableTopic) -> TopicRequest:
+    return TopicRequest(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _created(broker: "Broker", wish: TopicRequest, topic: "TopicImage", with_configs: bool) -> CreatableTopicResult:
+    entries: list[ConfigEntry] = []
+    if with_configs:
+        overrides = {name: value for name, value in wish.configs.items() if value is not None}
+        entries = sorted(broker.config.describe_topic(overrides), key=lambda entry: entry.name)
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_message=None,
+        num_partitions=len(topic.partitions),
+        replication_factor=topic.replication_factor,
+        configs=[
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in entries
+        ],
+    )

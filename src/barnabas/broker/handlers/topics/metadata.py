@@ -1,0 +1,164 @@
+"""Metadata v0-v13. Any broker answers from its image; a topic is encoded once per version, until it changes.
+
+Where we differ: an auto-created topic is there, with its leader, in the answer to the very request that created it.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.requests.sliced_responses import LazySequence, response_head
+from barnabas.errors import (
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    LeaderNotAvailable,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.network.connection import Parts, PendingReply
+from barnabas.network.time_slicing import Slices
+from barnabas.protocol.codec import decode, encode_struct, uvarint
+from barnabas.protocol.messages.metadata import (
+    ZERO_UUID,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from barnabas.broker.server import Broker
+    from barnabas.metadata.image import TopicImage
+
+LOOKUP_BY_ID_FROM = 12
+NOT_ASKED = -(2**31)
+TOPIC_OPERATIONS = 0b1101_1111_1000
+"""READ to ALTER_CONFIGS but CLUSTER_ACTION: the bits of KIP-430 for a topic, all allowed without an authorizer."""
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+
+
+def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+    version = context.api_version
+    request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
+    flexible = version >= MetadataResponse.FLEXIBLE_FROM
+    topics = _topics(broker, request, version, flexible)
+    out = response_head(context)
+    if version >= 3:
+        out += b"\0\0\0\0"
+    brokers = broker.advertised_brokers(context.connection)
+    out += uvarint(len(brokers) + 1) if flexible else len(brokers).to_bytes(4, "big")
+    for node_id, host, port, rack in brokers:
+        node = MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
+        out += encode_struct(node, version, flexible=flexible)
+    if version >= 2:
+        cluster_id = broker.cluster_id.encode()
+        out += (uvarint(len(cluster_id) + 1) if flexible else len(cluster_id).to_bytes(2, "big")) + cluster_id
+    if version >= 1:
+        out += broker.image.controller_id.to_bytes(4, "big", signed=True)
+    out += uvarint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
+    end = b""
+    if 8 <= version <= 10:
+        asked = request.include_cluster_authorized_operations
+        end += (CLUSTER_OPERATIONS if asked else NOT_ASKED).to_bytes(4, "big", signed=True)
+    if version >= 13:
+        end += b"\0\0"
+    if flexible:
+        end += b"\0"
+    return broker.sliced_responses.write(context, out, _write(out, topics, end))
+
+
+def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Slices[None]:
+    for topic in topics:
+        out += topic
+        yield
+    out += end
+
+
+def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: bool) -> Sequence[bytes]:
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    kept = broker.metadata_cache.setdefault((version, operations), {})
+    image = broker.image
+    if request.topics is None or (version == 0 and not request.topics):
+        every = list(image.topics.values())
+        return LazySequence(every, lambda topic: _kept(kept, topic, version, flexible, operations))
+    # Each topic once, however often it was asked for: the answer must not be larger than the cluster.
+    ids = dict.fromkeys(wanted.topic_id for wanted in request.topics if wanted.topic_id != ZERO_UUID)
+    names = dict.fromkeys(wanted.name for wanted in request.topics)
+    if version < LOOKUP_BY_ID_FROM and (ids or None in names):
+        refused = dict.fromkeys((topic.name or "", topic.topic_id) for topic in request.topics)
+        return LazySequence(list(refused), lambda named: _unknown(*named, InvalidRequest(), version, flexible))
+    if ids:  # names beside them are not looked at, as in Kafka
+
+        def by_id(topic_id: "UUID") -> bytes:
+            topic = image.topic_by_id(topic_id)
+            if topic is not None:
+                return _kept(kept, topic, version, flexible, operations)
+            return _unknown(None, topic_id, UnknownTopicId(), version, flexible)
+
+        return LazySequence(list(ids), by_id)
+    missing = [name for name in names if name and name not in image.topics]
+    failed: dict[str | None, KafkaError] = {}
+    if missing:
+        auto_create = version < 4 or request.allow_auto_topic_creation
+        failed.update(broker.auto_create_topics(missing, allowed=auto_create))
+        image = broker.image
+
+    def by_name(name: str | None) -> bytes:
+        if name and (topic := image.topics.get(name)) is not None:
+            return _kept(kept, topic, version, flexible, operations)
+        return _unknown(name, ZERO_UUID, failed.get(name) or _why_not(name), version, flexible, operations)
+
+    return LazySequence(list(names), by_name)
+
+
+def _why_not(name: str | None) -> KafkaError:
+    return UnknownTopicOrPartition() if name else InvalidTopic()
+
+
+def _unknown(
+    name: str | None,
+    topic_id: "UUID",
+    error: KafkaError,
+    version: int,
+    flexible: bool,
+    operations: int = NOT_ASKED,
+) -> bytes:
+    topic = MetadataResponseTopic(
+        error_code=error.code, name=name, topic_id=topic_id, topic_authorized_operations=operations
+    )
+    return encode_struct(topic, version, flexible=flexible)
+
+
+def _kept(
+    kept: "dict[str, tuple[TopicImage, bytes]]", topic: "TopicImage", version: int, flexible: bool, operations: int
+) -> bytes:
+    entry = kept.get(topic.name)
+    if entry is not None and entry[0] is topic:
+        return entry[1]
+    encoded = encode_struct(_describe(topic, operations, version), version, flexible=flexible)
+    kept[topic.name] = (topic, encoded)
+    return encoded
+
+
+def _describe(topic: "TopicImage", operations: int, version: int) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        topic_authorized_operations=operations,
+        partitions=[
+            MetadataResponsePartition(
+                error_code=0 if partition.leader >= 0 else LeaderNotAvailable.code,
+                partition_index=index,
+                leader_id=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=partition.replicas,
+                isr_nodes=partition.isr,
+            )
+            for index, partition in enumerate(topic.partitions)
+        ],
+    )

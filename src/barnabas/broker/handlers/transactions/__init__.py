@@ -1,0 +1,1 @@
+"""Handlers of the APIs for transactions and their producers."""

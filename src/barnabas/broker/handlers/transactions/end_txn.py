@@ -1,0 +1,47 @@
+"""EndTxn v0-v5: commit or abort. The answer comes once the outcome is committed to the log; end markers follow.
+
+From v5 on every end gives the producer its next epoch, which the answer tells (KIP-890).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.responses import producer_error
+from barnabas.coordinator.transaction.end_txn import Ending
+from barnabas.coordinator.transaction.transaction_metadata import TV2
+from barnabas.errors import KafkaError
+from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_VERSION_OF_TV2 = 5
+
+
+def handle(
+    broker: "Broker", request: EndTxnRequest, context: RequestContext
+) -> "EndTxnResponse | asyncio.Future[EndTxnResponse]":
+    version = context.api_version
+    ending = Ending(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        request.committed,
+        TV2 if version >= FIRST_VERSION_OF_TV2 else 0,
+    )
+
+    def answered(response: "tuple[int, int] | KafkaError") -> EndTxnResponse:
+        if isinstance(response, KafkaError):
+            code = producer_error(response, knows_fencing=version >= FIRST_VERSION_WITH_PRODUCER_FENCED)
+            return EndTxnResponse(error_code=code)
+        return EndTxnResponse(producer_id=response[0], producer_epoch=response[1])
+
+    def start(reply: "Callable[[EndTxnResponse], None]") -> None:
+        broker.transactions.end_transaction(ending, reply=lambda response: reply(answered(response)))
+
+    return answer(broker.loop, start)

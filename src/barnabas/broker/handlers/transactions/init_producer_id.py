@@ -1,0 +1,71 @@
+"""InitProducerId v0-v6: a producer id that nobody had before, or the one of a transactional id with its next epoch.
+
+A transactional producer fences whoever had the id before it and aborts the transaction that was left open: the answer
+to that is CONCURRENT_TRANSACTIONS, the client comes again. From v3 on a producer may name what it was (KIP-360), from
+v6 on take part in two-phase commits (KIP-939). Where we differ from Kafka 4.3: v6 is served without
+`unstable.api.versions.enable`, and KeepPreparedTxn works.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.responses import producer_error
+from barnabas.coordinator.transaction.transaction_coordinator_shard import Initialised
+from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 4
+
+
+def handle(
+    broker: "Broker", request: InitProducerIdRequest, context: RequestContext
+) -> "InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]":
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        return _refused(InvalidRequest("a producer id and its epoch come together or not at all"), context)
+    transactional_id = request.transactional_id
+    if transactional_id is None:
+        try:
+            producer_id = broker.controller.next_producer_id()
+        except KafkaError as error:
+            return _refused(error, context)
+        return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+    known = request.producer_id != NO_PRODUCER_ID
+
+    def start(reply: "Callable[[InitProducerIdResponse], None]") -> None:
+        broker.transactions.init_producer_id(
+            transactional_id,
+            request.transaction_timeout_ms,
+            expected=(request.producer_id, request.producer_epoch) if known else None,
+            two_phase_commit=request.enable2_pc,
+            keep_prepared=request.keep_prepared_txn,
+            reply=lambda response: reply(_answered(response, context)),
+        )
+
+    return answer(broker.loop, start)
+
+
+def _answered(response: Initialised | KafkaError, context: RequestContext) -> InitProducerIdResponse:
+    if isinstance(response, KafkaError):
+        return _refused(response, context)
+    return InitProducerIdResponse(
+        producer_id=response.producer_id,
+        producer_epoch=response.producer_epoch,
+        ongoing_txn_producer_id=response.ongoing_producer_id,
+        ongoing_txn_producer_epoch=response.ongoing_producer_epoch,
+    )
+
+
+def _refused(error: KafkaError, context: RequestContext) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=producer_error(error, knows_fencing=context.api_version >= FIRST_VERSION_WITH_PRODUCER_FENCED),
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+    )

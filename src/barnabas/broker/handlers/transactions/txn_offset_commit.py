@@ -1,0 +1,147 @@
+"""TxnOffsetCommit v0-v5: offsets of a group as part of a producer's transaction (KIP-98, fenced by KIP-447 from v3 on).
+
+The partition of __consumer_offsets that they go to has to be in the transaction: up to v4 AddOffsetsToTxn has put it
+there and the transaction's coordinator is asked whether it has, from v5 on it joins by this request (KIP-890).
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from barnabas.broker.produce.add_partitions_to_txn_manager import ClientSupport, Grants, verify
+from barnabas.broker.requests.duplicates import topics_once
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
+from barnabas.coordinator.responses import for_client
+from barnabas.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    InvalidGroupId,
+    KafkaError,
+    UnknownTopicOrPartition,
+)
+from barnabas.log.producers.verification_guards import Sender
+from barnabas.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+_KNOWS_LOADING_FROM: Final = 2
+"""Producers before 2.0 could fail for good on COORDINATOR_LOAD_IN_PROGRESS."""
+_ABORTABLE_FROM: Final = 4
+_ADDS_PARTITIONS_FROM: Final = 5
+
+
+def handle(
+    broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext
+) -> "TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]":
+    request.topics = topics_once(request.topics, lambda topic: topic.name)
+    refused = _take_out_unknown(broker, request)
+    if not request.topics:
+        return TxnOffsetCommitResponse(topics=refused)
+    return answer(broker.loop, lambda reply: _Commit(broker, request, context.api_version, refused, reply).start())
+
+
+def _take_out_unknown(broker: "Broker", request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+    """Leaves the partitions that exist in the request; the answers for the others."""
+    wanted: list[TxnOffsetCommitRequestTopic] = []
+    refused: list[TxnOffsetCommitResponseTopic] = []
+    for topic in request.topics:
+        known = broker.image.topics.get(topic.name)
+        count = len(known.partitions) if known is not None else 0
+        there: list[TxnOffsetCommitRequestPartition] = []
+        missing: list[TxnOffsetCommitRequestPartition] = []
+        for partition in topic.partitions:
+            (there if 0 <= partition.partition_index < count else missing).append(partition)
+        if missing:
+            refused.append(_failed_topic(topic.name, missing, UnknownTopicOrPartition.code))
+        if there:
+            wanted.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=there))
+    request.topics = wanted
+    return refused
+
+
+def _failed_topic(
+    name: str, partitions: "list[TxnOffsetCommitRequestPartition]", code: int
+) -> TxnOffsetCommitResponseTopic:
+    return TxnOffsetCommitResponseTopic(
+        name=name,
+        partitions=[
+            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
+            for partition in partitions
+        ],
+    )
+
+
+class _Commit:
+    """One request, from the question to the transaction's coordinator to the group coordinator's answer."""
+
+    def __init__(
+        self,
+        broker: "Broker",
+        request: TxnOffsetCommitRequest,
+        version: int,
+        refused: list[TxnOffsetCommitResponseTopic],
+        reply: "Callable[[TxnOffsetCommitResponse], None]",
+    ) -> None:
+        self._broker = broker
+        self._request = request
+        self._version = version
+        self._refused = refused
+        self._reply = reply
+
+    def start(self) -> None:
+        broker, request = self._broker, self._request
+        if not request.group_id:
+            self._answer(InvalidGroupId())
+            return
+        try:
+            partition = broker.replica_manager.leader_of(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
+        except KafkaError as error:
+            self._answer(error)
+            return
+        sender = Sender(request.producer_id, request.producer_epoch)
+        support = ClientSupport(self._version >= _ABORTABLE_FROM, self._version >= _ADDS_PARTITIONS_FROM)
+        grants = verify(broker, request.transactional_id, {partition: sender}, support, self._verified)
+        if grants is not None:
+            self._verified(grants)
+
+    def _verified(self, grants: Grants) -> None:
+        place = TopicPartition(OFFSETS_TOPIC, self._broker.groups.partition_for(self._request.group_id))
+        grant = grants.get(place)
+        if isinstance(grant, KafkaError):
+            self._answer(grant)
+        else:
+            self._broker.groups.commit_transactional_offsets(self._request, grant, reply=self._answer)
+
+    def _answer(self, response: TxnOffsetCommitResponse | KafkaError) -> None:
+        if isinstance(response, KafkaError):
+            error = for_client(response)
+            if isinstance(error, CoordinatorLoadInProgress) and self._version < _KNOWS_LOADING_FROM:
+                error = CoordinatorNotAvailable(error.message)
+            topics = [_failed_topic(topic.name, [*topic.partitions], error.code) for topic in self._request.topics]
+        else:
+            topics = [*response.topics]
+        self._reply(TxnOffsetCommitResponse(topics=_merged(topics, self._refused)))
+
+
+def _merged(
+    topics: list[TxnOffsetCommitResponseTopic], refused: list[TxnOffsetCommitResponseTopic]
+) -> "list[TxnOffsetCommitResponseTopic]":
+    """A topic stands once in the response, whether its partitions were taken, refused or both."""
+    by_name: dict[str, TxnOffsetCommitResponseTopic] = {}
+    for topic in (*topics, *refused):
+        known = by_name.setdefault(topic.name, topic)
+        if known is not topic:
+            known.partitions = [*known.partitions, *topic.partitions]
+    return list(by_name.values())

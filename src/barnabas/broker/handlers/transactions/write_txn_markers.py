@@ -1,0 +1,77 @@
+"""WriteTxnMarkers v1-v2: what a transaction coordinator, or `kafka-transactions.sh abort`, has to end here.
+
+A producer that has several markers in one request gets one result, as in Kafka. v1 says nothing of the transaction's
+version: its markers are judged by the rules of the first.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING
+
+from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
+from barnabas.broker.requests.duplicates import once
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.responses import each
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
+from barnabas.protocol.messages.write_txn_markers import (
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from barnabas.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from barnabas.broker.server import Broker
+
+
+def handle(
+    broker: "Broker", request: WriteTxnMarkersRequest, context: RequestContext
+) -> "WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]":
+    markers = once(map(_marker, request.markers), lambda marker: (*marker[:-1], *marker.partitions))
+    if not markers:
+        return WriteTxnMarkersResponse()
+
+    def start(reply: "Callable[[WriteTxnMarkersResponse], None]") -> None:
+        def finish(outcomes: list[Outcomes]) -> None:
+            results: dict[int, Outcomes] = {}
+            for marker, of_marker in zip(markers, outcomes, strict=True):
+                results.setdefault(marker.producer_id, {}).update(of_marker)
+            reply(_response(results))
+
+        each(markers, partial(write_markers, broker), finish, broker.turns.call_soon)
+
+    return answer(broker.loop, start)
+
+
+def _marker(writable: WritableTxnMarker) -> EndMarkers:
+    return EndMarkers(
+        writable.producer_id,
+        writable.producer_epoch,
+        writable.transaction_result,
+        writable.coordinator_epoch,
+        writable.transaction_version,
+        [TopicPartition(topic.name, index) for topic in writable.topics for index in topic.partition_indexes],
+    )
+
+
+def _response(results: dict[int, Outcomes]) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(outcomes))
+            for producer_id, outcomes in results.items()
+        ]
+    )
+
+
+def _topics(outcomes: Outcomes) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for (topic, index), error in outcomes.items():
+        result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=0 if error is None else error.code)
+        topics.setdefault(topic, []).append(result)
+    return [WritableTxnMarkerTopicResult(name=name, partitions=partitions) for name, partitions in topics.items()]

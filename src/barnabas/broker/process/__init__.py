@@ -1,0 +1,1 @@
+"""The process around the broker: signals, limits, logging."""

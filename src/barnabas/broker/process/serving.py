@@ -1,0 +1,128 @@
+"""`barnabas serve` from its settings to its exit code: event loop, signals, ready line and ready file."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path
+from types import FrameType
+from uuid import UUID
+
+from barnabas.broker.process.resource_limits import keep_freed_memory, raise_open_files_limit, settle_collector
+from barnabas.broker.server import Broker, StartInterrupted
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.endpoints import Endpoint
+from barnabas.errors import KafkaStorageError, UsageError
+from barnabas.records.installation import HOW_TO_COMPILE, is_compiled, told
+
+__all__ = ["run"]
+
+
+def run(
+    config: BrokerConfig,
+    *,
+    ready_file: Path | None = None,
+    ready_as_json: bool = False,
+    lost_directories: Collection[UUID] = (),
+) -> int:
+    """Serve until SIGTERM or SIGINT; `lost_directories` as for Broker. Raises UsageError before the broker is ready.
+    That it is ready is printed as a sentence, or as a JSON object."""
+    began = time.perf_counter()
+    keep_freed_memory()
+    raise_open_files_limit()
+    with asyncio.Runner() as runner:
+        broker = Broker(config, runner.get_loop(), lost_directories=lost_directories)
+        return runner.run(_serve(broker, ready_file, began, ready_as_json))
+
+
+async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as_json: bool) -> int:
+    loop = broker.loop
+    stop = asyncio.Event()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        broker.interrupted = True
+        loop.call_soon_threadsafe(stop.set)
+
+    with _signals_to(on_signal):
+        try:
+            broker.start()
+        except StartInterrupted as error:
+            broker.log.info("%s", error)
+            return 0
+        try:
+            settle_collector()
+            if not broker.interrupted:
+                _tell_ready(broker, ready_file, began, ready_as_json)
+            await stop.wait()
+        finally:
+            if ready_file is not None:
+                _remove(ready_file)
+            closed = _stopped(broker)
+    return 0 if closed else 1
+
+
+@contextlib.contextmanager
+def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """SIGTERM, SIGINT, and SIGHUP unless nohup has it ignored. Not by way of the event loop, which does not run while
+    the logs are recovered."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before if handler_before is not None else signal.SIG_DFL)
+
+
+def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: bool) -> None:
+    if ready_file is not None:
+        _write_ready_file(ready_file, broker.endpoints)
+    addresses = [endpoint.local_address for endpoint in broker.endpoints]
+    ready_ms = (time.perf_counter() - began) * 1000
+    directories = broker.config.data_dirs
+    text = (
+        f"barnabas broker {broker.node_id} is ready on {', '.join(addresses)} "
+        f"({ready_ms:.0f} ms, data in {', '.join(directories)}, {told()})"
+    )
+    if as_json:
+        facts = {
+            "event": "ready",
+            "node_id": broker.node_id,
+            "addresses": addresses,
+            "ready_ms": round(ready_ms),
+            "data_dirs": [str(directory) for directory in directories],
+            "compiled": is_compiled(),
+        }
+        text = json.dumps(facts)
+    print(text, flush=True)  # noqa: T201  the ready line is the command's output
+    if not is_compiled():
+        broker.log.warning("the compiled modules are not in use: %s", HOW_TO_COMPILE)
+
+
+def _stopped(broker: Broker) -> bool:
+    """Whether all logs could be closed."""
+    try:
+        broker.stop()
+    except KafkaStorageError as error:
+        broker.log.error("not all logs could be closed, the next start recovers them: %s", error)
+        return False
+    return True
+
+
+def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
+    """Appears whole or not at all: one `host:port` a line."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        temporary.write_text("".join(f"{endpoint.local_address}\n" for endpoint in endpoints))
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UsageError(f"--ready-file {path}: cannot be written ({error.strerror})") from None
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""Produce requests that cannot be appended at once."""

@@ -1,0 +1,145 @@
+"""Long answers: they are encoded a slice at a time, so that other connections are served in between.
+
+What an answer describes may be made while it is encoded (`LazySequence`): then neither the work nor the memory of all
+of it is taken at once. An answer that is short is ready when `encode` returns, and nothing was put in a queue. A
+connection takes no further request before its long answer is made: what is begun of many would be held beside the
+bounds.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Generic, TypeVar, overload
+
+from barnabas.broker.requests.request_context import RequestContext
+from barnabas.network.connection import Parts, PendingReply
+from barnabas.network.time_slicing import Slices, TimeSlicer
+from barnabas.protocol.apis import ApiKey, response_header_version
+from barnabas.protocol.codec import encode_slices
+from barnabas.protocol.schema import Response
+
+__all__ = ["ANSWER_ELEMENTS_MAX", "LazySequence", "SlicedResponses", "complete_frame", "response_head", "sized"]
+
+UNDER_WAY_MAX: Final = 4
+"""So many long answers take turns; those behind them hold no more than what they describe, and their first slice."""
+ANSWER_ELEMENTS_MAX: Final = 250_000
+"""Of what answers consist of when everything in a cluster is asked for: settings of topics, offsets of groups. 25 to
+100 MB; librdkafka takes 100 MB (receive.message.max.bytes)."""
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class LazySequence(Sequence[B], Generic[A, B]):
+    """Elements of an answer, each made of an item when it is its turn to be encoded."""
+
+    __slots__ = ("_items", "_make")
+
+    def __init__(self, items: Sequence[A], make: Callable[[A], B]) -> None:
+        self._items = items
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[B]:
+        return map(self._make, self._items)
+
+    @overload
+    def __getitem__(self, index: int) -> B: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[B]: ...
+    def __getitem__(self, index: int | slice) -> B | Sequence[B]:
+        if isinstance(index, slice):
+            return LazySequence(self._items[index], self._make)
+        return self._make(self._items[index])
+
+
+def sized(make: Callable[[A], B], size: Callable[[B], int], refuse: Callable[[A], B]) -> Callable[[A], B]:
+    """Returns a function that makes elements until they have ANSWER_ELEMENTS_MAX parts together, and refuses then."""
+    left = ANSWER_ELEMENTS_MAX
+
+    def one(item: A) -> B:
+        nonlocal left
+        if left <= 0:
+            return refuse(item)
+        made = make(item)
+        left -= size(made)
+        return made
+
+    return one
+
+
+def response_head(context: RequestContext) -> bytearray:
+    """Returns the beginning of a response frame: room for its size, and the header."""
+    out = bytearray(4)
+    out += context.correlation_id.to_bytes(4, "big", signed=True)
+    if response_header_version(context.api_key, context.api_version) == 1:
+        out.append(0)
+    return out
+
+
+class SlicedResponses:
+    """Those of a broker."""
+
+    def __init__(self, turns: TimeSlicer, log: logging.Logger) -> None:
+        self._turns = turns
+        self._log = log
+        self._under_way = 0
+        self._waiting: deque[Callable[[], bool]] = deque()
+
+    def encode(self, context: RequestContext, response: Response) -> Parts | PendingReply:
+        """Returns the frame of a response, or the place in the order of replies where it will be."""
+        out = response_head(context)
+        return self.write(context, out, encode_slices(out, response, context.api_version))
+
+    def write(self, context: RequestContext, out: bytearray, work: Slices[None]) -> Parts | PendingReply:
+        """As `encode`, of a frame that begins as `response_head` and that each step of `work` appends to."""
+        try:
+            self._turns.advance(work)
+        except StopIteration:
+            return (complete_frame(out),)
+        reply = context.pending_reply()
+        connection = context.connection
+
+        def run_slice() -> bool:
+            if self._goes_on(context, work, out, reply):
+                return True
+            self._under_way -= 1
+            if self._waiting:
+                self._begin(self._waiting.popleft())
+            connection.unmute()
+            return False
+
+        connection.mute()
+        if self._under_way < UNDER_WAY_MAX:
+            self._begin(run_slice)
+        else:
+            self._waiting.append(run_slice)
+        return reply
+
+    def _begin(self, run_slice: Callable[[], bool]) -> None:
+        self._under_way += 1
+        self._turns.enter(run_slice)
+
+    def _goes_on(self, context: RequestContext, work: Slices[None], out: bytearray, reply: PendingReply) -> bool:
+        connection = context.connection
+        if connection.closed:
+            return False
+        try:
+            self._turns.advance(work)
+        except StopIteration:
+            reply.resolve((complete_frame(out),))
+        except Exception as error:
+            # A bug of ours: the client must not wait for an answer that will never come.
+            self._log.exception("%s failed", ApiKey(context.api_key).name)
+            connection.close(f"{type(error).__name__}: {error}")
+        else:
+            return True
+        return False
+
+
+def complete_frame(out: bytearray) -> bytearray:
+    """Writes the size of a response frame, all of which is in `out`, into its first bytes."""
+    out[0:4] = (len(out) - 4).to_bytes(4, "big")
+    return out

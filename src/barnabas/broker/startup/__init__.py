@@ -1,0 +1,1 @@
+"""Checks and adoption of data directories before the broker opens its logs."""

@@ -1,0 +1,363 @@
+"""What the controller decides about topics, partitions and leaders: pure functions from an image and a wish to registry
+changes, with the answer for each part of the wish. No I/O, no clock, no randomness of its own.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.topic import validate_topic_overrides
+from barnabas.controller.placement import Randomness, StripedReplicaPlacer, validate_manual_assignment
+from barnabas.controller.requests import USE_DEFAULT, ElectionType, PartitionsRequest, TopicRequest
+from barnabas.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    KafkaError,
+    PolicyViolation,
+    PreferredLeaderNotAvailable,
+    TopicAlreadyExists,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
+from barnabas.metadata.topic_names import has_collision_characters, unify_collision_characters, validate_topic_name
+from barnabas.registry.registry import AddPartitions, Change, CreateTopic, DeleteTopic, SetPartition
+
+__all__ = [
+    "MAX_PARTITIONS_PER_REQUEST",
+    "Election",
+    "Topics",
+    "create_partitions",
+    "create_topics",
+    "delete_topics",
+    "elect_leaders",
+    "leaders_after_brokers_changed",
+    "renewed_leaders",
+]
+
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""Kafka's bound on the records of one user's operation."""
+
+_TOO_MANY: Final = "Excessively large number of partitions per request."
+_METADATA_TOPIC: Final = "__cluster_metadata"
+
+
+class Topics(NamedTuple):
+    """The outcome of creating topics: what to write, and for each name the topic or why not."""
+
+    changes: list[Change]
+    results: dict[str, TopicImage | KafkaError]
+
+
+class Election(NamedTuple):
+    """The outcome of an election: what to write, and for each partition None or why not."""
+
+    changes: list[Change]
+    results: dict[tuple[str, int], KafkaError | None]
+
+
+# -- topics ------------------------------------------------------------------------------------------------------------
+
+
+def create_topics(
+    image: MetadataImage,
+    wishes: Sequence[TopicRequest],
+    config: BrokerConfig,
+    randomness: Randomness,
+    new_id: Callable[[], UUID],
+) -> Topics:
+    """Topics from wishes; a wish that cannot be granted does not hinder the others."""
+    named = Counter(wish.name for wish in wishes)
+    changes: list[Change] = []
+    results: dict[str, TopicImage | KafkaError] = {}
+    collisions = dict(image.collisions)
+    budget = MAX_PARTITIONS_PER_REQUEST
+    for wish in wishes:
+        name = wish.name
+        if named[name] > 1:
+            results[name] = InvalidRequest("Duplicate topic name.")
+            continue
+        try:
+            _check_new_name(image, name, collisions)
+            overrides = _creation_configs(wish, config)
+            partitions = _new_partitions(image, wish, config, randomness, budget)
+        except KafkaError as error:
+            results[name] = error
+            continue
+        budget -= len(partitions)
+        if has_collision_characters(name):
+            collisions[unify_collision_characters(name)] = name
+        topic = TopicImage(name, new_id(), partitions)
+        results[name] = topic
+        changes.append(CreateTopic(name, topic.topic_id, partitions, overrides))
+    return Topics(changes, results)
+
+
+def _check_new_name(image: MetadataImage, name: str, collisions: Mapping[str, str]) -> None:
+    if name in image.topics:
+        raise TopicAlreadyExists(f"Topic '{name}' already exists.")
+    if name == _METADATA_TOPIC:
+        raise InvalidRequest(f"Creation of internal topic {_METADATA_TOPIC} is prohibited.")
+    validate_topic_name(name)
+    if has_collision_characters(name):
+        other = collisions.get(unify_collision_characters(name))
+        if other is not None:
+            raise InvalidTopic(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _creation_configs(wish: TopicRequest, config: BrokerConfig) -> dict[str, str]:
+    unset = [name for name, value in wish.configs.items() if value is None]
+    if unset:
+        raise InvalidConfig(f"Null value not supported for topic configs: {','.join(unset)}")
+    overrides = {name: value for name, value in wish.configs.items() if value is not None}
+    if overrides:
+        validate_topic_overrides(overrides, config.topic_defaults)
+    return overrides
+
+
+def _new_partitions(
+    image: MetadataImage, wish: TopicRequest, config: BrokerConfig, randomness: Randomness, budget: int
+) -> tuple[PartitionImage, ...]:
+    if wish.assignments:
+        if len(wish.assignments) > budget:
+            raise PolicyViolation(_TOO_MANY)
+        return _assigned_partitions(image, wish)
+    factor, count = wish.replication_factor, wish.partitions
+    if factor < USE_DEFAULT or factor == 0:
+        raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
+    if count < USE_DEFAULT or count == 0:
+        raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+    factor = config.default_replication_factor if factor == USE_DEFAULT else factor
+    count = config.num_partitions if count == USE_DEFAULT else count
+    if count > budget:
+        raise PolicyViolation(_TOO_MANY)
+    try:
+        placed = StripedReplicaPlacer(image.brokers.values(), randomness).place(count, factor)
+    except InvalidReplicationFactor as error:
+        raise InvalidReplicationFactor(f"Unable to replicate the partition {factor} time(s): {error.message}") from None
+    return tuple(_partition(image, replicas) for replicas in placed)
+
+
+def _assigned_partitions(image: MetadataImage, wish: TopicRequest) -> tuple[PartitionImage, ...]:
+    if wish.replication_factor != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
+    if wish.partitions != USE_DEFAULT:
+        raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    by_number: dict[int, PartitionImage] = {}
+    factor: int | None = None
+    for number, replicas in wish.assignments:
+        if number in by_number:
+            raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
+        validate_manual_assignment(replicas, image.brokers, factor)
+        factor = len(replicas)
+        by_number[number] = _manual_partition(image, number, replicas)
+    if sorted(by_number) != list(range(len(by_number))):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+    return tuple(by_number[number] for number in range(len(by_number)))
+
+
+def _manual_partition(image: MetadataImage, number: int, replicas: Sequence[int]) -> PartitionImage:
+    if not any(image.is_active(node_id) for node_id in replicas):
+        raise InvalidReplicaAssignment(
+            f"All brokers specified in the manual partition assignment for partition {number} "
+            "are fenced or in controlled shutdown."
+        )
+    return _partition(image, tuple(replicas))
+
+
+def _partition(image: MetadataImage, replicas: tuple[int, ...]) -> PartitionImage:
+    isr = tuple(node_id for node_id in replicas if image.is_active(node_id))
+    return PartitionImage(leader=isr[0], leader_epoch=0, replicas=replicas, isr=isr, partition_epoch=0)
+
+
+def delete_topics(
+    image: MetadataImage, topics: Iterable[str | UUID]
+) -> tuple[list[Change], dict[str | UUID, KafkaError | None]]:
+    """Topics to delete, by name or by id."""
+    changes: list[Change] = []
+    results: dict[str | UUID, KafkaError | None] = {}
+    for wanted in topics:
+        topic = image.topics.get(wanted) if isinstance(wanted, str) else image.topic_by_id(wanted)
+        if topic is not None:
+            if wanted not in results:
+                changes.append(DeleteTopic(topic.name, topic.topic_id))
+            results[wanted] = None
+        elif isinstance(wanted, str):
+            results[wanted] = UnknownTopicOrPartition("This server does not host this topic-partition.")
+        else:
+            results[wanted] = UnknownTopicId("This server does not host this topic ID.")
+    return changes, results
+
+
+# -- partitions --------------------------------------------------------------------------------------------------------
+
+
+def create_partitions(
+    image: MetadataImage, wishes: Sequence[PartitionsRequest], randomness: Randomness
+) -> tuple[list[Change], dict[str, KafkaError | None]]:
+    """More partitions for existing topics."""
+    named = Counter(wish.name for wish in wishes)
+    changes: list[Change] = []
+    results: dict[str, KafkaError | None] = {}
+    budget = MAX_PARTITIONS_PER_REQUEST
+    for wish in wishes:
+        if named[wish.name] > 1:
+            results[wish.name] = InvalidRequest("Duplicate topic name.")
+            continue
+        try:
+            change = _more_partitions(image, wish, randomness, budget)
+        except KafkaError as error:
+            results[wish.name] = error
+            continue
+        budget -= len(change.partitions)
+        changes.append(change)
+        results[wish.name] = None
+    return changes, results
+
+
+def _more_partitions(
+    image: MetadataImage, wish: PartitionsRequest, randomness: Randomness, budget: int
+) -> AddPartitions:
+    topic = image.topics.get(wish.name)
+    if topic is None:
+        raise UnknownTopicOrPartition("This server does not host this topic-partition.")
+    present = len(topic.partitions)
+    if wish.total == present:
+        raise InvalidPartitions(f"Topic already has {present} partition(s).")
+    if wish.total < present:
+        raise InvalidPartitions(
+            f"The topic {wish.name} currently has {present} partition(s); {wish.total} would not be an increase."
+        )
+    additional = wish.total - present
+    if wish.assignments is not None and len(wish.assignments) != additional:
+        raise InvalidReplicaAssignment(
+            f"Attempted to add {additional} additional partition(s), but only {len(wish.assignments)} "
+            "assignment(s) were specified."
+        )
+    if additional > budget:
+        raise PolicyViolation(_TOO_MANY)
+    factor = topic.replication_factor
+    if wish.assignments is not None:
+        added = []
+        for number, replicas in enumerate(wish.assignments, present):
+            validate_manual_assignment(replicas, image.brokers, factor)
+            added.append(_manual_partition(image, number, replicas))
+    else:
+        placed = StripedReplicaPlacer(image.brokers.values(), randomness).place(additional, factor)
+        added = [_partition(image, replicas) for replicas in placed]
+    return AddPartitions(topic.name, topic.topic_id, present, tuple(added))
+
+
+# -- leaders -----------------------------------------------------------------------------------------------------------
+
+
+def elect_leaders(image: MetadataImage, election_type: int, partitions: Sequence[tuple[str, int]] | None) -> Election:
+    """Give partitions their preferred leader, or any leader at all (unclean). None means every partition; then those
+    that need no election are not mentioned. Raises InvalidRequest for an unknown type of election."""
+    if election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+        raise InvalidRequest(f"Unknown election type {election_type}")
+    wanted = partitions
+    if wanted is None:
+        wanted = [(name, number) for name, topic in image.topics.items() for number in range(len(topic.partitions))]
+    changes: list[Change] = []
+    results: dict[tuple[str, int], KafkaError | None] = {}
+    for name, number in wanted:
+        try:
+            change = _elect_one(image, name, number, unclean=election_type == ElectionType.UNCLEAN)
+        except ElectionNotNeeded as error:
+            if partitions is not None:
+                results[name, number] = error
+        except KafkaError as error:
+            results[name, number] = error
+        else:
+            if (name, number) not in results:
+                changes.append(change)
+            results[name, number] = None
+    return Election(changes, results)
+
+
+def _elect_one(image: MetadataImage, name: str, number: int, *, unclean: bool) -> SetPartition:
+    topic = image.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartition(f"No such topic as {name}")
+    partition = image.partition(name, number)
+    if partition is None:
+        raise UnknownTopicOrPartition(f"No such partition as {name}-{number}")
+    if partition.leader == partition.preferred_leader or (unclean and partition.leader != NO_LEADER):
+        raise ElectionNotNeeded("Leader election not needed for topic partition.")
+    if unclean:
+        elected = _elected(image, partition, unclean=True)
+        if elected is None:
+            raise EligibleLeadersNotAvailable("Eligible topic partition leaders are not available.")
+    else:
+        preferred = partition.preferred_leader
+        if preferred not in partition.isr or not image.is_active(preferred):
+            raise PreferredLeaderNotAvailable("The preferred leader was not available.")
+        elected = _led_by(partition, preferred, partition.isr)
+    return SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch)
+
+
+def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callable[[str], bool]) -> list[Change]:
+    """What follows for leaders and ISRs from the brokers that are there now.
+
+    A partition whose leader is gone gets another from its ISR, or none; one without leader gets one as soon as a member
+    of its ISR is back; who is gone leaves the ISR of a partition whose leader is there, so that it does not hold up
+    acks=all. `unclean_allowed` says for a topic whether records may be given up for a leader from outside the ISR.
+    """
+    changes: list[Change] = []
+    for name, topic in image.topics.items():
+        for number, partition in enumerate(topic.partitions):
+            if partition.leader != NO_LEADER and image.is_active(partition.leader):
+                if not all(image.is_active(member) for member in partition.isr):
+                    isr = tuple(member for member in partition.isr if image.is_active(member))
+                    shrunk = partition._replace(isr=isr, partition_epoch=partition.partition_epoch + 1)
+                    changes.append(SetPartition(name, topic.topic_id, number, shrunk, partition.partition_epoch))
+                continue
+            elected = _elected(image, partition, unclean=unclean_allowed(name))
+            if elected is None and partition.leader != NO_LEADER:
+                # The ISR stays: whoever of it comes back first has every acknowledged record.
+                elected = _led_by(partition, NO_LEADER, partition.isr)
+            if elected is not None:
+                changes.append(SetPartition(name, topic.topic_id, number, elected, partition.partition_epoch))
+    return changes
+
+
+def renewed_leaders(image: MetadataImage, node_id: int, partitions: Iterable[tuple[str, int]]) -> list[Change]:
+    """The changes that give the partitions which the broker leads the next leader epoch under the same leader."""
+    changes: list[Change] = []
+    for name, number in partitions:
+        partition = image.partition(name, number)
+        if partition is not None and partition.leader == node_id:
+            renewed = _led_by(partition, node_id, partition.isr)
+            topic_id = image.topics[name].topic_id
+            changes.append(SetPartition(name, topic_id, number, renewed, partition.partition_epoch))
+    return changes
+
+
+def _elected(image: MetadataImage, partition: PartitionImage, *, unclean: bool) -> PartitionImage | None:
+    """The partition under a new leader: the first replica that is in sync and alive; failing that, if allowed, the
+    first that is alive, which then is the whole ISR because nobody else's log is known to agree with it."""
+    alive = [node_id for node_id in partition.replicas if image.is_active(node_id)]
+    for node_id in alive:
+        if node_id in partition.isr:
+            return _led_by(partition, node_id, tuple(member for member in partition.isr if image.is_active(member)))
+    if unclean and alive:
+        return _led_by(partition, alive[0], (alive[0],))
+    return None
+
+
+def _led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
+    return partition._replace(
+        leader=leader,
+        isr=isr,
+        leader_epoch=partition.leader_epoch + 1,
+        partition_epoch=partition.partition_epoch + 1,
+    )

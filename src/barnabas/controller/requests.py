@@ -1,0 +1,92 @@
+"""What the controller is asked for, as values: the handlers fill them in from requests."""
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from barnabas.errors import PolicyViolation
+
+__all__ = [
+    "USE_DEFAULT",
+    "WISHES_MAX",
+    "ConfigOp",
+    "ConfigOperation",
+    "ConfigResource",
+    "ElectionType",
+    "PartitionsRequest",
+    "ResourceType",
+    "TopicRequest",
+    "check_count",
+]
+
+USE_DEFAULT: Final = -1
+WISHES_MAX: Final = 10_000
+"""Topics or resources that one request may change: it is decided and written as a whole, and nobody else is served
+meanwhile. Kafka's bound on the records of one user's operation."""
+
+
+def check_count(count: int) -> None:
+    """Raises PolicyViolation if one request wants to change too much."""
+    if count > WISHES_MAX:
+        raise PolicyViolation(f"{count} topics or resources in one request, {WISHES_MAX} is the most; send several")
+
+
+class TopicRequest(NamedTuple):
+    """A topic to create. -1 takes the broker's default. `assignments`: (partition, replicas) where the client chose
+    the replicas itself; then both numbers must stay -1."""
+
+    name: str
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Mapping[str, str | None] = {}
+
+
+class PartitionsRequest(NamedTuple):
+    """More partitions for a topic: `total` in the end. `assignments`: the replicas of each new one, or None."""
+
+    name: str
+    total: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+class ResourceType(IntEnum):
+    """What settings belong to; the number is the wire's resource_type."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class ConfigResource(NamedTuple):
+    """One thing with settings. The type is a plain number, because a client may send one that nobody knows."""
+
+    type: int
+    name: str
+
+
+class ConfigOp(IntEnum):
+    """IncrementalAlterConfigs' config_operation."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigOperation(NamedTuple):
+    """One change of one setting."""
+
+    name: str
+    operation: int
+    value: str | None = None
+
+
+class ElectionType(IntEnum):
+    """ElectLeaders' election_type."""
+
+    PREFERRED = 0
+    UNCLEAN = 1

@@ -1,0 +1,417 @@
+"""The group coordinator as the broker sees it: requests in, replies by callback.
+
+A group lives on one partition of __consumer_offsets, by Java's hash of its id, and the partition's leader coordinates
+it. Every method here finds the partition, runs the operation there, and turns errors into the codes that clients of the
+API understand. A reply comes exactly once, maybe before the method returns.
+"""
+
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+from uuid import uuid4
+
+from barnabas.coordinator.coordinator_runtime import CoordinatorLog, CoordinatorRuntime, Scheduler
+from barnabas.coordinator.coordinator_shard import CoordinatorResult, Transaction
+from barnabas.coordinator.group.config import GroupConfig
+from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
+from barnabas.coordinator.group.group_metadata_manager import Joiner
+from barnabas.coordinator.group.rebalance_history import Rebalance
+from barnabas.coordinator.group.records import CODEC, GroupRecord
+from barnabas.coordinator.partitioning import partition_for
+from barnabas.coordinator.responses import STARTED_AT_ONCE, client_error, each, joined
+from barnabas.errors import (
+    CoordinatorLoadInProgress,
+    InvalidGroupId,
+    KafkaError,
+    NotCoordinator,
+    NotEnoughReplicas,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
+from barnabas.log.producers.verification_guards import VerificationGuard
+from barnabas.protocol.messages.delete_groups import DeletableGroupResult
+from barnabas.protocol.messages.describe_groups import DescribedGroup
+from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsResponse
+from barnabas.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+from barnabas.types import TopicPartition
+
+__all__ = ["OFFSETS_MAX", "OFFSETS_TOPIC", "GroupCoordinator"]
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_MAX: Final = 250_000
+"""Of many groups in one answer. A single group is answered whole."""
+
+T = TypeVar("T")
+
+
+class GroupCoordinator:
+    """All groups that this broker coordinates."""
+
+    def __init__(
+        self,
+        *,
+        config: GroupConfig,
+        log: CoordinatorLog,
+        scheduler: Scheduler,
+        wall_ms: Callable[[], int],
+        partition_count: Callable[[], int],
+        new_id: Callable[[], str] = lambda: str(uuid4()),
+        compression: str = "none",
+        later: Callable[[Callable[[], None]], object] | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """`partition_count()` is that of __consumer_offsets; `new_id()` gives the random part of member ids.
+        `later` calls back when the next piece of a request about many groups has its turn."""
+        self.config = config
+        self._later = later or partial(scheduler.call_later, 0.0)
+        self._partition_count = partition_count
+        self._new_id = new_id
+        self._logger = logger or logging.getLogger(__name__)
+        self.runtime: CoordinatorRuntime[GroupCoordinatorShard, GroupRecord] = CoordinatorRuntime(
+            topic=OFFSETS_TOPIC,
+            log=log,
+            codec=CODEC,
+            machine=lambda partition, timers: GroupCoordinatorShard(config, timers, wall_ms, self._logger),
+            scheduler=scheduler,
+            wall_ms=wall_ms,
+            commit_timeout_ms=config.offset_commit_timeout_ms,
+            compression=compression,
+            logger=self._logger,
+        )
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition of __consumer_offsets now: load it."""
+        self.runtime.load(partition, leader_epoch)
+
+    def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
+        """This broker leads it no more, or the replica is gone: let its groups go."""
+        self.runtime.unload(partition, leader_epoch)
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        """The high watermark of a partition of __consumer_offsets moved."""
+        self.runtime.on_high_watermark(partition, high_watermark)
+
+    def shutdown(self) -> None:
+        """The broker shuts down: parked requests are answered with NOT_COORDINATOR."""
+        self.runtime.close()
+
+    def partition_for(self, group_id: str) -> int:
+        """Where the group lives."""
+        return partition_for(group_id, self._partition_count())
+
+    # --- periodic and triggered work ----------------------------------------------------------------------------------
+
+    def expire_offsets(self) -> None:
+        """Forget expired offsets and empty groups; to be called every offsets.retention.check.interval.ms."""
+        for partition in self.runtime.used_partitions():
+            if self.runtime.is_active(partition):
+                self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure)
+
+    def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions of user topics were deleted: no group keeps offsets for them."""
+        gone = tuple(partitions)
+        for partition in self.runtime.used_partitions():
+            if self.runtime.is_active(partition):
+                self.runtime.run(partition, lambda shard: shard.partitions_deleted(gone), self._log_failure)
+
+    def _log_failure(self, response: object) -> None:
+        if isinstance(response, KafkaError):
+            self._logger.warning("Clean-up of committed offsets failed: %s", response)
+
+    # --- membership ---------------------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        request: JoinGroupRequest,
+        *,
+        client_id: str | None,
+        client_host: str,
+        api_version: int,
+        reply: Callable[[JoinGroupResponse], None],
+    ) -> None:
+        """JoinGroup; the reply comes when the generation is complete."""
+        once = _Once(reply)
+
+        def failed(error: KafkaError) -> None:
+            once(JoinGroupResponse(member_id=request.member_id, error_code=client_error(error)))
+
+        if not request.group_id:
+            failed(InvalidGroupId())
+            return
+        prefix = request.group_instance_id if request.group_instance_id is not None else client_id or ""
+        joiner = Joiner(client_id or "", client_host, api_version, f"{prefix}-{self._new_id()}")
+        self._run(request.group_id, lambda shard: shard.membership.join(request, joiner, once), _ignore, failed)
+
+    def sync(self, request: SyncGroupRequest, *, reply: Callable[[SyncGroupResponse], None]) -> None:
+        """SyncGroup; the reply comes when the leader's assignment is stored."""
+        once = _Once(reply)
+
+        def failed(error: KafkaError) -> None:
+            once(SyncGroupResponse(error_code=client_error(error)))
+
+        if not request.group_id:
+            failed(InvalidGroupId())
+            return
+        self._run(request.group_id, lambda shard: shard.membership.sync(request, once), _ignore, failed)
+
+    def heartbeat(self, request: HeartbeatRequest, *, reply: Callable[[HeartbeatResponse], None]) -> None:
+        """Heartbeat. While the group is being loaded every heartbeat is fine, and none waits."""
+
+        def failed(error: KafkaError) -> None:
+            loading = isinstance(error, CoordinatorLoadInProgress)
+            reply(HeartbeatResponse(error_code=0 if loading else client_error(error)))
+
+        if not request.group_id:
+            failed(InvalidGroupId())
+            return
+        self._run(request.group_id, lambda shard: shard.membership.heartbeat(request), reply, failed, waits=False)
+
+    def leave(self, request: LeaveGroupRequest, *, reply: Callable[[LeaveGroupResponse], None]) -> None:
+        """LeaveGroup with `members` filled in, whatever the version."""
+
+        def failed(error: KafkaError) -> None:
+            reply(LeaveGroupResponse(error_code=client_error(error)))
+
+        if not request.group_id:
+            failed(InvalidGroupId())
+            return
+        self._run(request.group_id, lambda shard: shard.membership.leave(request), reply, failed)
+
+    # --- offsets ------------------------------------------------------------------------------------------------------
+
+    def commit_offsets(
+        self, request: OffsetCommitRequest, *, api_version: int, reply: Callable[[OffsetCommitResponse], None]
+    ) -> None:
+        """OffsetCommit of topics that exist, name and id filled in."""
+
+        def failed(error: KafkaError) -> None:
+            reply(_failed_commit(request, client_error(error)))
+
+        self._run(request.group_id, lambda shard: shard.commit_offsets(request, api_version), reply, failed)
+
+    def fetch_offsets(
+        self,
+        groups: Sequence[OffsetFetchRequestGroup],
+        *,
+        require_stable: bool,
+        reply: Callable[[list[OffsetFetchResponseGroup]], None],
+    ) -> None:
+        """OffsetFetch of any number of groups; `reply` gets one response for each, in order. Those behind the first
+        OFFSETS_MAX offsets are to be asked for again."""
+        fetched = 0
+
+        def one(group: OffsetFetchRequestGroup, done: Callable[[OffsetFetchResponseGroup], None]) -> None:
+            def failed(error: KafkaError) -> None:
+                done(OffsetFetchResponseGroup(group_id=group.group_id, error_code=_fetch_error(error)))
+
+            def found(response: OffsetFetchResponseGroup) -> None:
+                nonlocal fetched
+                fetched += sum(len(topic.partitions) for topic in response.topics)
+                done(response)
+
+            if fetched >= OFFSETS_MAX:
+                failed(CoordinatorLoadInProgress(f"the answer has {fetched} offsets already"))
+                return
+            self._run(
+                group.group_id,
+                lambda shard: CoordinatorResult(response=shard.fetch_offsets(group, require_stable)),
+                found,
+                failed,
+            )
+
+        each(groups, one, reply, self._later)
+
+    def delete_offsets(self, request: OffsetDeleteRequest, *, reply: Callable[[OffsetDeleteResponse], None]) -> None:
+        """OffsetDelete of topics that exist."""
+
+        def failed(error: KafkaError) -> None:
+            reply(OffsetDeleteResponse(error_code=client_error(error)))
+
+        if not request.group_id:
+            failed(InvalidGroupId())
+            return
+        self._run(request.group_id, lambda shard: shard.delete_offsets(request), reply, failed)
+
+    def commit_transactional_offsets(
+        self,
+        request: TxnOffsetCommitRequest,
+        guard: VerificationGuard | None,
+        *,
+        reply: Callable[[TxnOffsetCommitResponse | KafkaError], None],
+    ) -> None:
+        """TxnOffsetCommit of topics that exist, with what the log wants to see of its transaction. The offsets count
+        when its end marker says so."""
+        self.runtime.run(
+            self.partition_for(request.group_id),
+            lambda shard: shard.commit_transactional_offsets(request),
+            reply,
+            transaction=Transaction(request.producer_id, request.producer_epoch, guard),
+        )
+
+    def end_transaction(
+        self,
+        partition: int,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        commit: bool,
+        coordinator_epoch: int,
+        transaction_version: int,
+        reply: Callable[[KafkaError | None], None],
+    ) -> None:
+        """The end marker of a transaction on a partition of __consumer_offsets: its pending offsets count now, or
+        never."""
+        self.runtime.end_transaction(
+            partition,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            transaction_version=transaction_version,
+            reply=reply,
+        )
+
+    # --- administration -----------------------------------------------------------------------------------------------
+
+    def describe_groups(
+        self, group_ids: Sequence[str], *, api_version: int, reply: Callable[[list[DescribedGroup]], None]
+    ) -> None:
+        """DescribeGroups; `reply` gets one description for each id, in order."""
+
+        def one(group_id: str, done: Callable[[DescribedGroup], None]) -> None:
+            def failed(error: KafkaError) -> None:
+                done(DescribedGroup(group_id=group_id, error_code=client_error(error)))
+
+            self._run(
+                group_id, lambda shard: CoordinatorResult(response=shard.describe(group_id, api_version)), done, failed
+            )
+
+        each(group_ids, one, reply, self._later)
+
+    def list_groups(
+        self, states: Sequence[str], types: Sequence[str], *, reply: Callable[[ListGroupsResponse], None]
+    ) -> None:
+        """ListGroups of this broker. Without a partition that is being loaded the list would be wrong: it waits, and if
+        that takes too long the answer is an error."""
+
+        def one(partition: int, done: Callable[[list[ListedGroup] | KafkaError], None]) -> None:
+            self.runtime.run(partition, lambda shard: CoordinatorResult(response=shard.listed(states, types)), done)
+
+        def finish(parts: list[list[ListedGroup] | KafkaError]) -> None:
+            groups = joined(parts)
+            if isinstance(groups, KafkaError):
+                reply(ListGroupsResponse(error_code=groups.code))
+            else:
+                reply(ListGroupsResponse(groups=groups))
+
+        each(self.runtime.used_partitions(), one, finish, self._later)
+
+    def delete_groups(self, group_ids: Sequence[str], *, reply: Callable[[list[DeletableGroupResult]], None]) -> None:
+        """DeleteGroups; groups of one partition go in one write, STARTED_AT_ONCE at most."""
+        names = list(dict.fromkeys(group_ids))
+        by_partition: dict[int, list[str]] = {}
+        for group_id in names:
+            by_partition.setdefault(self.partition_for(group_id), []).append(group_id)
+        writes = [
+            (partition, of_partition[first : first + STARTED_AT_ONCE])
+            for partition, of_partition in by_partition.items()
+            for first in range(0, len(of_partition), STARTED_AT_ONCE)
+        ]
+
+        def one(entry: tuple[int, list[str]], done: Callable[[list[DeletableGroupResult] | KafkaError], None]) -> None:
+            self.runtime.run(entry[0], lambda shard: shard.delete_groups(entry[1]), done)
+
+        def finish(parts: list[list[DeletableGroupResult] | KafkaError]) -> None:
+            results: list[DeletableGroupResult] = []
+            for (_, written), part in zip(writes, parts, strict=True):
+                if isinstance(part, KafkaError):
+                    code = client_error(part)
+                    results += [DeletableGroupResult(group_id=name, error_code=code) for name in written]
+                else:
+                    results += part
+            reply(results)
+
+        each(writes, one, finish, self._later, at_once=STARTED_AT_ONCE if len(names) <= STARTED_AT_ONCE else 1)
+
+    def history(self, group_id: str) -> list[Rebalance]:
+        """The last rebalances of the group, oldest first; empty if this broker does not know the group."""
+        shard = self.runtime.peek(self.partition_for(group_id))
+        group = None if shard is None else shard.groups.get(group_id)
+        return [] if group is None else group.history.events()
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        group_id: str,
+        operation: Callable[[GroupCoordinatorShard], CoordinatorResult[Any, T]],
+        reply: Callable[[T], None],
+        failed: Callable[[KafkaError], None],
+        *,
+        waits: bool = True,
+    ) -> None:
+        def deliver(response: T | KafkaError) -> None:
+            if isinstance(response, KafkaError):
+                failed(response)
+            else:
+                reply(response)
+
+        self.runtime.run(self.partition_for(group_id), operation, deliver, waits=waits)
+
+
+class _Once:
+    """A parked request's reply and the reply of a failed write meet here: the first one counts."""
+
+    __slots__ = ("_reply",)
+
+    def __init__(self, reply: Callable[[Any], None]) -> None:
+        self._reply: Callable[[Any], None] | None = reply
+
+    def __call__(self, response: Any) -> None:
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply(response)
+
+
+def _ignore(response: None) -> None:
+    """The operation itself has no response: the parked request gets its own."""
+
+
+def _fetch_error(error: KafkaError) -> int:
+    """Consumers before 3.9 know neither a timeout nor an unavailable coordinator here, but they look up again."""
+    if isinstance(error, (UnknownTopicOrPartition, NotEnoughReplicas, RequestTimedOut)):
+        return NotCoordinator.code
+    return client_error(error)
+
+
+def _failed_commit(request: OffsetCommitRequest, error_code: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=error_code)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

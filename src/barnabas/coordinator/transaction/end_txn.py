@@ -1,0 +1,136 @@
+"""EndTxn's decisions: may this client end the transaction, is it a repetition, and what is prepared.
+
+Two rules: until version 4 the producer keeps its epoch (transaction.version 0 and 1); from 5 on every end gives it the
+next one, so that whatever was late belongs to no later transaction (KIP-890).
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from barnabas.coordinator.transaction.transaction_metadata import (
+    EPOCH_MAX,
+    IDLE,
+    TV2,
+    TransactionMetadata,
+    TransactionState,
+    is_exhausted,
+)
+from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
+
+__all__ = ["Ending", "answered", "ended", "prepared"]
+
+S = TransactionState
+
+_OUTCOMES = {True: (S.PREPARE_COMMIT, S.COMPLETE_COMMIT), False: (S.PREPARE_ABORT, S.COMPLETE_ABORT)}
+
+
+class Ending(NamedTuple):
+    """What EndTxn asks for."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    transaction_version: int
+    """2 for clients whose epoch grows with every transaction, 0 for the others."""
+
+
+def ended(
+    current: TransactionMetadata, request: Ending, now_ms: int, new_producer_id: Callable[[], int]
+) -> TransactionMetadata | None:
+    """The transaction with its outcome decided; None where it already is what a repetition asks for.
+
+    Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, InvalidTxnState.
+    """
+    if request.transaction_version >= TV2:
+        begin = _ended_v2(current, request)
+    else:
+        begin = _ended_v1(current, request)
+    return prepared(current, begin, request.transaction_version, now_ms, new_producer_id) if begin else None
+
+
+def prepared(
+    current: TransactionMetadata,
+    state: TransactionState,
+    transaction_version: int,
+    now_ms: int,
+    new_producer_id: Callable[[], int],
+) -> TransactionMetadata:
+    """The outcome of the transaction is decided; with version 2 that uses up the epoch."""
+    changes: dict[str, Any] = {"client_transaction_version": transaction_version}
+    if current.state in IDLE:
+        # An abort of nothing: Kafka wants a start of every transaction that ends.
+        changes["start_timestamp_ms"] = now_ms
+    if transaction_version >= TV2:
+        changes["last_producer_epoch"] = current.producer_epoch
+        # An epoch at its very end can only be a leftover of a defect; the transaction must be able to end all the same.
+        changes["producer_epoch"] = min(current.producer_epoch + 1, EPOCH_MAX)
+        producer_id, producer_epoch = current.client_producer
+        if is_exhausted(producer_epoch):
+            changes["next_producer_id"] = new_producer_id()
+            if current.is_kept:
+                changes["next_producer_epoch"] = 0
+        elif current.is_kept:
+            changes["next_producer_epoch"] = producer_epoch + 1
+        changes["previous_producer_id"] = producer_id
+    return current.to(state, now_ms, **changes)
+
+
+def answered(current: TransactionMetadata) -> tuple[int, int]:
+    """The producer id and epoch that the client goes on with, of a prepared or completed transaction."""
+    return current.successor or current.client_producer
+
+
+def _ended_v1(current: TransactionMetadata, request: Ending) -> TransactionState | None:
+    producer_id, producer_epoch = current.client_producer
+    if request.producer_id != producer_id:
+        raise InvalidProducerIdMapping(f"{request.transactional_id} belongs to producer {producer_id}")
+    if request.producer_epoch != producer_epoch:
+        raise ProducerFenced(f"{request.transactional_id} is at epoch {producer_epoch}, not {request.producer_epoch}")
+    preparing, complete = _OUTCOMES[request.commit]
+    if current.state is S.ONGOING:
+        return preparing
+    if current.state is complete:
+        return None
+    if current.state is preparing:
+        raise ConcurrentTransactions("the end markers are being written")
+    raise _wrong(current, request)
+
+
+def _ended_v2(current: TransactionMetadata, request: Ending) -> TransactionState | None:
+    producer_id, producer_epoch = current.client_producer
+    if (request.producer_id, request.producer_epoch) == current.successor:
+        raise ConcurrentTransactions("the end markers of the last transaction are being written")
+    bumped = producer_epoch == request.producer_epoch + 1
+    overflowed = (
+        current.previous_producer_id == request.producer_id
+        and request.producer_epoch == EPOCH_MAX - 1
+        and producer_epoch == 0
+    )
+    if request.producer_id != producer_id and not overflowed:
+        raise InvalidProducerIdMapping(f"{request.transactional_id} belongs to producer {producer_id}")
+    same = request.producer_epoch == producer_epoch
+    valid = {
+        S.ONGOING: same,
+        S.EMPTY: same,
+        S.PREPARE_COMMIT: bumped or overflowed,
+        S.PREPARE_ABORT: bumped or overflowed,
+    }.get(current.state, same or bumped or overflowed)
+    if not valid:
+        raise ProducerFenced(f"{request.transactional_id} is at epoch {producer_epoch}, not {request.producer_epoch}")
+    preparing, complete = _OUTCOMES[request.commit]
+    if current.state is S.ONGOING:
+        return preparing
+    if current.state is preparing:
+        raise ConcurrentTransactions("the end markers are being written")
+    if current.state is complete and not same:
+        return None
+    if current.state in IDLE and same and not request.commit:
+        # The client does not know whether anything of its transaction arrived: an abort is always in order.
+        return S.PREPARE_ABORT
+    raise _wrong(current, request)
+
+
+def _wrong(current: TransactionMetadata, request: Ending) -> InvalidTxnState:
+    what = "commit" if request.commit else "abort"
+    return InvalidTxnState(f"cannot {what} {request.transactional_id}: it is in state {current.state.kafka_name}")

@@ -1,0 +1,112 @@
+"""InitProducerId's decisions: who holds a transactional id from now on, and who is fenced by that (KIP-98, 360, 939).
+
+Pure functions from what is known of the id to what it becomes. Sources: KIP-360 for a client that names the producer it
+was, KIP-939 for one that keeps the transaction of its predecessor.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from barnabas.coordinator.transaction.end_txn import prepared
+from barnabas.coordinator.transaction.transaction_metadata import (
+    IDLE,
+    NO_PARTITIONS,
+    PREPARED,
+    TV2,
+    TransactionMetadata,
+    TransactionState,
+    is_exhausted,
+)
+from barnabas.errors import ConcurrentTransactions, ProducerFenced
+from barnabas.types import NO_PRODUCER_EPOCH, NO_TIMESTAMP
+
+__all__ = ["Initialisation", "NewProducerId", "fenced", "initialised", "kept"]
+
+S = TransactionState
+
+NewProducerId = Callable[[], int]
+"""A producer id that nobody had before; may raise KafkaError."""
+
+
+class Initialisation(NamedTuple):
+    """What InitProducerId asks for."""
+
+    transactional_id: str
+    timeout_ms: int
+    """state.NO_TIMEOUT for a participant of a two-phase commit."""
+    expected: tuple[int, int] | None = None
+    """The producer id and epoch that the client was, None for a client that begins."""
+    keep_prepared: bool = False
+    """Leave an ongoing transaction to the new client instead of aborting it."""
+
+
+def initialised(
+    current: TransactionMetadata | None, request: Initialisation, now_ms: int, new_producer_id: NewProducerId
+) -> TransactionMetadata:
+    """The id in new hands while no transaction is open. Raises ProducerFenced, ConcurrentTransactions."""
+    if current is None:
+        current = TransactionMetadata(new_producer_id(), request.timeout_ms, now_ms)
+    _check(current, request.expected)
+    assert current.state in IDLE, current
+    changes: dict[str, Any] = _producer(current, request.expected, new_producer_id)
+    return current.to(
+        S.EMPTY,
+        now_ms,
+        timeout_ms=request.timeout_ms,
+        partitions=NO_PARTITIONS,
+        start_timestamp_ms=NO_TIMESTAMP,
+        **changes,
+    )
+
+
+def fenced(
+    current: TransactionMetadata, expected: tuple[int, int] | None, now_ms: int, new_producer_id: NewProducerId
+) -> TransactionMetadata:
+    """The open transaction of a predecessor, aborted. The epoch in this is nobody's: the client asks again, and gets
+    the one above. Raises ProducerFenced."""
+    _check(current, expected)
+    return prepared(current, S.PREPARE_ABORT, TV2, now_ms, new_producer_id)
+
+
+def kept(
+    current: TransactionMetadata, expected: tuple[int, int] | None, now_ms: int, new_producer_id: NewProducerId
+) -> TransactionMetadata:
+    """The open transaction of a predecessor, left to the new client to end. Its timeout stays what it was: a prepared
+    transaction must not become one that may be aborted. Raises ProducerFenced."""
+    _check(current, expected)
+    producer_id, producer_epoch = current.client_producer
+    if is_exhausted(producer_epoch):
+        producer_id, producer_epoch = new_producer_id(), -1
+    return current.to(S.ONGOING, now_ms, next_producer_id=producer_id, next_producer_epoch=producer_epoch + 1)
+
+
+def _check(current: TransactionMetadata, expected: tuple[int, int] | None) -> None:
+    if expected is not None and expected != current.successor and not _is_known(current, *expected):
+        raise ProducerFenced(f"producer {expected[0]} does not hold the transactional id any more")
+    if current.state in PREPARED:
+        raise ConcurrentTransactions("the end markers of the last transaction are being written")
+
+
+def _is_known(current: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
+    """Whether this may be the present holder, or one that did not hear of its new producer id."""
+    if current.producer_epoch == NO_PRODUCER_EPOCH or producer_id == current.client_producer[0]:
+        return True
+    return producer_id == current.previous_producer_id and is_exhausted(producer_epoch)
+
+
+def _producer(
+    current: TransactionMetadata, expected: tuple[int, int] | None, new_producer_id: NewProducerId
+) -> dict[str, int]:
+    """The holder's producer id and epochs, as changes."""
+    epoch = current.producer_epoch
+    if is_exhausted(epoch) and (expected is None or expected[1] == epoch):
+        last = epoch if expected is not None else NO_PRODUCER_EPOCH
+        return {"producer_id": new_producer_id(), "producer_epoch": 0, "last_producer_epoch": last}
+    if expected is None:
+        return {"producer_epoch": epoch + 1, "last_producer_epoch": NO_PRODUCER_EPOCH}
+    if epoch in (NO_PRODUCER_EPOCH, expected[1]):
+        return {"producer_epoch": epoch + 1, "last_producer_epoch": epoch}
+    if expected[1] == current.last_producer_epoch:
+        # The answer to the same request was lost: a newer client would have cleared the last epoch.
+        return {}
+    raise ProducerFenced(f"epoch {expected[1]} of producer {expected[0]} is neither {epoch} nor the one before it")

@@ -1,0 +1,306 @@
+"""The transaction coordinator as the broker sees it: requests in, replies by callback.
+
+A transactional id lives on one partition of __transaction_state, by Java's hash of it, and the partition's leader
+coordinates it. Every method here finds the partition, runs the operation there, and turns errors into those that
+clients of the API understand. A reply comes exactly once, maybe before the method returns.
+"""
+
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from barnabas.coordinator.coordinator_runtime import CoordinatorLog, CoordinatorRuntime, Reply, Scheduler
+from barnabas.coordinator.coordinator_shard import CoordinatorResult, CoordinatorTimer
+from barnabas.coordinator.partitioning import partition_for
+from barnabas.coordinator.responses import each, for_client, joined
+from barnabas.coordinator.transaction.config import TransactionConfig
+from barnabas.coordinator.transaction.end_txn import Ending
+from barnabas.coordinator.transaction.init_producer_id import Initialisation, NewProducerId
+from barnabas.coordinator.transaction.records import CODEC, ID_BYTES_MAX, TransactionRecord
+from barnabas.coordinator.transaction.transaction_coordinator_shard import (
+    Errors,
+    Initialised,
+    TransactionCoordinatorShard,
+)
+from barnabas.coordinator.transaction.transaction_marker_channel_manager import (
+    MarkerChannel,
+    TransactionMarkerChannelManager,
+)
+from barnabas.coordinator.transaction.transaction_metadata import NO_TIMEOUT, TV2, TransactionMetadata
+from barnabas.errors import (
+    ConcurrentTransactions,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    InvalidTransactionTimeout,
+    KafkaError,
+    ProducerFenced,
+    TransactionalIdAuthorizationFailed,
+)
+from barnabas.types import TopicPartition
+
+__all__ = ["TRANSACTION_STATE_TOPIC", "TransactionCoordinator"]
+
+TRANSACTION_STATE_TOPIC: Final = "__transaction_state"
+
+T = TypeVar("T")
+
+
+class TransactionCoordinator:
+    """All transactional ids that this broker coordinates."""
+
+    def __init__(
+        self,
+        *,
+        config: TransactionConfig,
+        log: CoordinatorLog,
+        scheduler: Scheduler,
+        wall_ms: Callable[[], int],
+        partition_count: Callable[[], int],
+        new_producer_id: NewProducerId,
+        send_markers: MarkerChannel,
+        later: Callable[[Callable[[], None]], object] | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """`partition_count()` is that of __transaction_state; `new_producer_id()` may raise KafkaError.
+        `later` calls back when the next piece of a long request has its turn."""
+        self.config = config
+        self._later = later or partial(scheduler.call_later, 0.0)
+        self._partition_count = partition_count
+        self._wall_ms = wall_ms
+        self._new_producer_id = new_producer_id
+        self._logger = logger or logging.getLogger(__name__)
+        self._epochs: dict[int, int] = {}
+        """Leader epochs by partition: end markers carry them, so that an older coordinator's are refused."""
+        self.runtime: CoordinatorRuntime[TransactionCoordinatorShard, TransactionRecord] = CoordinatorRuntime(
+            topic=TRANSACTION_STATE_TOPIC,
+            log=log,
+            codec=CODEC,
+            machine=self._make_shard,
+            scheduler=scheduler,
+            wall_ms=wall_ms,
+            commit_timeout_ms=config.commit_timeout_ms,
+            logger=self._logger,
+        )
+        self._completions = TransactionMarkerChannelManager(config, scheduler, send_markers, self.runtime, self._logger)
+
+    def _make_shard(self, partition: int, timers: CoordinatorTimer) -> TransactionCoordinatorShard:
+        epoch = self._epochs[partition]
+        return TransactionCoordinatorShard(
+            self.config,
+            timers,
+            self._wall_ms,
+            self._new_producer_id,
+            lambda transactional_id, metadata: self._completions.begin(partition, epoch, transactional_id, metadata),
+            self._logger,
+        )
+
+    # --- leadership ---------------------------------------------------------------------------------------------------
+
+    def on_elected(self, partition: int, leader_epoch: int) -> None:
+        """This broker leads the partition of __transaction_state now: load it."""
+        if leader_epoch > self._epochs.get(partition, -1):
+            self._epochs[partition] = leader_epoch
+            self._completions.drop(partition)
+        self.runtime.load(partition, leader_epoch)
+
+    def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
+        """This broker leads it no more, or the replica is gone: let its transactional ids go."""
+        self.runtime.unload(partition, leader_epoch)
+        if partition not in self.runtime.partitions():
+            self._epochs.pop(partition, None)
+            self._completions.drop(partition)
+
+    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+        """The high watermark of a partition of __transaction_state moved."""
+        self.runtime.on_high_watermark(partition, high_watermark)
+
+    def shutdown(self) -> None:
+        """The broker shuts down: parked requests are answered with NOT_COORDINATOR."""
+        self.runtime.close()
+        self._completions.close()
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Where the transactional id lives."""
+        return partition_for(transactional_id, self._partition_count())
+
+    # --- periodic work ------------------------------------------------------------------------------------------------
+
+    def expire_transactional_ids(self) -> None:
+        """Forget ids that nobody used for long; to be called every
+        transaction.remove.expired.transaction.cleanup.interval.ms."""
+        for partition in self.runtime.used_partitions():
+            if self.runtime.is_active(partition):
+                self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure)
+
+    def _log_failure(self, response: object) -> None:
+        if isinstance(response, KafkaError):
+            self._logger.warning("Expired transactional ids could not be removed: %s", response)
+
+    # --- requests of producers ----------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        *,
+        expected: tuple[int, int] | None = None,
+        two_phase_commit: bool = False,
+        keep_prepared: bool = False,
+        reply: Reply[Initialised],
+    ) -> None:
+        """InitProducerId of a transactional producer. `expected` is the producer id and epoch that it was."""
+        try:
+            self._check_initialisation(transactional_id, timeout_ms, two_phase_commit)
+        except KafkaError as error:
+            reply(error)
+            return
+        request = Initialisation(
+            transactional_id, NO_TIMEOUT if two_phase_commit else timeout_ms, expected, keep_prepared
+        )
+        self._run(transactional_id, lambda shard: shard.init_producer_id(request), reply)
+
+    def _check_initialisation(self, transactional_id: str, timeout_ms: int, two_phase_commit: bool) -> None:
+        if not transactional_id:
+            raise InvalidRequest("an empty transactional id")
+        if len(transactional_id.encode()) > ID_BYTES_MAX:
+            raise InvalidRequest(f"a transactional id of more than {ID_BYTES_MAX} bytes")
+        if two_phase_commit:
+            if not self.config.two_phase_commit_enable:
+                raise TransactionalIdAuthorizationFailed("transaction.two.phase.commit.enable is false on this broker")
+        elif not 0 < timeout_ms <= self.config.max_timeout_ms:
+            raise InvalidTransactionTimeout(
+                f"transaction.timeout.ms {timeout_ms} is not within 1 and transaction.max.timeout.ms, "
+                f"{self.config.max_timeout_ms}"
+            )
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Sequence[TopicPartition],
+        *,
+        transaction_version: int,
+        reply: Reply[None],
+    ) -> None:
+        """AddPartitionsToTxn and AddOffsetsToTxn: all partitions join the transaction, or none.
+
+        Kafka tells a client to come again while the end markers of its last transaction are being written; here the
+        request waits for them, for add.partitions.to.txn.retry.backoff.max.ms at most.
+        """
+        if not transactional_id:
+            reply(InvalidRequest("an empty transactional id"))
+            return
+
+        def add(shard: TransactionCoordinatorShard) -> CoordinatorResult[TransactionRecord, None]:
+            return shard.add_partitions(transactional_id, producer, partitions, transaction_version)
+
+        def added(response: KafkaError | None) -> None:
+            if not isinstance(response, ConcurrentTransactions) or not self._completions.wait(transactional_id, again):
+                reply(response)
+
+        def again() -> None:
+            self._run(transactional_id, add, reply)
+
+        self._run(transactional_id, add, added)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Sequence[TopicPartition],
+        *,
+        reply: Reply[Errors],
+    ) -> None:
+        """AddPartitionsToTxn with VerifyOnly: which partitions are in the ongoing transaction."""
+        if not transactional_id:
+            reply(InvalidRequest("an empty transactional id"))
+            return
+        self._run(
+            transactional_id,
+            lambda shard: CoordinatorResult(response=shard.verify_partitions(transactional_id, producer, partitions)),
+            reply,
+        )
+
+    def verify_or_add(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        verify_only: bool,
+        reply: Callable[[Errors], None],
+    ) -> None:
+        """What a partition's leader asks before it takes records of a transaction (KIP-890).
+
+        `verify_only`: are the partitions in the ongoing transaction (TransactionAbortable where not)? Else they join
+        it, as the records of clients with transaction.version 2 imply. ProducerFenced becomes InvalidProducerEpoch,
+        which producers expect in answers to Produce.
+        """
+
+        def answer(response: Errors | KafkaError | None) -> None:
+            if isinstance(response, ProducerFenced):
+                response = InvalidProducerEpoch(response.message)
+            if response is None or isinstance(response, KafkaError):
+                response = dict.fromkeys(partitions, response)
+            reply(response)
+
+        producer = (producer_id, producer_epoch)
+        if verify_only:
+            self.verify_partitions(transactional_id, producer, partitions, reply=answer)
+        else:
+            self.add_partitions(transactional_id, producer, partitions, transaction_version=TV2, reply=answer)
+
+    def end_transaction(self, request: Ending, *, reply: Reply[tuple[int, int]]) -> None:
+        """EndTxn: the reply, the producer id and epoch to go on with, comes once the outcome is committed to the log.
+        The end markers follow it."""
+        if not request.transactional_id:
+            reply(InvalidRequest("an empty transactional id"))
+            return
+        self._run(request.transactional_id, lambda shard: shard.end(request), reply)
+
+    # --- administration -----------------------------------------------------------------------------------------------
+
+    def describe(self, transactional_id: str, *, reply: Reply[TransactionMetadata]) -> None:
+        """One transactional id; of a prepared transaction only the partitions without end marker."""
+        if not transactional_id:
+            reply(InvalidRequest("an empty transactional id"))
+            return
+
+        def look(shard: TransactionCoordinatorShard) -> CoordinatorResult[Any, TransactionMetadata]:
+            metadata = shard.find(transactional_id)
+            left = frozenset(self._completions.without_marker(transactional_id, metadata))
+            return CoordinatorResult(response=metadata._replace(partitions=left))
+
+        self._run(transactional_id, look, reply)
+
+    def list_transactions(
+        self,
+        wanted: Callable[[str, TransactionMetadata, int], bool],
+        *,
+        reply: Reply[list[tuple[str, TransactionMetadata]]],
+    ) -> None:
+        """The transactional ids of this broker that `wanted` (id, metadata, now in ms) lets pass. Without a partition
+        that is being loaded the list would be wrong: if that takes too long, CoordinatorLoadInProgress instead."""
+        Listed = list[tuple[str, TransactionMetadata]]
+
+        def one(partition: int, done: Callable[[Listed | KafkaError], None]) -> None:
+            self.runtime.run(partition, lambda shard: CoordinatorResult(response=shard.listed(wanted)), done)
+
+        each(self.runtime.used_partitions(), one, lambda parts: reply(joined(parts)), self._later)
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _run(
+        self,
+        transactional_id: str,
+        operation: Callable[[TransactionCoordinatorShard], CoordinatorResult[Any, Any]],
+        reply: Reply[Any],
+    ) -> None:
+        def deliver(response: Any) -> None:
+            reply(for_client(response) if isinstance(response, KafkaError) else response)
+
+        self.runtime.run(self.partition_for(transactional_id), operation, deliver)

@@ -1,0 +1,288 @@
+"""All transactional ids of one partition of __transaction_state: the state machine that the runtime drives.
+
+Durable is what the log says of each id; `replay` alone changes it. Soft are the timers of ongoing transactions and,
+elsewhere, the end markers that are under way: both begin anew from the durable part after a load.
+"""
+
+from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
+
+from barnabas.coordinator.coordinator_shard import NOTHING, CoordinatorResult, CoordinatorTimer
+from barnabas.coordinator.transaction import end_txn as ending
+from barnabas.coordinator.transaction import init_producer_id as fencing
+from barnabas.coordinator.transaction.config import TransactionConfig
+from barnabas.coordinator.transaction.end_txn import Ending
+from barnabas.coordinator.transaction.init_producer_id import Initialisation, NewProducerId
+from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.coordinator.transaction.transaction_metadata import (
+    IDLE,
+    PREPARED,
+    TV2,
+    TransactionMetadata,
+    TransactionState,
+)
+from barnabas.errors import (
+    ConcurrentTransactions,
+    InvalidProducerIdMapping,
+    InvalidTxnState,
+    KafkaError,
+    ProducerFenced,
+    TransactionAbortable,
+    TransactionalIdNotFound,
+)
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+__all__ = ["Initialised", "TransactionCoordinatorShard"]
+
+S = TransactionState
+T = TypeVar("T")
+
+RESUME: Final = ""
+"""The timer that takes up decided transactions after a load; no transactional id is empty."""
+
+OnPrepared = Callable[[str, TransactionMetadata], None]
+"""The outcome of a transaction is committed to the log: its end markers are due."""
+Errors = dict[TopicPartition, KafkaError | None]
+
+
+class Initialised(NamedTuple):
+    """What InitProducerId answers. `ongoing_*`: the producer of a transaction that was kept, -1 if there is none."""
+
+    producer_id: int
+    producer_epoch: int
+    ongoing_producer_id: int = NO_PRODUCER_ID
+    ongoing_producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+class TransactionCoordinatorShard:
+    """The transactional ids of one partition."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        timers: CoordinatorTimer,
+        now_ms: Callable[[], int],
+        new_producer_id: NewProducerId,
+        on_prepared: OnPrepared,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self._config = config
+        self._timers = timers
+        self._now_ms = now_ms
+        self._new_producer_id = new_producer_id
+        self._on_prepared = on_prepared
+        self._log = logger or logging.getLogger(__name__)
+        self.transactions: dict[str, TransactionMetadata] = {}
+        self._loading = True
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    def replay(self, offset: int, producer_id: int, record: TransactionRecord) -> None:
+        """Apply a record that is in the log: the only place where durable state changes."""
+        transactional_id, metadata = record
+        before = self.transactions.get(transactional_id)
+        if metadata is None:
+            self.transactions.pop(transactional_id, None)
+            self._timers.cancel(transactional_id)
+            return
+        self.transactions[transactional_id] = metadata
+        if not self._loading and metadata.state is S.ONGOING and (before is None or before.state is not S.ONGOING):
+            self._start_timer(transactional_id, metadata, self._now_ms())
+
+    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+        """Nothing in this topic is written in a transaction."""
+
+    def loaded(self) -> None:
+        """Ongoing transactions get their timers, decided ones their end markers."""
+        self._loading = False
+        now_ms = self._now_ms()
+        prepared = 0
+        for transactional_id, metadata in self.transactions.items():
+            if metadata.state is S.ONGOING:
+                self._start_timer(transactional_id, metadata, now_ms)
+            elif metadata.state in PREPARED:
+                prepared += 1
+        if prepared:
+            self._log.info("%d transactions are decided and get their end markers", prepared)
+            # An operation without records: it is done once all that was loaded is committed, the decisions included.
+            self._timers.schedule(RESUME, 0, lambda: CoordinatorResult(done=self._resume))
+
+    def _resume(self, error: KafkaError | None) -> None:
+        if error is None:
+            for transactional_id, metadata in list(self.transactions.items()):
+                if metadata.state in PREPARED:
+                    self._on_prepared(transactional_id, metadata)
+
+    def unloaded(self) -> None:
+        """Another broker leads the partition: it writes the end markers that are missing."""
+        self.transactions.clear()
+
+    # --- producers ----------------------------------------------------------------------------------------------------
+
+    def init_producer_id(
+        self, request: Initialisation
+    ) -> CoordinatorResult[TransactionRecord, Initialised | KafkaError]:
+        """InitProducerId. An open transaction is aborted first, and ConcurrentTransactions is the response: the client
+        comes again. Raises ProducerFenced, ConcurrentTransactions, and what `new_producer_id` raises."""
+        current = self.transactions.get(request.transactional_id)
+        now_ms = self._now_ms()
+        if current is None or current.state is not S.ONGOING:
+            after = fencing.initialised(current, request, now_ms, self._new_producer_id)
+            return self._write(request.transactional_id, after, Initialised(*after.client_producer))
+        if request.keep_prepared:
+            after = fencing.kept(current, request.expected, now_ms, self._new_producer_id)
+            response = Initialised(*after.client_producer, current.producer_id, current.producer_epoch)
+            return self._write(request.transactional_id, after, response)
+        after = fencing.fenced(current, request.expected, now_ms, self._new_producer_id)
+        refusal = ConcurrentTransactions(f"the open transaction of {request.transactional_id} is being aborted")
+        return self._write(request.transactional_id, after, refusal)
+
+    # --- partitions ---------------------------------------------------------------------------------------------------
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: tuple[int, int],
+        partitions: Sequence[TopicPartition],
+        transaction_version: int,
+    ) -> CoordinatorResult[TransactionRecord, None]:
+        """Partitions join the transaction, and begin it. Raises KafkaError if none can."""
+        current = self._held_by(transactional_id, producer)
+        added = frozenset(partitions)
+        if current.state is S.ONGOING and added <= current.partitions:
+            return CoordinatorResult()
+        after = current.with_partitions(added, self._now_ms(), transaction_version)
+        return self._write(transactional_id, after, None)
+
+    def verify_partitions(
+        self, transactional_id: str, producer: tuple[int, int], partitions: Sequence[TopicPartition]
+    ) -> Errors:
+        """Which partitions are in the transaction; TransactionAbortable for the others. Raises KafkaError for all."""
+        current = self._held_by(transactional_id, producer)
+        return {
+            partition: None
+            if partition in current.partitions
+            else TransactionAbortable(f"{partition} is not in the transaction of {transactional_id}")
+            for partition in partitions
+        }
+
+    def _held_by(self, transactional_id: str, producer: tuple[int, int]) -> TransactionMetadata:
+        current = self.transactions.get(transactional_id)
+        if current is None:
+            raise InvalidProducerIdMapping(f"no producer was initialised as {transactional_id}")
+        if producer == current.successor:
+            raise ConcurrentTransactions(f"the end markers of {transactional_id} are being written")
+        producer_id, producer_epoch = current.client_producer
+        if producer[0] != producer_id:
+            raise InvalidProducerIdMapping(f"{transactional_id} belongs to producer {producer_id}")
+        if producer[1] != producer_epoch:
+            raise ProducerFenced(f"{transactional_id} is at epoch {producer_epoch}, not {producer[1]}")
+        if current.state in PREPARED:
+            raise ConcurrentTransactions(f"the end markers of {transactional_id} are being written")
+        if current.is_kept:
+            raise InvalidTxnState(f"the transaction that {transactional_id} kept can be ended, not continued")
+        return current
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    def end(self, request: Ending) -> CoordinatorResult[TransactionRecord, tuple[int, int]]:
+        """EndTxn: the response is the producer id and epoch that the client goes on with. Raises KafkaError."""
+        current = self.transactions.get(request.transactional_id)
+        if current is None:
+            raise InvalidProducerIdMapping(f"no producer was initialised as {request.transactional_id}")
+        after = ending.ended(current, request, self._now_ms(), self._new_producer_id)
+        if after is None:
+            return CoordinatorResult(response=ending.answered(current))
+        return self._write(request.transactional_id, after, ending.answered(after))
+
+    def complete(
+        self, transactional_id: str, prepared: TransactionMetadata
+    ) -> CoordinatorResult[TransactionRecord, None]:
+        """All end markers of `prepared` are written."""
+        if self.transactions.get(transactional_id) is not prepared:
+            return NOTHING
+        return self._write(transactional_id, prepared.completed(self._now_ms()), None)
+
+    # --- time ---------------------------------------------------------------------------------------------------------
+
+    def _start_timer(self, transactional_id: str, metadata: TransactionMetadata, now_ms: int) -> None:
+        # Never cancelled: the next transaction of the id only moves it, which costs less than a new one.
+        if metadata.has_timeout:
+            delay_ms = max(0, metadata.timed_out_at_ms - now_ms)
+            self._timers.schedule(transactional_id, delay_ms, lambda: self._time_out(transactional_id))
+
+    def _time_out(self, transactional_id: str) -> CoordinatorResult[TransactionRecord, None]:
+        current = self.transactions.get(transactional_id)
+        if current is None or current.state is not S.ONGOING or not current.has_timeout:
+            return NOTHING
+        now_ms = self._now_ms()
+        if now_ms < current.timed_out_at_ms:
+            self._start_timer(transactional_id, current, now_ms)
+            return NOTHING
+        try:
+            after = ending.prepared(current, S.PREPARE_ABORT, TV2, now_ms, self._new_producer_id)
+        except KafkaError as error:
+            self._try_abort_again(transactional_id, error)
+            return NOTHING
+        open_ms = now_ms - current.start_timestamp_ms
+        self._log.info("Transaction of %s is aborted: it was open for %d ms", transactional_id, open_ms)
+
+        def done(error: KafkaError | None) -> None:
+            if error is None:
+                self._on_prepared(transactional_id, after)
+            else:
+                self._try_abort_again(transactional_id, error)
+
+        return CoordinatorResult([TransactionRecord(transactional_id, after)], done=done)
+
+    def _try_abort_again(self, transactional_id: str, error: KafkaError) -> None:
+        self._log.warning(
+            "The transaction of %s is over its time and could not be aborted: %s", transactional_id, error
+        )
+        self._timers.schedule(
+            transactional_id, self._config.abort_interval_ms, lambda: self._time_out(transactional_id)
+        )
+
+    def expire(self) -> CoordinatorResult[TransactionRecord, int]:
+        """Forget ids that nothing happened to for transactional.id.expiration.ms; the response counts them."""
+        latest_ms = self._now_ms() - self._config.id_expiration_ms
+        records = [
+            TransactionRecord(transactional_id, None)
+            for transactional_id, metadata in self.transactions.items()
+            if metadata.state in IDLE and metadata.last_update_timestamp_ms <= latest_ms
+        ]
+        if records:
+            self._log.info("%d transactional ids expired", len(records))
+        return CoordinatorResult(records, len(records), atomic=False)
+
+    # --- administration -----------------------------------------------------------------------------------------------
+
+    def find(self, transactional_id: str) -> TransactionMetadata:
+        """Raises TransactionalIdNotFound."""
+        metadata = self.transactions.get(transactional_id)
+        if metadata is None:
+            raise TransactionalIdNotFound(f"transactional id {transactional_id} is not known")
+        return metadata
+
+    def listed(self, wanted: Callable[[str, TransactionMetadata, int], bool]) -> list[tuple[str, TransactionMetadata]]:
+        """The ids that `wanted` (id, metadata, now in ms) lets pass."""
+        now_ms = self._now_ms()
+        return [entry for entry in self.transactions.items() if wanted(*entry, now_ms)]
+
+    # --- helpers ------------------------------------------------------------------------------------------------------
+
+    def _write(
+        self, transactional_id: str, after: TransactionMetadata, response: T
+    ) -> CoordinatorResult[TransactionRecord, T]:
+        records = [TransactionRecord(transactional_id, after)]
+        if after.state not in PREPARED:
+            return CoordinatorResult(records, response)
+
+        def done(error: KafkaError | None) -> None:
+            if error is None:
+                self._on_prepared(transactional_id, after)
+
+        return CoordinatorResult(records, response, done=done)

@@ -1,0 +1,227 @@
+"""From a decided transaction to a completed one: end markers to all its partitions, then the record that says so.
+
+What was decided is in the log; all this is soft, and after a load begins anew. Markers leave in the loop turn after the
+decision's answer, before any input is read, so a client whose partitions are on this broker finds its transaction
+completed when it asks for the next. Whoever comes earlier may wait here instead of trying again and again.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from barnabas.coordinator.coordinator_runtime import CoordinatorRuntime, Scheduler, TimerHandle
+from barnabas.coordinator.transaction.config import TransactionConfig
+from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.coordinator.transaction.transaction_coordinator_shard import TransactionCoordinatorShard
+from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata, TransactionState
+from barnabas.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    NotCoordinator,
+    TransactionCoordinatorFenced,
+    UnknownTopicOrPartition,
+    UnsupportedForMessageFormat,
+)
+from barnabas.types import TopicPartition
+
+__all__ = ["EndMarkers", "MarkerChannel", "TransactionMarkerChannelManager"]
+
+WAITERS_MAX: Final = 1_000
+"""Requests that wait for one transaction to be completed; further ones are told to come again."""
+
+
+class EndMarkers(NamedTuple):
+    """The control records that end one transaction."""
+
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+    coordinator_epoch: int
+    transaction_version: int
+    partitions: Sequence[TopicPartition]
+
+
+MarkerChannel = Callable[[EndMarkers, Callable[[dict[TopicPartition, KafkaError | None]], None]], None]
+"""Writes end markers and replies once, when all are committed or have failed; maybe before it returns."""
+
+
+class _Completion:
+    """One transaction on its way."""
+
+    __slots__ = ("backoff_ms", "coordinator_epoch", "handle", "metadata", "partition", "remaining", "waiters")
+
+    def __init__(self, partition: int, coordinator_epoch: int, metadata: TransactionMetadata, backoff_ms: int) -> None:
+        self.partition = partition
+        self.coordinator_epoch = coordinator_epoch
+        self.metadata = metadata
+        self.remaining = set(metadata.partitions)
+        self.backoff_ms = backoff_ms
+        self.handle: TimerHandle | None = None
+        self.waiters: list[_Waiter] = []
+
+
+class _Waiter:
+    __slots__ = ("callback", "handle")
+
+    def __init__(self, callback: Callable[[], None]) -> None:
+        self.callback = callback
+        self.handle: TimerHandle | None = None
+
+
+class TransactionMarkerChannelManager:
+    """The decided transactions of all partitions that this broker coordinates."""
+
+    def __init__(
+        self,
+        config: TransactionConfig,
+        scheduler: Scheduler,
+        send_markers: MarkerChannel,
+        runtime: CoordinatorRuntime[TransactionCoordinatorShard, TransactionRecord],
+        logger: logging.Logger,
+    ) -> None:
+        self._config = config
+        self._scheduler = scheduler
+        self._send_markers = send_markers
+        self._runtime = runtime
+        self._log = logger
+        self._under_way: dict[str, _Completion] = {}
+
+    # --- what others ask ----------------------------------------------------------------------------------------------
+
+    def begin(
+        self, partition: int, coordinator_epoch: int, transactional_id: str, metadata: TransactionMetadata
+    ) -> None:
+        """The outcome of a transaction is committed to the log. Nothing happens before the next loop turn."""
+        before = self._under_way.get(transactional_id)
+        completion = _Completion(partition, coordinator_epoch, metadata, self._config.marker_backoff_ms)
+        if before is not None:
+            # The partition came back to this broker while markers of the last term were under way.
+            self._cancel(before)
+            completion.waiters = before.waiters
+        self._under_way[transactional_id] = completion
+        self._later(transactional_id, completion, 0)
+
+    def wait(self, transactional_id: str, callback: Callable[[], None]) -> bool:
+        """Call back when the transaction is completed, or when that takes too long; False if nobody may wait for it."""
+        completion = self._under_way.get(transactional_id)
+        if completion is None or len(completion.waiters) >= WAITERS_MAX or self._config.add_wait_max_ms <= 0:
+            return False
+        waiter = _Waiter(callback)
+        waiter.handle = self._scheduler.call_later(
+            self._config.add_wait_max_ms / 1000, lambda: self._wake(completion.waiters, waiter)
+        )
+        completion.waiters.append(waiter)
+        return True
+
+    def without_marker(self, transactional_id: str, metadata: TransactionMetadata) -> Iterable[TopicPartition]:
+        """The partitions of a prepared transaction that have no end marker yet."""
+        completion = self._under_way.get(transactional_id)
+        return metadata.partitions if completion is None else completion.remaining
+
+    def drop(self, partition: int) -> None:
+        """Another broker coordinates the partition, and sends the markers again."""
+        for transactional_id in [key for key, entry in self._under_way.items() if entry.partition == partition]:
+            self._finish(transactional_id, self._under_way[transactional_id])
+
+    def close(self) -> None:
+        """Send nothing more."""
+        for transactional_id, completion in list(self._under_way.items()):
+            self._finish(transactional_id, completion)
+
+    # --- one step after the other -------------------------------------------------------------------------------------
+
+    def _later(self, transactional_id: str, completion: _Completion, delay_ms: int) -> None:
+        completion.handle = self._scheduler.call_later(
+            delay_ms / 1000, lambda: self._step(transactional_id, completion)
+        )
+
+    def _step(self, transactional_id: str, completion: _Completion) -> None:
+        completion.handle = None
+        if not completion.remaining:
+            self._complete(transactional_id, completion)
+            return
+        metadata = completion.metadata
+        markers = EndMarkers(
+            metadata.producer_id,
+            metadata.producer_epoch,
+            metadata.state is TransactionState.PREPARE_COMMIT,
+            completion.coordinator_epoch,
+            metadata.client_transaction_version,
+            tuple(completion.remaining),
+        )
+        self._send_markers(markers, lambda errors: self._marked(transactional_id, completion, errors))
+
+    def _marked(
+        self, transactional_id: str, completion: _Completion, errors: dict[TopicPartition, KafkaError | None]
+    ) -> None:
+        if self._under_way.get(transactional_id) is not completion:
+            return
+        for partition, error in errors.items():
+            if isinstance(error, TransactionCoordinatorFenced):
+                self._log.warning("%s is ended by another coordinator: %s", transactional_id, error)
+                self._finish(transactional_id, completion)
+                return
+            if error is None or self._needs_none(transactional_id, partition, error):
+                completion.remaining.discard(partition)
+        if completion.remaining:
+            self._try_again(transactional_id, completion, "end markers", next(filter(None, errors.values()), None))
+        else:
+            self._complete(transactional_id, completion)
+
+    def _needs_none(self, transactional_id: str, partition: TopicPartition, error: KafkaError) -> bool:
+        """Whether the failure means that nothing of the transaction is left to end there."""
+        if isinstance(error, UnknownTopicOrPartition | UnsupportedForMessageFormat):
+            self._log.info("%s needs no end marker for %s: %s", partition, transactional_id, error)
+            return True
+        if isinstance(error, InvalidProducerEpoch):
+            # Somebody ended it there with a later epoch: Kafka leaves the transactional id unusable until a restart.
+            self._log.warning(
+                "The transaction of %s was ended in %s by somebody: %s", transactional_id, partition, error
+            )
+            return True
+        return False
+
+    def _complete(self, transactional_id: str, completion: _Completion) -> None:
+        def written(response: "KafkaError | None") -> None:
+            # A commit that is late is none of our business: the record is in the log, or a later leader writes it.
+            if not isinstance(response, KafkaError) or self._under_way.get(transactional_id) is not completion:
+                return
+            shard = runtime.peek(completion.partition)
+            if isinstance(response, NotCoordinator) or shard is None:
+                self._finish(transactional_id, completion)
+            elif shard.transactions.get(transactional_id) is completion.metadata:
+                self._try_again(transactional_id, completion, "the completion", response)
+
+        runtime = self._runtime
+        runtime.run(completion.partition, lambda shard: shard.complete(transactional_id, completion.metadata), written)
+        shard = runtime.peek(completion.partition)
+        if shard is not None and shard.transactions.get(transactional_id) is not completion.metadata:
+            # In the log and replayed: what comes next is decided upon it, and answered when both are committed.
+            self._finish(transactional_id, completion)
+
+    def _try_again(self, transactional_id: str, completion: _Completion, what: str, error: KafkaError | None) -> None:
+        backoff_ms = completion.backoff_ms
+        self._log.warning("Writing %s of %s is tried again in %d ms: %s", what, transactional_id, backoff_ms, error)
+        completion.backoff_ms = min(2 * backoff_ms, self._config.marker_backoff_max_ms)
+        self._later(transactional_id, completion, backoff_ms)
+
+    def _finish(self, transactional_id: str, completion: _Completion) -> None:
+        if self._under_way.get(transactional_id) is completion:
+            del self._under_way[transactional_id]
+        self._cancel(completion)
+        for waiter in tuple(completion.waiters):
+            self._wake(completion.waiters, waiter)
+
+    @staticmethod
+    def _cancel(completion: _Completion) -> None:
+        if completion.handle is not None:
+            completion.handle.cancel()
+            completion.handle = None
+
+    @staticmethod
+    def _wake(waiters: list[_Waiter], waiter: _Waiter) -> None:
+        if waiter in waiters:
+            waiters.remove(waiter)
+            if waiter.handle is not None:
+                waiter.handle.cancel()
+            waiter.callback()

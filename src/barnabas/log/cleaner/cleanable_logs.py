@@ -1,0 +1,123 @@
+"""Which part of a log can be cleaned, whether it is worth it, and which segments become one. Pure choices.
+
+Kafka's rules: never the active segment, nothing above the last stable offset, nothing younger than
+min.compaction.lag.ms. A log is due when the dirty share of its bytes is above min.cleanable.dirty.ratio, or a dirty
+record is older than max.compaction.lag.ms.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from barnabas.config.log_config import LONG_MAX, LogConfig
+
+if TYPE_CHECKING:  # the cleaner process groups segments without them
+    from barnabas.log.log_offsets import LogOffsets
+    from barnabas.log.log_segment import LogSegment
+
+__all__ = ["LogToClean", "SegmentFiles", "cleanable", "group_segments"]
+
+GROUP_SEGMENTS_MAX: Final = 64
+"""So many segments at most become one in a go: putting it in their place is a few renames for each of them, during
+which no request is served."""
+OFFSET_DELTA_MAX: Final = 2**31 - 1
+
+
+class LogToClean(NamedTuple):
+    """How dirty a log is. Records in [first_dirty_offset, end_offset) have not been compared with their predecessors
+    yet and may be."""
+
+    first_dirty_offset: int
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    overdue: bool
+    """A dirty record is older than max.compaction.lag.ms."""
+
+    @property
+    def ratio(self) -> float:
+        """The dirty share of what can be cleaned."""
+        return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Whether the log is to be cleaned now."""
+        return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
+
+
+def first_dirty_offset(offsets: "LogOffsets", cleaned_offset: int | None) -> int:
+    """Up to where the log has been cleaned; its start where that is not known or cannot be."""
+    if cleaned_offset is None or not offsets.log_start_offset <= cleaned_offset <= offsets.log_end_offset:
+        return offsets.log_start_offset
+    return cleaned_offset
+
+
+def cleanable(
+    segments: Sequence["LogSegment"], config: LogConfig, offsets: "LogOffsets", cleaned_offset: int | None, now_ms: int
+) -> LogToClean:
+    """What could be cleaned of a log now. `cleaned_offset`: what the checkpoint says."""
+    first_dirty = first_dirty_offset(offsets, cleaned_offset)
+    dirty = [segment for segment, following in pairwise(segments) if following.base_offset > first_dirty]
+    end = segments[-1].base_offset
+    for segment, following in pairwise(segments):
+        if following.base_offset > offsets.last_stable_offset:
+            end = min(end, segment.base_offset)
+            break
+    if config.min_compaction_lag_ms > 0:
+        youngest_ms = now_ms - config.min_compaction_lag_ms
+        young = (segment.base_offset for segment in dirty if segment.largest_timestamp > youngest_ms)
+        end = min(end, next(young, end))
+    overdue = False
+    if config.max_compaction_lag_ms != LONG_MAX:
+        oldest_ms = now_ms - config.max_compaction_lag_ms
+        overdue = any(_is_older(segment, oldest_ms) for segment in dirty)
+    return LogToClean(
+        first_dirty,
+        max(first_dirty, end),
+        sum(segment.size for segment in segments if segment.base_offset < first_dirty),
+        sum(segment.size for segment in dirty if segment.base_offset < end),
+        overdue,
+    )
+
+
+def _is_older(segment: "LogSegment", oldest_ms: int) -> bool:
+    try:
+        return 0 < segment.first_timestamp() < oldest_ms
+    except OSError:
+        return True  # its cleaning will fail and say why; one bad file must not keep the other logs from theirs
+
+
+class SegmentFiles(NamedTuple):
+    """A segment that is to be cleaned, and the sizes of its files."""
+
+    base_offset: int
+    next_offset: int
+    """Where the following segment begins."""
+    size: int
+    offset_index_bytes: int
+    time_index_bytes: int
+
+
+def group_segments(
+    segments: Sequence[SegmentFiles], segment_bytes: int, segment_index_bytes: int
+) -> list[list[SegmentFiles]]:
+    """Neighbours that fit into one segment together, so that logs do not end as many small files."""
+    groups: list[list[SegmentFiles]] = []
+    size = offset_index_bytes = time_index_bytes = 0
+    for segment in segments:
+        size += segment.size
+        offset_index_bytes += segment.offset_index_bytes
+        time_index_bytes += segment.time_index_bytes
+        if (
+            groups
+            and size <= segment_bytes
+            and offset_index_bytes <= segment_index_bytes
+            and time_index_bytes <= segment_index_bytes
+            and len(groups[-1]) < GROUP_SEGMENTS_MAX
+            and (not segment.size or segment.next_offset - 1 - groups[-1][0].base_offset <= OFFSET_DELTA_MAX)
+        ):
+            groups[-1].append(segment)
+            continue
+        groups.append([segment])
+        size = segment.size
+        offset_index_bytes, time_index_bytes = segment.offset_index_bytes, segment.time_index_bytes
+    return groups

@@ -1,0 +1,100 @@
+"""What the broker and its cleaner process say to each other: one job down, events up, as frames of JSON.
+
+A frame is its length, 32 bits big-endian, and that many bytes. Both ends are ours and of one version; a frame that
+claims too much ends the process all the same.
+"""
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+__all__ = ["EVENT_MAX_BYTES", "JOB_MAX_BYTES", "BrokenFrame", "CleanerConfig", "CleaningJob", "Frames", "frame"]
+
+JOB_MAX_BYTES: Final = 64 * 1024**2
+EVENT_MAX_BYTES: Final = 1024**2
+_LENGTH: Final = 4
+
+
+class BrokenFrame(Exception):
+    """The other end speaks something else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanerConfig:
+    """What a cleaning may take: the broker's settings `log.cleaner.*`."""
+
+    dedupe_buffer_size: int = 128 * 1024**2
+    io_buffer_load_factor: float = 0.9
+    io_buffer_size: int = 512 * 1024
+    io_max_bytes_per_second: float = 1.7976931348623157e308
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleaningJob:
+    """One cleaning of one log, told in offsets and names, so that the process needs nothing of the broker's memory."""
+
+    directory: str
+    token: str
+    """In the names of all files that the cleaning makes: what a process whose broker died still writes hurts nobody."""
+    segments: tuple[tuple[int, int], ...]
+    """(base offset, bytes) of the segments to be cleaned, oldest first."""
+    first_dirty_offset: int
+    end_offset: int
+    """Where the first segment that is not cleaned begins."""
+    now_ms: int
+    delete_retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    kept_offsets: tuple[int, ...] = ()
+    """The last offsets of the active producers' last batches."""
+    marker_epochs: tuple[tuple[int, int], ...] = ()
+    """(producer id, epoch) of the active producers that have only end markers in their epoch."""
+    limits: CleanerConfig = CleanerConfig()
+
+    def pack(self) -> bytes:
+        """The frame."""
+        return frame(asdict(self))
+
+    @classmethod
+    def parse(cls, message: dict[str, Any]) -> "CleaningJob":
+        """The job that `pack` wrote."""
+        values = {field.name: message[field.name] for field in fields(cls)}
+        values["segments"] = tuple((base, size) for base, size in message["segments"])
+        values["kept_offsets"] = tuple(message["kept_offsets"])
+        values["marker_epochs"] = tuple((producer, epoch) for producer, epoch in message["marker_epochs"])
+        values["limits"] = CleanerConfig(**message["limits"])
+        return cls(**values)
+
+
+def frame(message: dict[str, Any]) -> bytes:
+    """A message as it goes over the pipe."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+class Frames:
+    """Cuts what arrives into messages."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that are whole now. Raises BrokenFrame."""
+        self._data += data
+        found = []
+        while len(self._data) >= _LENGTH:
+            size = int.from_bytes(self._data[:_LENGTH], "big")
+            if size > self._max_bytes:
+                raise BrokenFrame(f"a frame claims {size} bytes, {self._max_bytes} is the most")
+            end = _LENGTH + size
+            if len(self._data) < end:
+                break
+            try:
+                message = json.loads(self._data[_LENGTH:end])
+            except ValueError as error:
+                raise BrokenFrame(f"a frame is no JSON: {error}") from None
+            del self._data[:end]
+            found.append(message)
+        return found

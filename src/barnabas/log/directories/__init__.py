@@ -1,0 +1,1 @@
+"""Data directories, their checkpoint files and their disk space."""

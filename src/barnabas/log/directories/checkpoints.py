@@ -1,0 +1,193 @@
+"""The small text files of a data directory, in Kafka's formats, each replaced as a whole.
+
+Offset checkpoints (recovery points, log start offsets, high watermarks, cleaner): version, count, then a line
+`topic partition offset` each. `leader-epoch-checkpoint`: the same with `epoch start_offset`. `partition.metadata` and
+`meta.properties` are `key: value` and `key=value`. `.kafka_cleanshutdown` is JSON.
+"""
+
+import base64
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from barnabas.errors import UsageError
+from barnabas.log.directories.disk import fsync_directory
+from barnabas.types import TopicPartition
+
+__all__ = [
+    "CLEANER_CHECKPOINT",
+    "CLEAN_SHUTDOWN",
+    "HIGH_WATERMARK_CHECKPOINT",
+    "LOG_START_CHECKPOINT",
+    "META_PROPERTIES",
+    "PARTITION_METADATA",
+    "RECOVERY_CHECKPOINT",
+    "RUNNING",
+    "CorruptCheckpoint",
+    "format_topic_id",
+    "parse_topic_id",
+    "read_clean_shutdown",
+    "read_epoch_checkpoint",
+    "read_offset_checkpoint",
+    "read_partition_metadata",
+    "read_properties",
+    "remove_clean_shutdown",
+    "replace_file",
+    "write_clean_shutdown",
+    "write_epoch_checkpoint",
+    "write_offset_checkpoint",
+    "write_partition_metadata",
+    "write_properties",
+]
+
+RECOVERY_CHECKPOINT: Final = "recovery-point-offset-checkpoint"
+LOG_START_CHECKPOINT: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT: Final = "replication-offset-checkpoint"
+CLEANER_CHECKPOINT: Final = "cleaner-offset-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RUNNING: Final = "barnabas-running"
+"""Says in which boot of the machine the logs were last verified or written, so that its page cache can be trusted."""
+
+_VERSION: Final = 0
+
+
+class CorruptCheckpoint(Exception):
+    """A checkpoint file is not in its format. What it said can be found out by reading the logs."""
+
+
+def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
+    """Put `data` in place of the file in one step: a reader, also after a crash, finds the old or the new whole.
+
+    `sync`: on the device before the call returns; without it a power loss may bring the old file back.
+    """
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        if sync:
+            os.fsync(fd)
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(fd)
+    if sync:
+        fsync_directory(os.path.dirname(path))
+
+
+def _write_lines(path: str, lines: Sequence[str], *, sync: bool) -> None:
+    text = "\n".join((str(_VERSION), str(len(lines)), *lines)) + "\n"
+    replace_file(path, text.encode(), sync=sync)
+
+
+def _read_lines(path: str) -> list[list[str]]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from error
+    if len(lines) < 2 or lines[0].strip() != str(_VERSION):
+        raise CorruptCheckpoint(f"{path}: version {lines[0] if lines else 'missing'}, expected {_VERSION}")
+    entries = [line.split() for line in lines[2:] if line.strip()]
+    if lines[1].strip() != str(len(entries)):
+        raise CorruptCheckpoint(f"{path}: {len(entries)} entries, expected {lines[1]}")
+    return entries
+
+
+def read_offset_checkpoint(path: str) -> dict[TopicPartition, int]:
+    """Offsets by partition; empty if there is no file. Raises CorruptCheckpoint."""
+    try:
+        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in _read_lines(path)}
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from error
+
+
+def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
+    """Replace an offset checkpoint."""
+    _write_lines(path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()], sync=sync)
+
+
+def read_epoch_checkpoint(path: str) -> list[tuple[int, int]]:
+    """(epoch, start_offset) in order; empty if there is no file. Raises CorruptCheckpoint."""
+    try:
+        return [(int(epoch), int(offset)) for epoch, offset in _read_lines(path)]
+    except ValueError as error:
+        raise CorruptCheckpoint(f"{path}: {error}") from error
+
+
+def write_epoch_checkpoint(path: str, entries: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
+    """Replace a leader epoch checkpoint."""
+    _write_lines(path, [f"{epoch} {offset}" for epoch, offset in entries], sync=sync)
+
+
+def format_topic_id(topic_id: uuid.UUID) -> str:
+    """Kafka's text form of a UUID: URL-safe Base64 without padding."""
+    return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
+
+
+def parse_topic_id(text: str) -> uuid.UUID:
+    """The UUID of Kafka's text form; ValueError if it is none."""
+    return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
+
+
+def read_partition_metadata(directory: str) -> uuid.UUID | None:
+    """The topic id of a log directory; None if the file is missing or a crash left it empty."""
+    try:
+        with open(f"{directory}/{PARTITION_METADATA}", encoding="utf-8", errors="replace") as file:
+            fields = dict(line.partition(":")[::2] for line in file.read().splitlines())
+        return parse_topic_id(fields["topic_id"].strip())
+    except (FileNotFoundError, KeyError, ValueError):
+        return None
+
+
+def write_partition_metadata(directory: str, topic_id: uuid.UUID) -> None:
+    """Not synced: the registry knows the id too, and a thousand new topics should not wait for the device."""
+    text = f"version: {_VERSION}\ntopic_id: {format_topic_id(topic_id)}"
+    replace_file(f"{directory}/{PARTITION_METADATA}", text.encode(), sync=False)
+
+
+def read_properties(path: str) -> dict[str, str]:
+    """`key=value` lines; empty if there is no file."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            lines = file.read().splitlines()
+    except FileNotFoundError:
+        return {}
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not a properties file: {error}; restore it from another directory") from error
+    pairs = (line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith(("#", "!")))
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def write_properties(path: str, properties: Mapping[str, str]) -> None:
+    """Replace a properties file."""
+    text = "#\n" + "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
+    replace_file(path, text.encode())
+
+
+def read_clean_shutdown(data_dir: str) -> bool:
+    """Whether the last process closed all logs of the directory. Kafka's marker counts too."""
+    return os.path.exists(f"{data_dir}/{CLEAN_SHUTDOWN}")
+
+
+def write_clean_shutdown(data_dir: str, broker_epoch: int) -> None:
+    """Say that all logs of the directory are closed and complete."""
+    marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
+    replace_file(f"{data_dir}/{CLEAN_SHUTDOWN}", marker.encode())
+
+
+def remove_clean_shutdown(data_dir: str) -> None:
+    """From now on a crash is a crash."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{data_dir}/{CLEAN_SHUTDOWN}")
+        fsync_directory(data_dir)

@@ -1,0 +1,299 @@
+"""One data directory: its lock, its identity, how its last process ended, and the logs in it.
+
+Files, with Kafka's names and formats except for the last: `.lock`, `meta.properties`, the offset checkpoints,
+`.kafka_cleanshutdown`, `barnabas-running` (JSON: the boot that the logs were last verified or written in).
+"""
+
+import base64
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from barnabas.errors import UsageError
+from barnabas.log.directories.checkpoints import (
+    CLEANER_CHECKPOINT,
+    HIGH_WATERMARK_CHECKPOINT,
+    LOG_START_CHECKPOINT,
+    META_PROPERTIES,
+    RECOVERY_CHECKPOINT,
+    RUNNING,
+    CorruptCheckpoint,
+    format_topic_id,
+    parse_topic_id,
+    read_clean_shutdown,
+    read_offset_checkpoint,
+    read_partition_metadata,
+    read_properties,
+    remove_clean_shutdown,
+    replace_file,
+    write_clean_shutdown,
+    write_offset_checkpoint,
+    write_properties,
+)
+from barnabas.log.log_loader import LogState, Verification
+from barnabas.types import TopicPartition
+
+__all__ = [
+    "DELETE_SUFFIX",
+    "METADATA_TOPIC",
+    "STRAY_SUFFIX",
+    "Belongs",
+    "DataDirectory",
+    "LogDirectory",
+    "aside_directory_name",
+    "new_cluster_id",
+    "parse_directory_name",
+    "read_boot_id",
+]
+
+_log = logging.getLogger(__name__)
+
+DELETE_SUFFIX: Final = "-delete"
+STRAY_SUFFIX: Final = "-stray"
+_NAME_MAX: Final = 255
+_SEGMENT: Final = re.compile(r"\d{20}\.log")
+METADATA_TOPIC: Final = "__cluster_metadata"
+"""Kafka's own registry: a directory with this name is none of our logs."""
+_LOCKED: set[str] = set()
+"""Real paths of the directories that this process has locked."""
+_BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
+
+
+def read_boot_id() -> str:
+    """The kernel's name for this run of the machine; empty where there is none, which trusts nothing."""
+    try:
+        with open(_BOOT_ID, encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def new_cluster_id() -> str:
+    """A random id in Kafka's form: 22 characters of URL-safe Base64."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _directory_id(properties: Mapping[str, str]) -> uuid.UUID | None:
+    """What meta.properties says; None where it was written before there were directory ids."""
+    try:
+        return parse_topic_id(properties["directory.id"])
+    except (KeyError, ValueError):
+        return None
+
+
+def parse_directory_name(name: str) -> TopicPartition | None:
+    """`flights-3` is TopicPartition("flights", 3); None if the name is not that of a live log."""
+    topic, dash, partition = name.rpartition("-")
+    if not topic or not dash or not (partition.isascii() and partition.isdigit()):
+        return None
+    return TopicPartition(topic, int(partition))
+
+
+def aside_directory_name(topic_partition: TopicPartition, suffix: str) -> str:
+    """Kafka's name for a log out of service: `flights-3.<32 hex digits>-delete`, cut to what file systems take."""
+    ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{suffix}"
+    return topic_partition.topic[: _NAME_MAX - len(ending)] + ending
+
+
+def _has_segments(path: str) -> bool:
+    return any(_SEGMENT.fullmatch(name) for name in os.listdir(path))
+
+
+Belongs = Callable[[TopicPartition, uuid.UUID | None], bool]
+"""Whether the broker has this replica, by its name and by the topic id in its directory, None where it has lost it."""
+
+
+class LogDirectory(NamedTuple):
+    """Where one log is."""
+
+    topic_partition: TopicPartition
+    path: str
+
+
+class DataDirectory:
+    """Opened means locked: a second broker gets a UsageError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self.cluster_id = ""
+        self.directory_id: uuid.UUID | None = None
+        self.used = False
+        """A broker has used it before: it has its meta.properties. Known after `claim`."""
+        self._lock_fd = -1
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+
+    def claim(self) -> None:
+        """Lock the directory and read its `directory.id`, if it is one that a broker has used. Makes nothing where
+        there is none: an empty directory may be a mount point. Raises UsageError."""
+        with self._unlocked_after_errors():
+            self.used = os.path.exists(f"{self.path}/{META_PROPERTIES}")
+            if self.used:
+                self._lock()
+                self.directory_id = _directory_id(read_properties(f"{self.path}/{META_PROPERTIES}"))
+
+    def open(self, *, cluster_id: str | None, node_id: int) -> None:
+        """Lock the directory, made if it is not there, and check that it belongs to this broker. Raises UsageError."""
+        with self._unlocked_after_errors():
+            os.makedirs(self.path, exist_ok=True)
+            self._lock()
+            self._load_identity(cluster_id, node_id)
+
+    @contextlib.contextmanager
+    def _unlocked_after_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.unlock()
+            raise UsageError(
+                f"data directory {self.path} cannot be used: {error.strerror}; give one that this user may write to"
+            ) from error
+        except UsageError:
+            self.unlock()
+            raise
+
+    def _lock(self) -> None:
+        if self._lock_fd >= 0:
+            return
+        in_use = UsageError(
+            f"data directory {self.path} is in use by another broker (it holds {self.path}/.lock); "
+            "stop that broker or give another directory"
+        )
+        # closing any descriptor of the file gives up lockf's lock of the whole process: look before opening
+        real_path = os.path.realpath(self.path)
+        if real_path in _LOCKED:
+            raise in_use
+        fd = os.open(f"{self.path}/.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # as Apache Kafka does
+        except OSError as error:
+            os.close(fd)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise
+            raise in_use from error
+        self._lock_fd = fd
+        _LOCKED.add(real_path)
+
+    def unlock(self) -> None:
+        """Let the next broker in."""
+        if self._lock_fd >= 0:
+            os.close(self._lock_fd)
+            self._lock_fd = -1
+            _LOCKED.discard(os.path.realpath(self.path))
+
+    def _load_identity(self, cluster_id: str | None, node_id: int) -> None:
+        path = f"{self.path}/{META_PROPERTIES}"
+        found = read_properties(path)
+        stored_node, stored_cluster = found.get("node.id", found.get("broker.id")), found.get("cluster.id")
+        if stored_node is not None and stored_node != str(node_id):
+            raise UsageError(
+                f"{path} says node.id={stored_node}, the broker has {node_id}; use its own data directory, or start it "
+                f"with --node-id {stored_node}"
+            )
+        if stored_cluster and cluster_id and stored_cluster != cluster_id:
+            raise UsageError(
+                f"{path} says cluster.id={stored_cluster}, the broker has {cluster_id}; use a directory of this cluster"
+            )
+        self.cluster_id = stored_cluster or cluster_id or new_cluster_id()
+        self.directory_id = _directory_id(found) or uuid.uuid4()
+        wanted = found | {
+            "cluster.id": self.cluster_id,
+            "directory.id": format_topic_id(self.directory_id),
+            "node.id": str(node_id),
+            "version": "1",
+        }
+        if wanted != found:
+            write_properties(path, wanted)
+
+    # -- how the last process ended ------------------------------------------------------------------------------------
+
+    def states(self, boot_id: str) -> Callable[[TopicPartition], LogState]:
+        """What is known about each log before it is opened."""
+        trusted = self._same_boot(boot_id)
+        verification = Verification.TAIL if trusted else Verification.FULL
+        if read_clean_shutdown(self.path):
+            verification = Verification.NONE
+        recovery_points = self._checkpoint(RECOVERY_CHECKPOINT)
+        starts = self._checkpoint(LOG_START_CHECKPOINT)
+        high_watermarks = self._checkpoint(HIGH_WATERMARK_CHECKPOINT)
+        cleaned = self._written[CLEANER_CHECKPOINT] = self._checkpoint(CLEANER_CHECKPOINT)
+
+        def state(tp: TopicPartition) -> LogState:
+            recovery_point, start = recovery_points.get(tp, 0), starts.get(tp, 0)
+            return LogState(verification, trusted, recovery_point, start, high_watermarks.get(tp, 0), cleaned.get(tp))
+
+        return state
+
+    def _same_boot(self, boot_id: str) -> bool:
+        try:
+            with open(f"{self.path}/{RUNNING}", encoding="utf-8") as file:
+                running = json.load(file)
+            return bool(boot_id) and running == self._running(boot_id)
+        except (OSError, ValueError):
+            return False
+
+    def _running(self, boot_id: str) -> dict[str, str]:
+        # a copy of the directory has another inode: what was being written while it was copied is not to be trusted
+        status = os.stat(self.path)
+        return {"bootId": boot_id, "directory": f"{status.st_dev}:{status.st_ino}"}
+
+    def mark_running(self, boot_id: str) -> None:
+        """All logs are verified: a crash of the process leaves them trustworthy up to their tails."""
+        remove_clean_shutdown(self.path)
+        replace_file(f"{self.path}/{RUNNING}", json.dumps(self._running(boot_id)).encode())
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """All logs are closed."""
+        write_clean_shutdown(self.path, broker_epoch)
+
+    # -- logs and checkpoints ------------------------------------------------------------------------------------------
+
+    def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
+        """The live logs: those that `belongs` says yes to, all without it.
+
+        The others are put aside under Kafka's name for them, `-stray`, and keep their records. Kafka's own metadata log
+        is not ours to open, nor is what only has the name of a log. Raises OSError.
+        """
+        with os.scandir(self.path) as entries:
+            named = [(parse_directory_name(entry.name), entry.path) for entry in entries if entry.is_dir()]
+        found = []
+        for tp, path in named:
+            if tp is None or tp.topic == METADATA_TOPIC:
+                continue
+            topic_id = read_partition_metadata(path)
+            if belongs is not None and belongs(tp, topic_id):
+                found.append(LogDirectory(tp, path))
+            elif topic_id is None and not _has_segments(path):
+                continue
+            elif belongs is None:
+                found.append(LogDirectory(tp, path))
+            else:
+                self._put_aside(tp, path)
+        return found
+
+    def _put_aside(self, topic_partition: TopicPartition, path: str) -> None:
+        aside = f"{self.path}/{aside_directory_name(topic_partition, STRAY_SUFFIX)}"
+        os.rename(path, aside)
+        _log.warning("%s is of no topic that this broker has: renamed to %s; remove it if nobody wants it", path, aside)
+
+    def deleted_directories(self) -> list[str]:
+        """Logs that were on their way out when the last process ended."""
+        return [f"{self.path}/{name}" for name in os.listdir(self.path) if name.endswith(DELETE_SUFFIX)]
+
+    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offset_checkpoint(f"{self.path}/{name}")
+        except CorruptCheckpoint:
+            return {}  # the logs are then read further than they had to be
+
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool) -> None:
+        """Replace an offset checkpoint unless it says the same already. Raises OSError."""
+        if self._written.get(name) != offsets:
+            write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync)
+            self._written[name] = offsets

@@ -1,0 +1,1 @@
+"""The index files of a segment, and the searches that use them."""

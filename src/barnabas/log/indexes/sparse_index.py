@@ -1,0 +1,192 @@
+"""What the offset index and the time index share: sorted entries of a fixed size in a file, looked up by bisection.
+
+Kafka writes through a map of a preallocated file. Here new entries wait in memory (at most TAIL_ENTRIES of them) and
+reach the file by pwrite: a store into a map of a sparse file kills the process (SIGBUS) when the disk is full, and a
+broker must survive that. The file is therefore always exactly as long as its entries. Lookups below the tail go
+through a read-only map, made on first use. After a crash the index may be behind by a tail; recovery indexes from the
+last entry on.
+"""
+
+import contextlib
+import mmap
+import os
+from struct import Struct
+from typing import Final
+
+from barnabas.errors import KafkaStorageError
+from barnabas.log.directories.disk import Disk, ResourcePool
+
+__all__ = ["TAIL_ENTRIES", "CorruptIndex", "SparseIndex"]
+
+TAIL_ENTRIES: Final = 128
+_WINDOW: Final = 8
+
+
+class CorruptIndex(KafkaStorageError):
+    """An index file contradicts itself or its segment. The next start builds it again from the segment."""
+
+
+class SparseIndex:
+    """Entries (key, value), both non-decreasing. Subclasses say how an entry looks on disk."""
+
+    __slots__ = (
+        "_disk",
+        "_file_entries",
+        "_last",
+        "_map",
+        "_pool",
+        "_tail_keys",
+        "_tail_values",
+        "base_offset",
+        "path",
+        "recently_used",
+    )
+    entry: Struct
+
+    def __init__(self, path: str, base_offset: int, disk: Disk, pool: ResourcePool) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.recently_used = False
+        self._disk = disk
+        self._pool = pool
+        self._map: mmap.mmap | None = None
+        self._file_entries = 0
+        self._last: tuple[int, int] | None = None
+        """The last entry. An append must know it without opening the file, which may fail."""
+        self._tail_keys: list[int] = []
+        self._tail_values: list[int] = []
+
+    def __len__(self) -> int:
+        return self._file_entries + len(self._tail_keys)
+
+    def load(self) -> None:
+        """Take over what the file holds. Raises CorruptIndex; a file that is not there is an empty index."""
+        self.forget()
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return
+        if size % self.entry.size:
+            raise CorruptIndex(f"{self.path}: size {size} is not a multiple of {self.entry.size}")
+        self._file_entries = size // self.entry.size
+        self._find_last()
+
+    def _find_last(self) -> None:
+        self._last = self.entry_at(len(self) - 1) if len(self) else None
+
+    def entry_at(self, slot: int) -> tuple[int, int]:
+        """Key and value as on disk (offsets relative to base_offset)."""
+        in_tail = slot - self._file_entries
+        if in_tail >= 0:
+            return self._tail_keys[in_tail], self._tail_values[in_tail]
+        key, value = self.entry.unpack_from(self._mapped(), slot * self.entry.size)
+        return key, value
+
+    def keep(self, entries: int) -> None:
+        """Drop all entries from slot `entries` on."""
+        in_tail = entries - self._file_entries
+        if in_tail >= 0:
+            del self._tail_keys[in_tail:], self._tail_values[in_tail:]
+            self._find_last()
+            return
+        self._tail_keys.clear()
+        self._tail_values.clear()
+        self.release()
+        self._file_entries = entries
+        fd = self._disk.open(self.path)
+        try:
+            self._disk.ftruncate(fd, entries * self.entry.size)
+        finally:
+            os.close(fd)
+        self._find_last()
+
+    def forget(self) -> None:
+        """Back to no entries in memory; the file is left alone."""
+        self.release()
+        self._file_entries = 0
+        self._last = None
+        self._tail_keys.clear()
+        self._tail_values.clear()
+
+    def reset(self) -> None:
+        """Remove all entries, also from the file."""
+        self.forget()
+        with contextlib.suppress(FileNotFoundError):
+            os.truncate(self.path, 0)
+
+    def write_tail(self, *, sync: bool = False) -> None:
+        """Bring the entries in memory to the file, which exists afterwards. Raises OSError."""
+        fd = self._disk.open(self.path)
+        try:
+            if self._tail_keys:
+                pack = self.entry.pack
+                data = b"".join(map(pack, self._tail_keys, self._tail_values))
+                self._disk.write_fully(fd, data, self._file_entries * self.entry.size)
+                self._file_entries += len(self._tail_keys)
+                self._tail_keys.clear()
+                self._tail_values.clear()
+            if sync:
+                self._disk.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Let go of the map; the next lookup makes it again."""
+        if self._map is not None:
+            self._pool.discard(self)
+            self._map.close()
+            self._map = None
+
+    def _add(self, key: int, value: int) -> None:
+        keys = self._tail_keys
+        keys.append(key)
+        self._tail_values.append(value)
+        self._last = (key, value)
+        if not len(keys) % TAIL_ENTRIES:
+            # the batch is already in the log; a full disk keeps the entries in memory until a later try
+            with contextlib.suppress(OSError):
+                self.write_tail()
+
+    def _mapped(self) -> mmap.mmap:
+        self.recently_used = True
+        size = self._file_entries * self.entry.size
+        if self._map is None or len(self._map) < size:
+            self.release()
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+            except ValueError as error:
+                raise CorruptIndex(f"{self.path} is shorter than its {self._file_entries} entries") from error
+            finally:
+                os.close(fd)
+            self._pool.add(self)
+        return self._map
+
+    def _file_floor(self, key: int) -> int:
+        """The last slot in the file whose key is at most `key`, -1 if there is none."""
+        unpack, size, data = self.entry.unpack_from, self.entry.size, self._mapped()
+        low, high = 0, self._file_entries
+        first, last = unpack(data, 0)[0], unpack(data, (high - 1) * size)[0]
+        if key >= last:
+            return high - 1
+        if key < first:
+            return -1
+        # keys grow evenly as a rule: the place in proportion is near, and a window round it saves most of the bisection
+        guess = (key - first) * high // (last - first)
+        near, far = max(guess - _WINDOW, 0), min(guess + _WINDOW, high - 1)
+        if unpack(data, near * size)[0] <= key:
+            low = near + 1
+        else:
+            high = near
+        if low <= far < high:
+            if unpack(data, far * size)[0] > key:
+                high = far
+            else:
+                low = far + 1
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack(data, middle * size)[0] <= key:
+                low = middle + 1
+            else:
+                high = middle
+        return low - 1

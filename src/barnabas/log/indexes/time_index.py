@@ -1,0 +1,62 @@
+"""`.timeindex`: (timestamp, offset): no record up to this offset has a later timestamp. Kafka's format.
+
+An entry is a 64-bit timestamp in ms and the 32-bit offset relative to the segment's base, big-endian.
+"""
+
+from bisect import bisect_right
+from struct import Struct
+
+from barnabas.log.indexes.sparse_index import CorruptIndex, SparseIndex
+from barnabas.types import NO_TIMESTAMP
+
+__all__ = ["TimeIndex"]
+
+
+class TimeIndex(SparseIndex):
+    """Finds where a search by time starts."""
+
+    __slots__ = ()
+    entry = Struct(">qi")
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry unless its timestamp is not later than the last one's."""
+        if timestamp > self.last_timestamp():
+            self._add(timestamp, offset - self.base_offset)
+
+    def last_timestamp(self) -> int:
+        """The timestamp of the last entry, -1 if there is none."""
+        return NO_TIMESTAMP if self._last is None else self._last[0]
+
+    def last_entry(self) -> tuple[int, int]:
+        """(timestamp, offset) of the last entry, (-1, base_offset) if there is none."""
+        if self._last is None:
+            return NO_TIMESTAMP, self.base_offset
+        timestamp, relative = self._last
+        return timestamp, self.base_offset + relative
+
+    def lookup(self, timestamp: int) -> tuple[int, int]:
+        """The last entry at or before `timestamp`: (timestamp, offset), (-1, base_offset) if there is none."""
+        keys = self._tail_keys
+        if keys and keys[0] <= timestamp:
+            slot = bisect_right(keys, timestamp) - 1
+            return keys[slot], self.base_offset + self._tail_values[slot]
+        if self._file_entries and (slot := self._file_floor(timestamp)) >= 0:
+            found, relative = self.entry_at(slot)
+            return found, self.base_offset + relative
+        return NO_TIMESTAMP, self.base_offset
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at and above `offset`."""
+        entries = len(self)
+        while entries and self.base_offset + self.entry_at(entries - 1)[1] >= offset:
+            entries -= 1
+        self.keep(entries)
+
+    def sanity_check(self) -> None:
+        """Raises CorruptIndex if the last entries do not grow or lie below the segment."""
+        count = len(self)
+        if not count:
+            return
+        timestamp, relative = self.entry_at(count - 1)
+        if relative < 0 or (count > 1 and self.entry_at(count - 2)[0] >= timestamp):
+            raise CorruptIndex(f"{self.path}: entries do not grow")

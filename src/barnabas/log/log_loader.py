@@ -1,0 +1,424 @@
+"""Opening a log directory: after a clean shutdown by looking at its ends, after a crash by checking what may be
+damaged.
+
+What may be damaged depends on the crash (docs/decisions/0001-recovery-trusts-the-page-cache.md): when only the process
+died, every completed write is in the page cache and just the tail of the active segment can be torn; when the machine
+went down, all above the recovery point is suspect. A segment is cut in front of the first batch that is torn, fails
+its checksum or goes back in offsets; the segments behind a cut go too.
+"""
+
+import contextlib
+import enum
+import logging
+import os
+import uuid
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from barnabas.clock import Clock
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import UsageError
+from barnabas.log.batch_scan import scan_verified, why_not_a_batch
+from barnabas.log.cleaner.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
+from barnabas.log.cleaner.segment_swap import finish_swaps
+from barnabas.log.directories.checkpoints import read_partition_metadata, write_partition_metadata
+from barnabas.log.directories.deletion_queue import DeletionQueue, remove
+from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.indexes.sparse_index import CorruptIndex
+from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.log_offsets import LogOffsets
+from barnabas.log.log_segment import DELETED_SUFFIX, LogSegment, WrittenBatch
+from barnabas.log.producers.producer_recovery import rebuild_producers
+from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
+from barnabas.log.unified_log import UnifiedLog
+from barnabas.records.batch import MAGIC
+from barnabas.types import TopicPartition
+
+__all__ = ["LogEnvironment", "LogState", "Verification", "create_log", "load_log"]
+
+EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
+TAIL_BYTES: Final = 1024 * 1024
+"""How much of an active segment's end is checked when the process, but not the machine, went down. Only the last write
+can be torn, and the check starts at an indexed, hence complete, batch: a larger batch is covered too."""
+_LEFTOVERS: Final = (DELETED_SUFFIX, ".tmp")
+_LEGACY_HEADER: Final = Struct(">qiIb")
+"""Of message formats 0 and 1: offset, size of what follows, CRC-32 from the magic on, magic."""
+_INDEXES: Final = (".index", ".timeindex", ".txnindex")
+
+_log = logging.getLogger(__name__)
+
+
+class Verification(enum.Enum):
+    """How much of a log has to be read before it can be trusted."""
+
+    NONE = "closed cleanly"
+    TAIL = "the process died"
+    FULL = "the machine went down, or nobody knows"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnvironment:
+    """What all logs of a manager share."""
+
+    clock: Clock
+    disk: Disk = field(default_factory=Disk)
+    pool: ResourcePool = field(default_factory=lambda: ResourcePool(1024))
+    deletions: DeletionQueue = field(default_factory=DeletionQueue)
+    producer_expiration_ms: int = DEFAULT_PRODUCER_EXPIRATION_MS
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """What the checkpoints of the data directory say about a log, and how its last process ended."""
+
+    verification: Verification = Verification.FULL
+    trusted_boot: bool = False
+    """The machine has not gone down since the log was written or last verified."""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+    cleaned_offset: int | None = None
+
+
+def create_log(
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    environment: LogEnvironment,
+    topic_id: uuid.UUID | None,
+) -> UnifiedLog:
+    """A new, empty log in a new directory. Raises OSError."""
+    try:
+        os.mkdir(directory)
+    except FileExistsError:
+        with os.scandir(directory) as entries:
+            if any(entry.name.endswith(".log") and entry.stat().st_size for entry in entries):
+                raise  # records that nobody told us of
+    try:
+        if topic_id is not None:
+            write_partition_metadata(directory, topic_id)
+        segment = _new_segment(directory, 0, config, environment)
+    except OSError:
+        remove(directory)  # what is left all the same is empty, and taken over by the next try
+        raise
+    log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), 0, topic_id)
+    log.files_made += 1
+    return log
+
+
+def load_log(
+    directory: str, topic_partition: TopicPartition, config: LogConfig, environment: LogEnvironment, state: LogState
+) -> UnifiedLog:
+    """Open an existing log directory. Raises OSError; UsageError for files that another Kafka has to finish with."""
+    loader = _Loader(directory, config, environment, state)
+    segments = loader.load_segments()
+    end = loader.end_offset
+    start = max(state.log_start_offset, segments[0].base_offset)
+    if start > end:  # the records up to the start are gone, and so are those behind it
+        for segment in segments:
+            _remove_segment(segment)
+        segments, end = [_new_segment(directory, start, config, environment)], start
+    high_watermark = min(max(state.high_watermark, start), end)
+    offsets = LogOffsets(start, high_watermark, high_watermark, end)
+    topic_id = read_partition_metadata(directory)
+    recovery_point = min(state.recovery_point, end)
+    if loader.verified_from is not None:  # the indexes that were built again are not on the device
+        recovery_point = min(recovery_point, max(loader.verified_from, start))
+    log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
+    log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
+    loader.restore_epochs(log.leader_epochs, start)
+    rebuild_producers(log, loader.verified_from)
+    return log
+
+
+def _assemble(
+    directory: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    environment: LogEnvironment,
+    segments: list[LogSegment],
+    offsets: LogOffsets,
+    recovery_point: int,
+    topic_id: uuid.UUID | None,
+) -> UnifiedLog:
+    return UnifiedLog(
+        directory,
+        topic_partition,
+        config,
+        segments=segments,
+        offsets=offsets,
+        leader_epochs=LeaderEpochFileCache(f"{directory}/{EPOCH_CHECKPOINT}"),
+        producers=ProducerStateManager(topic_partition, directory, environment.producer_expiration_ms),
+        recovery_point=recovery_point,
+        clock=environment.clock,
+        disk=environment.disk,
+        pool=environment.pool,
+        deletions=environment.deletions,
+        topic_id=topic_id,
+    )
+
+
+def _segment(directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment) -> LogSegment:
+    now_ms = environment.clock.wall_ms()
+    return LogSegment(directory, base_offset, config, disk=environment.disk, pool=environment.pool, created_ms=now_ms)
+
+
+def _new_segment(directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment) -> LogSegment:
+    segment = _segment(directory, base_offset, config, environment)
+    segment.create(config.segment_bytes if config.preallocate else 0)
+    return segment
+
+
+def _remove_segment(segment: LogSegment) -> None:
+    for path in segment.mark_deleted():
+        remove(path)
+
+
+class _Loader:
+    """Loads and, where needed, verifies the segments of one directory."""
+
+    def __init__(self, directory: str, config: LogConfig, environment: LogEnvironment, state: LogState) -> None:
+        self._directory = directory
+        self._config = config
+        self._environment = environment
+        self._state = state
+        self._epochs: list[tuple[int, int]] = []
+        self._transaction_indexes: set[str] = set()
+        self.end_offset = 0
+        self.verified_from: int | None = None
+        """Snapshots above are not to be used: the batches behind this offset say more than is known to be on disk."""
+
+    def load_segments(self) -> list[LogSegment]:
+        """All segments, the last one active; the log's end is then in `end_offset`."""
+        segments = self._open_segments(self._base_offsets())
+        if not segments:
+            base_offset = self._state.log_start_offset
+            self.end_offset = base_offset
+            return [_new_segment(self._directory, base_offset, self._config, self._environment)]
+        verification = self._state.verification
+        if verification is Verification.NONE:
+            end = self._end_of(segments[-1])
+            if end is not None and (self._state.trusted_boot or self._state.recovery_point >= end):
+                self.end_offset = end
+                return segments
+            verification = Verification.FULL
+        return self._verify(segments, verification)
+
+    def restore_epochs(self, epochs: LeaderEpochFileCache, start_offset: int) -> None:
+        """What the checkpoint says, as far as the log has it, and what the verified batches say beyond."""
+        epochs.load()
+        epochs.truncate_from_end(self.end_offset + 1)  # one may have begun at the end and not written yet
+        changed = False
+        for epoch, offset in self._epochs:
+            if epoch > epochs.latest:
+                epochs.assign(epoch, offset, write=False)
+                changed = True
+        if changed:
+            epochs.write(sync=False)
+        epochs.truncate_from_start(start_offset)
+
+    def _base_offsets(self) -> list[int]:
+        names = os.listdir(self._directory)
+        if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names):
+            finish_swaps(self._directory, self._environment.disk)
+            names = os.listdir(self._directory)
+        offsets = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+        known = set(offsets)
+        for name in names:
+            path = f"{self._directory}/{name}"
+            stem, suffix = os.path.splitext(name)
+            if suffix == ".txnindex":
+                self._transaction_indexes.add(stem)
+            orphan = suffix in _INDEXES and stem.isdigit() and int(stem) not in known
+            if suffix in _LEFTOVERS or orphan:
+                remove(path)
+        return offsets
+
+    def _open_segments(self, base_offsets: list[int]) -> list[LogSegment]:
+        segments = []
+        for base_offset in base_offsets:
+            self._check_transaction_index(base_offset)
+            segment = _segment(self._directory, base_offset, self._config, self._environment)
+            try:
+                segment.load()
+                if segment.size and not len(segment.time_index) and not self._will_verify(base_offset, base_offsets):
+                    raise CorruptIndex(f"{segment.path('.timeindex')} is missing")
+            except CorruptIndex as error:
+                if self._will_verify(base_offset, base_offsets):  # which builds them from the batches
+                    self._clear_indexes(segment)
+                else:
+                    _log.warning("%s; building the indexes again", error)
+                    self._reindex(segment)
+            segments.append(segment)
+        self._check_format(segments)
+        return segments
+
+    def _check_transaction_index(self, base_offset: int) -> None:
+        if f"{base_offset:020d}" not in self._transaction_indexes:
+            return
+        path = f"{self._directory}/{base_offset:020d}.txnindex"
+        try:
+            TransactionIndex.load(path, self._environment.disk)
+        except CorruptTransactionIndex as error:
+            _log.warning("%s; building it again", error)
+            os.unlink(path)
+            self.verified_from = base_offset if self.verified_from is None else min(self.verified_from, base_offset)
+
+    def _will_verify(self, base_offset: int, base_offsets: list[int]) -> bool:
+        return self._state.verification is not Verification.NONE and base_offset == base_offsets[-1]
+
+    def _check_format(self, segments: list[LogSegment]) -> None:
+        """Never cut a log of an older message format as if it were damaged."""
+        for segment in segments[-1:]:
+            if not segment.size:
+                continue
+            read, fd = self._environment.disk.pread, segment.open_file().fd
+            head = read(fd, _LEGACY_HEADER.size, 0)
+            if len(head) < _LEGACY_HEADER.size or head[16] >= MAGIC:
+                continue
+            _, size, crc, magic = _LEGACY_HEADER.unpack(head)
+            if 4 < size <= segment.size and zlib.crc32(read(fd, size - 4, 16)) == crc:
+                raise UsageError(
+                    f"{segment.path('.log')} is in message format {magic}; brokers store format {MAGIC}: "
+                    "copy the topic with a client of the Kafka that wrote it"
+                )
+
+    def _end_of(self, segment: LogSegment) -> int | None:
+        """The offset behind the last batch; None if the segment does not end with whole batches in order."""
+        _, position = segment.offset_index.lookup(2**63 - 1)
+        offset = segment.base_offset
+        for at, header in segment.headers(position):
+            if header.base_offset < offset or header.last_offset_delta < 0:
+                return None
+            offset, position = header.next_offset, at + header.size_bytes
+        return (
+            offset
+            if position == segment.size and segment.can_hold_offset(max(offset - 1, segment.base_offset))
+            else None
+        )
+
+    def _verify(self, segments: list[LogSegment], verification: Verification) -> list[LogSegment]:
+        expected = segments[0].base_offset
+        ends = []
+        for number, segment in enumerate(segments):
+            active = number + 1 == len(segments)
+            end = None if active else segments[number + 1].base_offset
+            if end is not None and (verification is Verification.TAIL or end <= self._state.recovery_point):
+                expected = end
+                ends.append(end)
+                continue
+            size = segment.size
+            expected = max(expected, segment.base_offset)
+            if verification is Verification.TAIL:
+                expected = self._verify_tail(segment, expected)
+            else:
+                expected = self._verify_whole(segment, expected)
+            ends.append(expected)
+            if active:
+                break
+            segment.seal()
+            if segment.size < size:
+                for later in segments[number + 1 :]:
+                    _log.warning("%s: removed, the segment before it was cut", later.path(".log"))
+                    _remove_segment(later)
+                segments = segments[: number + 1]
+                break
+        # a machine that goes down may leave the names of new segments and nothing of what stood before them
+        while len(segments) > 1 and not segments[-1].size and ends[-2] < segments[-1].base_offset:
+            _log.warning("%s: removed, it is empty and offsets are missing before it", segments[-1].path(".log"))
+            _remove_segment(segments.pop())
+            ends.pop()
+        self.end_offset = ends[-1]
+        return segments
+
+    def _verify_whole(self, segment: LogSegment, expected: int) -> int:
+        """Check all batches, build the indexes again; the offset behind the last good batch."""
+        if self.verified_from is None or segment.base_offset < self.verified_from:
+            self.verified_from = segment.base_offset
+        self._clear_indexes(segment)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(segment.path(".txnindex"))
+        # a sync may have failed: what is in the page cache only is not to be trusted
+        self._environment.disk.forget_cached(segment.open_file().fd)
+        return self._index_from(segment, 0, expected)
+
+    def _verify_tail(self, segment: LogSegment, expected: int) -> int:
+        """Check the last TAIL_BYTES, index what the index does not have yet; the offset behind the last good batch."""
+        if segment.size <= TAIL_BYTES:
+            self._clear_indexes(segment)
+            return self._index_from(segment, 0, expected)
+        last_offset, position = segment.offset_index.lookup_position(segment.size - TAIL_BYTES)
+        if position == 0:
+            self._clear_indexes(segment)
+            return self._index_from(segment, 0, expected)
+        found = next(segment.headers(position), None) if position > 0 else None
+        # does the index fit the file?
+        if found is None or found[1].last_offset != last_offset or found[1].base_offset < segment.base_offset:
+            return self._verify_whole(segment, expected)
+        header = found[1]
+        self._cut_indexes(segment, position)
+        return self._index_from(segment, position, header.base_offset)
+
+    def _index_from(self, segment: LogSegment, position: int, expected: int) -> int:
+        disk, file = self._environment.disk, segment.open_file()
+        for at, header in scan_verified(disk, file.fd, position, segment.size):
+            if header.base_offset < expected or header.last_offset_delta < 0:
+                break
+            if not segment.can_hold_offset(header.last_offset):
+                break
+            segment.note_batch(at, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
+            if not self._epochs or header.partition_leader_epoch > self._epochs[-1][0]:
+                self._epochs.append((header.partition_leader_epoch, header.base_offset))
+            expected = header.next_offset
+            position = at + header.size_bytes
+        if position < segment.size:
+            _log.warning(
+                "%s: cut at byte %d, behind offset %d: %s; %d bytes are gone",
+                segment.path(".log"),
+                position,
+                expected - 1,
+                why_not_a_batch(disk, file.fd, position, segment.size),
+                segment.size - position,
+            )
+            segment.size = position
+            disk.ftruncate(file.fd, position)
+        if (index := segment.transaction_index_if_any()) is not None:
+            index.truncate_to(expected)
+        return expected
+
+    def _clear_indexes(self, segment: LogSegment) -> None:
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
+        segment.configure(self._config)
+
+    def _cut_indexes(self, segment: LogSegment, position: int) -> None:
+        """Keep the entries up to the one for the batch at `position`; what follows it is indexed anew."""
+        index = segment.offset_index
+        entries = len(index)
+        while entries and index.entry_at(entries - 1)[1] > position:
+            entries -= 1
+        index.keep(entries)
+        segment.time_index.truncate_to(index.last_offset() + 1)
+        segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
+        segment.configure(self._config)
+
+    def _reindex(self, segment: LogSegment) -> None:
+        """Build the indexes of a segment again; its batches are not judged here."""
+        self._clear_indexes(segment)
+        for position, header in segment.headers(0):
+            if not segment.can_hold_offset(header.last_offset):
+                _log.warning("%s: impossible offset %d at byte %d", segment, header.last_offset, position)
+                break
+            segment.note_batch(position, WrittenBatch(header.last_offset, header.max_timestamp, header.size_bytes))
+        with contextlib.suppress(OSError):
+            segment.offset_index.write_tail()
+            segment.time_index.write_tail()
+
+
+ProgressCallback = Callable[[int, int, TopicPartition], None]
+"""Logs loaded, logs in all, the one that was loaded last."""

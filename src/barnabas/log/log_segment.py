@@ -1,0 +1,451 @@
+"""A segment: a file of batches and its indexes, named after the first offset that it may hold.
+
+Kafka's names: `00000000000000000042.log` with `.index`, `.timeindex` and, once a transaction was aborted, `.txnindex`.
+"""
+
+import os
+import random
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from barnabas.config.log_config import LONG_MAX, LogConfig
+from barnabas.errors import CorruptMessage
+from barnabas.log.batch_scan import scan_headers
+from barnabas.log.directories.disk import Disk, HeldSlice, OpenFile, ResourcePool
+from barnabas.log.indexes.offset_index import OffsetIndex
+from barnabas.log.indexes.sparse_index import CorruptIndex
+from barnabas.log.indexes.time_index import TimeIndex
+from barnabas.log.indexes.transaction_index import TransactionIndex
+from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHeader
+from barnabas.types import NO_TIMESTAMP
+
+__all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "WrittenBatch", "file_name"]
+
+DELETED_SUFFIX: Final = ".deleted"
+OFFSET_DELTA_MAX: Final = 2**31 - 1
+ASK_FIRST_TIMESTAMP: Final = -(2**63)
+"""As roll_after_timestamp: every append has to ask `is_due`."""
+SEGMENT_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
+_RING: Final = 128
+"""How many of the last batches a segment remembers: reads at the tail find them without looking at the file."""
+
+_LOCATE_BLOCK: Final = 4096
+_BATCH_LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
+_LOCATED: Final = Struct(">qi11xi")
+"""base_offset, batch_length, last_offset_delta: all that finding an offset needs of a header."""
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """`file_name(42, ".log")` is `00000000000000000042.log`."""
+    return f"{offset:020d}{suffix}"
+
+
+class SegmentWriteFailed(OSError):
+    """The disk did not take the batch. `tail_is_clean`: what it took of it has been removed again."""
+
+    def __init__(self, cause: OSError, tail_is_clean: bool) -> None:
+        super().__init__(cause.errno, str(cause))
+        self.tail_is_clean = tail_is_clean
+
+
+class WrittenBatch(NamedTuple):
+    """What the indexes need to know of a batch: last offset, largest timestamp, size in bytes."""
+
+    last_offset: int
+    max_timestamp: int
+    size: int
+
+
+class LogSegment:
+    """Appends at the end, finds offsets and times. Knows its own files only; the log decides when to roll."""
+
+    __slots__ = (
+        "_bytes_since_index",
+        "_disk",
+        "_file",
+        "_first_timestamp",
+        "_has_transaction_index",
+        "_pool",
+        "_ring_last_offsets",
+        "_ring_positions",
+        "_transaction_index",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "index_entries_left",
+        "index_interval_bytes",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "recently_used",
+        "roll_after_timestamp",
+        "roll_ms",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self, directory: str, base_offset: int, config: LogConfig, *, disk: Disk, pool: ResourcePool, created_ms: int
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.created_ms = created_ms
+        self.size = 0
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.recently_used = False
+        self.offset_index = OffsetIndex(self.path(".index"), base_offset, disk, pool)
+        self.time_index = TimeIndex(self.path(".timeindex"), base_offset, disk, pool)
+        self._transaction_index: TransactionIndex | None = None
+        self._has_transaction_index: bool | None = None  # not looked yet
+        self._disk = disk
+        self._pool = pool
+        self._file: OpenFile | None = None
+        self._first_timestamp: int | None = None
+        self._bytes_since_index = 0
+        self._ring_last_offsets: list[int] = []
+        self._ring_positions: list[int] = []
+        self.roll_after_timestamp = LONG_MAX
+        self.configure(config)
+
+    def configure(self, config: LogConfig) -> None:
+        """Take over the topic's settings, also when they change."""
+        self.index_interval_bytes = config.index_interval_bytes
+        self.roll_ms = config.roll_ms - (random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0)
+        # the time index gets an entry more at the roll, and never has more than the offset index before
+        most = min(
+            config.segment_index_bytes // OffsetIndex.entry.size, config.segment_index_bytes // TimeIndex.entry.size - 1
+        )
+        self.index_entries_left = most - len(self.offset_index)
+        if self.size:
+            self.roll_after_timestamp = ASK_FIRST_TIMESTAMP
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.path('.log')}, size={self.size})"
+
+    def path(self, suffix: str) -> str:
+        """The path of one of the segment's files."""
+        return f"{self.directory}/{self.base_offset:020d}{suffix}"
+
+    # -- opening and closing -------------------------------------------------------------------------------------------
+
+    def create(self, preallocate_bytes: int = 0) -> None:
+        """Make the file, empty, over whatever a crash left under its name."""
+        self._file = file = OpenFile(self._disk.open(self.path(".log")))
+        self._pool.add(self)
+        self._disk.ftruncate(file.fd, 0)
+        if preallocate_bytes:
+            self._disk.ftruncate(file.fd, preallocate_bytes)
+        self.offset_index.reset()
+        self.time_index.reset()
+
+    def load(self) -> None:
+        """Take over existing files. Raises FileNotFoundError, or CorruptIndex if the indexes need to be rebuilt."""
+        status = os.stat(self.path(".log"))
+        self.size = status.st_size
+        self.created_ms = status.st_mtime_ns // 1_000_000
+        self.offset_index.load()
+        self.time_index.load()
+        self.offset_index.sanity_check(self.size)
+        self.time_index.sanity_check()
+        self.index_entries_left -= len(self.offset_index)
+        self.roll_after_timestamp = ASK_FIRST_TIMESTAMP if self.size else LONG_MAX
+        if len(self.time_index):
+            self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+
+    def changed_ms(self) -> int:
+        """When the file was last written to."""
+        return os.stat(self.path(".log")).st_mtime_ns // 1_000_000
+
+    def open_file(self) -> OpenFile:
+        """The open file; opened anew if the pool took it back."""
+        self.recently_used = True
+        file = self._file
+        if file is None:
+            file = self._file = OpenFile(self._disk.open_existing(self.path(".log")))
+            self._pool.add(self)
+        return file
+
+    @property
+    def held_file(self) -> OpenFile | None:
+        """The open file, if it is open. Any thread may ask; the file stays open as long as the answer is held."""
+        return self._file
+
+    def release(self) -> None:
+        """Let go of the file; it is closed when no slice names it any more."""
+        self._file = None
+
+    def seal(self) -> None:
+        """Complete the indexes on disk. For a segment that gets no more appends, and at a clean shutdown."""
+        if self.max_timestamp != NO_TIMESTAMP:
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self.offset_index.write_tail()
+        self.time_index.write_tail()
+        self.write_transaction_index()
+        file = self.open_file()
+        if os.fstat(file.fd).st_size != self.size:  # preallocated
+            self._disk.ftruncate(file.fd, self.size)
+        self._ring_last_offsets.clear()
+        self._ring_positions.clear()
+
+    def close(self) -> None:
+        """Let go of file and maps without writing anything."""
+        self.release()
+        self._pool.discard(self)
+        self.offset_index.release()
+        self.time_index.release()
+
+    def rename_directory(self, directory: str) -> None:
+        """The log's directory has a new name."""
+        self.directory = directory
+        self.offset_index.path = self.path(".index")
+        self.time_index.path = self.path(".timeindex")
+        if self._transaction_index is not None:
+            self._transaction_index.path = self.path(".txnindex")
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files to `*.deleted` and let go of them; returns the paths to remove later."""
+        self.close()
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            try:
+                os.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue
+            renamed.append(path + DELETED_SUFFIX)
+        return renamed
+
+    def remove(self) -> None:
+        """Remove the files at once. Raises OSError, and has then tried all of them."""
+        self.close()
+        failure: OSError | None = None
+        for suffix in SEGMENT_SUFFIXES:
+            try:
+                os.unlink(self.path(suffix))
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    # -- appending -----------------------------------------------------------------------------------------------------
+
+    def append(self, buffers: Sequence[bytes | memoryview], size: int, last_offset: int, max_timestamp: int) -> None:
+        """Write one batch at the end. Raises SegmentWriteFailed; the segment is then as before."""
+        position = self.size
+        self._write(buffers, size, position)
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+            self.index_entries_left -= 1
+        if self._first_timestamp is None:
+            self._note_first_timestamp(max_timestamp)
+        self._bytes_since_index += size
+        self.size = position + size
+        last_offsets = self._ring_last_offsets
+        last_offsets.append(last_offset)
+        self._ring_positions.append(position)
+        if len(last_offsets) >= _RING:
+            del last_offsets[: _RING // 2]
+            del self._ring_positions[: _RING // 2]
+
+    def append_run(self, data: memoryview, batches: Sequence[WrittenBatch]) -> None:
+        """Write several batches that already carry their offsets, in one go."""
+        self._write((data,), len(data), self.size)
+        for batch in batches:
+            self.note_batch(self.size, batch)
+            self.size += batch.size
+
+    def note_batch(self, position: int, batch: WrittenBatch) -> None:
+        """Enter a batch that is in the file at `position` into the indexes."""
+        if batch.max_timestamp > self.max_timestamp:
+            self.max_timestamp = batch.max_timestamp
+            self.max_timestamp_offset = batch.last_offset
+        if self._bytes_since_index > self.index_interval_bytes:
+            self.offset_index.append(batch.last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self._bytes_since_index = 0
+            self.index_entries_left -= 1
+        if self._first_timestamp is None:
+            self._note_first_timestamp(batch.max_timestamp)
+        self._bytes_since_index += batch.size
+
+    def _write(self, buffers: Sequence[bytes | memoryview], size: int, position: int) -> None:
+        try:
+            file = self._file or self.open_file()
+        except OSError as error:
+            raise SegmentWriteFailed(error, True) from error
+        try:
+            written = self._disk.pwritev(file.fd, buffers, position)
+            if written != size:
+                self._write_rest(file.fd, b"".join(buffers), written, position)
+        except OSError as error:
+            raise SegmentWriteFailed(error, self.cut_tail()) from error
+
+    def _write_rest(self, fd: int, data: bytes, written: int, position: int) -> None:
+        # a short write is how a filling disk announces itself: the next call says why
+        while written < len(data):
+            count = self._disk.pwritev(fd, (memoryview(data)[written:],), position + written)
+            if count == 0:
+                raise OSError(f"the disk takes no more than {written} of {len(data)} bytes")
+            written += count
+
+    def cut_tail(self) -> bool:
+        """Remove what lies behind the last whole batch; False if the disk refuses even that."""
+        try:
+            self._disk.ftruncate(self.open_file().fd, self.size)
+        except OSError:
+            return False
+        return True
+
+    # -- rolling -------------------------------------------------------------------------------------------------------
+
+    def can_hold_offset(self, offset: int) -> bool:
+        """Whether the indexes can express the offset relative to the base."""
+        return 0 <= offset - self.base_offset <= OFFSET_DELTA_MAX
+
+    def _note_first_timestamp(self, timestamp: int) -> None:
+        self._first_timestamp = timestamp
+        self.roll_after_timestamp = timestamp + self.roll_ms if timestamp >= 0 else ASK_FIRST_TIMESTAMP
+
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first batch, from which segment.ms counts; -1 for an empty segment."""
+        if self._first_timestamp is None:
+            for _, header in self.headers(0):
+                self._note_first_timestamp(header.max_timestamp)
+                return header.max_timestamp
+            return NO_TIMESTAMP
+        return self._first_timestamp
+
+    def is_due(self, now_ms: int, max_timestamp: int) -> bool:
+        """Whether segment.ms has passed: on the records' clock if they have one, since the file was made otherwise."""
+        first = self.first_timestamp()
+        waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
+        return self.size > 0 and waited > self.roll_ms
+
+    # -- finding -------------------------------------------------------------------------------------------------------
+
+    def locate(self, offset: int) -> tuple[int, int] | None:
+        """(position, size) of the first batch whose last offset is at or after `offset`; None if there is none."""
+        last_offsets, positions = self._ring_last_offsets, self._ring_positions
+        slot = bisect_left(last_offsets, offset)
+        if (slot or (positions and not positions[0])) and slot < len(positions):
+            position = positions[slot]
+            end = positions[slot + 1] if slot + 1 < len(positions) else self.size
+            return position, end - position
+        if slot and slot == len(last_offsets):
+            return None
+        return self._scan_for(offset, self.offset_index.lookup(offset)[1])
+
+    def _scan_for(self, offset: int, position: int) -> tuple[int, int] | None:
+        fd, end, header_size = self.open_file().fd, self.size, _LOCATED.size
+        if not 0 <= position <= end:
+            raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {end}")
+        unpack = _LOCATED.unpack_from
+        block, at, wanted = b"", 0, _LOCATE_BLOCK
+        while end - position >= header_size:
+            if at + header_size > len(block):
+                block, at = self._disk.pread(fd, min(wanted, end - position), position), 0
+                if len(block) < header_size:
+                    raise CorruptMessage(f"{self.path('.log')} ends at byte {position + len(block)}, {end} were there")
+            base_offset, batch_length, last_offset_delta = unpack(block, at)
+            if batch_length < _BATCH_LENGTH_MIN:
+                raise CorruptMessage(f"{self.path('.log')}: impossible batch length {batch_length} at byte {position}")
+            if base_offset + last_offset_delta >= offset:
+                return position, batch_length + BATCH_LENGTH_OVERHEAD
+            position += batch_length + BATCH_LENGTH_OVERHEAD
+            if batch_length > _LOCATE_BLOCK:
+                wanted = header_size  # the next header is all that is worth reading
+            at += batch_length + BATCH_LENGTH_OVERHEAD
+        return None
+
+    def whole_bytes(self, position: int, first_size: int, limit: int) -> int:
+        """At most `limit` bytes from a batch of `first_size` on, up to the last beginning of another one that the index
+        knows there: what is cut off behind that would be sent twice. `limit` itself where it knows none."""
+        end = self.offset_index.lookup_position(position + limit)[1]
+        return end - position if position + first_size <= end <= position + limit else limit
+
+    def slice(self, position: int, size: int) -> HeldSlice:
+        """A range of the file, which stays open as long as the slice lives."""
+        return HeldSlice(self._file or self.open_file(), position, size)
+
+    def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from `position` on."""
+        if not 0 <= position <= self.size:
+            raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {self.size}")
+        return scan_headers(self._disk, self.open_file().fd, position, self.size)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Bytes of the file."""
+        return self.slice(position, size).read()
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of a record, or the file's time of change if records have none. For retention."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
+
+    # -- cutting -------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batches from the one that contains `offset` on; returns the number of bytes dropped."""
+        found = self._scan_for(offset, self.offset_index.lookup(offset)[1])
+        position = found[0] if found else self.size
+        dropped = self.size - position
+        self.size = position
+        self._disk.ftruncate(self.open_file().fd, position)
+        self._ring_last_offsets.clear()
+        self._ring_positions.clear()
+        entries = len(self.offset_index)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if (index := self.transaction_index_if_any()) is not None:
+            index.truncate_to(offset)
+        self._bytes_since_index = 0
+        self.index_entries_left += entries - len(self.offset_index)
+        if not position:
+            self._first_timestamp = None
+            self.roll_after_timestamp = LONG_MAX
+        self._restore_max_timestamp()
+        return dropped
+
+    def _restore_max_timestamp(self) -> None:
+        """From the last time index entry and the batches behind the last offset index entry before it."""
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
+        for _, header in self.headers(self.offset_index.lookup(self.max_timestamp_offset)[1]):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.max_timestamp, header.last_offset
+
+    # -- transactions --------------------------------------------------------------------------------------------------
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """The segment's aborted transactions; the file appears with the first of them. Raises OSError,
+        CorruptTransactionIndex, as long as what the file holds is not known."""
+        if self._transaction_index is None:
+            self._transaction_index = TransactionIndex.load(self.path(".txnindex"), self._disk)
+        return self._transaction_index
+
+    def transaction_index_if_any(self) -> TransactionIndex | None:
+        """None when no transaction of this segment was aborted. Raises as `transaction_index` does."""
+        if self._transaction_index is not None:
+            return self._transaction_index
+        if self._has_transaction_index is None:
+            try:
+                os.stat(self.path(".txnindex"))
+                self._has_transaction_index = True
+            except FileNotFoundError:
+                self._has_transaction_index = False
+        return self.transaction_index if self._has_transaction_index else None
+
+    def write_transaction_index(self) -> None:
+        """Bring the entries that a full disk kept in memory to the file. Raises OSError."""
+        if self._transaction_index is not None:
+            self._transaction_index.write_tail()

@@ -1,0 +1,1 @@
+"""The state of a log's idempotent and transactional producers."""

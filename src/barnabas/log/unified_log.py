@@ -1,0 +1,782 @@
+"""The log of one partition: segments in order, the marks, the producers and the leader epochs.
+
+Everything here is a plain call on one thread; what may block on the device (fsync, removing large files) is handed out
+as a value that any thread may run: see `flush.FlushTask` and `deletion.DeletionQueue`.
+"""
+
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Literal
+
+from barnabas.clock import Clock
+from barnabas.config.log_config import LogConfig
+from barnabas.errors import KafkaError, KafkaStorageError, OffsetOutOfRange, RecordListTooLarge
+from barnabas.log import retention
+from barnabas.log.directories.checkpoints import write_partition_metadata
+from barnabas.log.directories.deletion_queue import DeletionQueue
+from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.log.flush import FlushTask, prepare_flush
+from barnabas.log.indexes import timestamp_search as search
+from barnabas.log.indexes.sparse_index import CorruptIndex
+from barnabas.log.indexes.transaction_index import AbortedTransaction
+from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
+from barnabas.log.log_offsets import EMPTY_READ, AppendInfo, LogOffsets, LogRead, TimestampOffset
+from barnabas.log.log_segment import OFFSET_DELTA_MAX, LogSegment, SegmentWriteFailed, WrittenBatch
+from barnabas.log.log_segments import LogSegments
+from barnabas.log.producers.producer_recovery import note_batch, read_end_marker, rebuild_producers
+from barnabas.log.producers.producer_state_manager import EndMarker, ProducerEntry, ProducerStateManager
+from barnabas.log.producers.verification_guards import Sender, VerificationGuard
+from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, TRANSACTIONAL_FLAG, BatchHeader, Buffer
+from barnabas.records.file_slice import FileSlice
+from barnabas.records.validation import ValidatedBatch, validate_replicated
+from barnabas.types import NO_TIMESTAMP, TopicPartition
+
+__all__ = ["UnexpectedAppendOffset", "UnifiedLog"]
+
+_SNAPSHOT_DEBT_MAX: Final = 16 * 1024 * 1024
+"""After so many bytes a snapshot of the producers is due; a batch counts for _BATCH_DEBT more, a producer for
+_PRODUCER_DEBT. It bounds the walk over headers with which a restart finds the producers' state again."""
+_BATCH_DEBT: Final = 2048
+_PRODUCER_DEBT: Final = 4096
+
+_pack_prefix = PREFIX.pack
+_log = logging.getLogger(__name__)
+
+
+class UnexpectedAppendOffset(Exception):
+    """A follower was given batches that begin below its log's end."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class UnifiedLog:
+    """Appends, reads, cuts. Made by `recovery.load_log` or `UnifiedLog.create`.
+
+    `offsets` are the marks; `recovery_point` is the offset below which all is on the device; up to `cleaned_offset` the
+    cleaner has been. `config` may be replaced. `offline_reason` says why the log takes no more writes, None as long as
+    it does. `sync_lock` is held while files of the log are synced, in whichever thread. `files_made` counts the
+    files that were made, `files_synced` those of them whose names are on the device.
+    """
+
+    __slots__ = (
+        "_active",
+        "_clock",
+        "_config",
+        "_deletions",
+        "_disk",
+        "_flush_messages",
+        "_high_watermark_place",
+        "_pool",
+        "_segment_bytes",
+        "_segments",
+        "_snapshot_debt",
+        "_tail_dirty",
+        "_truncations",
+        "cleaned_offset",
+        "directory",
+        "files_made",
+        "files_synced",
+        "last_flush_ms",
+        "leader_epochs",
+        "offline_reason",
+        "offsets",
+        "producers",
+        "recovery_point",
+        "sync_lock",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        segments: list[LogSegment],
+        offsets: LogOffsets,
+        leader_epochs: LeaderEpochFileCache,
+        producers: ProducerStateManager,
+        recovery_point: int,
+        clock: Clock,
+        disk: Disk,
+        pool: ResourcePool,
+        deletions: DeletionQueue,
+        topic_id: uuid.UUID | None = None,
+    ) -> None:
+        offsets.check()
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.offsets = offsets
+        self.leader_epochs = leader_epochs
+        self.producers = producers
+        self.recovery_point = recovery_point
+        self.last_flush_ms = clock.wall_ms()
+        self.files_made = self.files_synced = 0
+        self.offline_reason: str | None = None
+        self.sync_lock = threading.Lock()
+        self.cleaned_offset: int | None = None
+        self._segments = LogSegments(segments)
+        self._active = segments[-1]
+        self._clock = clock
+        self._disk = disk
+        self._pool = pool
+        self._deletions = deletions
+        self._high_watermark_place: tuple[LogSegment, int] | None = None
+        self._snapshot_debt = 0
+        self._tail_dirty = False
+        self._truncations = 0
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.offsets})"
+
+    # -- what is there -------------------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's settings."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._segment_bytes = config.segment_bytes
+        self._flush_messages = config.flush_messages
+        self._active.configure(config)
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that can be read."""
+        return self.offsets.log_start_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Transactions below are decided: the end of what read_committed consumers see."""
+        return self.offsets.last_stable_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """All replicas in sync have what is below: the end of what consumers see."""
+        return self.offsets.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset of the next record."""
+        return self.offsets.log_end_offset
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """Oldest first; the last one is the active segment."""
+        return tuple(self._segments)
+
+    def newest_segments(self) -> Iterator[LogSegment]:
+        """The active segment first."""
+        return reversed(self._segments)
+
+    @property
+    def active_segment(self) -> LogSegment:
+        """Where appends go."""
+        return self._active
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments' batches; indexes are not counted, as in Kafka."""
+        return self._segments.size_bytes
+
+    @property
+    def clock(self) -> Clock:
+        """What the log reads the time from."""
+        return self._clock
+
+    @property
+    def disk(self) -> Disk:
+        """What the log reads and writes through."""
+        return self._disk
+
+    @property
+    def truncations(self) -> int:
+        """How often records were cut off the end: a flush that began before is void."""
+        return self._truncations
+
+    def holds(self, segments: Sequence[LogSegment]) -> bool:
+        """Whether these, in this order and without others between them, are (still) segments of the log."""
+        return self._segments.hold(segments)
+
+    def active_producers(self) -> list[ProducerEntry]:
+        """The producers whose sequences the log knows."""
+        return list(self.producers.producers.values())
+
+    def set_topic_id(self, topic_id: uuid.UUID) -> None:
+        """Give a log from before topic ids, or one whose metadata file was lost, its topic's id. Raises OSError."""
+        self.topic_id = topic_id
+        write_partition_metadata(self.directory, topic_id)
+
+    # -- appending -----------------------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        batch: ValidatedBatch,
+        leader_epoch: int,
+        *,
+        origin: Literal["client", "coordinator"] = "client",
+        guard: VerificationGuard | None = None,
+        transaction_version: int = 0,
+    ) -> AppendInfo:
+        """Give the batch the next offsets and write it.
+
+        The first batch of a transaction needs the `guard` of `begin_verification`, which the transaction's coordinator
+        was asked for meanwhile. `transaction_version` says by which rules a marker is judged.
+        Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
+        RecordListTooLarge (larger than a segment), KafkaStorageError: the disk did not take it and nothing has changed,
+        or the log takes no more writes until a restart.
+        """
+        header = batch.header
+        payload = batch.payload
+        size = len(payload)
+        offsets = self.offsets
+        base_offset = offsets.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        marker: EndMarker | None = None
+        if self._tail_dirty or self.offline_reason is not None:
+            self._check_writable()
+        if header.producer_id >= 0:
+            if header.is_control:
+                marker = read_end_marker(payload)
+                self.producers.check_marker(header, marker, transaction_version)
+            elif (duplicate := self._check_producer(header, origin, guard)) is not None:
+                self._flush_if_due(duplicate.last_offset)
+                return duplicate
+        if leader_epoch != self.leader_epochs.latest:
+            self._assign_epoch(leader_epoch, base_offset)
+        segment = self._active
+        if (
+            segment.size + size > self._segment_bytes
+            or batch.max_timestamp > segment.roll_after_timestamp
+            or segment.index_entries_left <= 0
+            or last_offset - segment.base_offset > OFFSET_DELTA_MAX
+        ):
+            segment = self._roll_for(size, base_offset, last_offset, batch.max_timestamp)
+        if marker is not None and not marker.commit:
+            self._open_transaction_index(segment)
+        prefix = _pack_prefix(base_offset, header.batch_length, leader_epoch, MAGIC, header.crc)
+        try:
+            rest = memoryview(payload)[CHECKED_POSITION:]
+            segment.append((prefix, rest), size, last_offset, batch.max_timestamp)
+            if header.producer_id >= 0:
+                note_batch(self.producers, header, base_offset, marker, segment, self._clock.wall_ms())
+            offsets.advance_log_end(last_offset + 1)
+        except SegmentWriteFailed as error:
+            raise self._write_failed(error) from error
+        except Exception as error:
+            raise self._torn_from_its_end(error) from error
+        self._snapshot_debt += size + _BATCH_DEBT
+        if self._snapshot_debt > _SNAPSHOT_DEBT_MAX:
+            self._snapshot_if_due()
+        if last_offset - self.recovery_point >= self._flush_messages - 1:
+            self.flush()
+        append_time = batch.max_timestamp if header.is_log_append_time else NO_TIMESTAMP
+        return AppendInfo(base_offset, last_offset, append_time, offsets.log_start_offset, False)
+
+    def begin_verification(self, sender: Sender, *, starts_at_zero: bool) -> VerificationGuard | None:
+        """The guard that the first batch of a transaction needs, to be taken before the transaction's coordinator is
+        asked; None if the transaction has records here already. Raises InvalidProducerEpoch.
+
+        `starts_at_zero`: sequences begin anew with each transaction.
+        """
+        return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
+
+    def refuse_verification(self, producer_id: int, guard: VerificationGuard) -> None:
+        """The transaction's coordinator has refused for good what the guard was taken for."""
+        self.producers.guards.refuse(producer_id, guard)
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo:
+        """Write batches as the leader has them, offsets and epochs included; a torn one at the end is left out.
+
+        Raises UnexpectedAppendOffset, CorruptMessage, KafkaStorageError.
+        """
+        batches = validate_replicated(records)
+        end = self.offsets.log_end_offset
+        if not batches:
+            return AppendInfo(end, end - 1, NO_TIMESTAMP, self.offsets.log_start_offset, False)
+        first, last = batches[0][0], batches[-1][0]
+        expected = end
+        for header, _ in batches:
+            if header.base_offset < expected:
+                message = f"{self.topic_partition}: batch at {header.base_offset}, the next offset is {expected}"
+                raise UnexpectedAppendOffset(message, first.base_offset, last.last_offset)
+            expected = header.next_offset
+        self._check_writable()
+        position, view = 0, memoryview(records)
+        while batches:
+            run = self._next_run(batches)
+            size = sum(len(data) for _, data in run)
+            self._append_run([header for header, _ in run], view[position : position + size])
+            position += size
+            del batches[: len(run)]
+        self._flush_if_due(last.last_offset)
+        return AppendInfo(first.base_offset, last.last_offset, NO_TIMESTAMP, self.offsets.log_start_offset, False)
+
+    def _next_run(self, batches: list[tuple[BatchHeader, memoryview]]) -> list[tuple[BatchHeader, memoryview]]:
+        """As many batches as fit into the active segment; at least one, after a roll if there has to be one."""
+        header, data = batches[0]
+        segment = self._roll_for(len(data), header.base_offset, header.last_offset, header.max_timestamp)
+        room = self._segment_bytes - segment.size
+        count = 0
+        for header, data in batches:
+            room -= len(data)
+            if count and (room < 0 or not segment.can_hold_offset(header.last_offset)):
+                break
+            count += 1
+        return batches[:count]
+
+    def _append_run(self, headers: list[BatchHeader], data: memoryview) -> None:
+        markers = {}
+        position = 0
+        for header in headers:
+            self._assign_epoch(header.partition_leader_epoch, header.base_offset)
+            if header.is_control and header.producer_id >= 0:
+                markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
+            position += header.size_bytes
+        segment = self._active
+        if not all(marker.commit for marker in markers.values()):
+            self._open_transaction_index(segment)
+        now_ms = self._clock.wall_ms()
+        try:
+            segment.append_run(data, [WrittenBatch(h.last_offset, h.max_timestamp, h.size_bytes) for h in headers])
+            for header in headers:
+                if header.producer_id >= 0:
+                    marker = markers.get(header.base_offset)
+                    note_batch(self.producers, header, header.base_offset, marker, segment, now_ms)
+            self.offsets.advance_log_end(headers[-1].next_offset)
+        except SegmentWriteFailed as error:
+            raise self._write_failed(error) from error
+        except Exception as error:
+            raise self._torn_from_its_end(error) from error
+        self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
+        self._snapshot_if_due()
+
+    def _check_producer(self, header: BatchHeader, origin: str, guard: VerificationGuard | None) -> AppendInfo | None:
+        producers = self.producers
+        if origin == "client" and (batch := producers.find_duplicate(header)) is not None:
+            start = self.offsets.log_start_offset
+            return AppendInfo(batch.first_offset, batch.last_offset, batch.timestamp, start, True)
+        from_client = origin == "client"
+        if header.attributes & TRANSACTIONAL_FLAG:
+            producers.check_transaction(header, guard, check_sequence=from_client)
+        producers.check(header, check_sequence=from_client)
+        return None
+
+    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+        with self._storage_errors():
+            self.leader_epochs.assign(epoch, start_offset)
+
+    def _open_transaction_index(self, segment: LogSegment) -> None:
+        """An abort is going to be written: what can fail about its index comes before it. Raises KafkaStorageError."""
+        with self._storage_errors():
+            if segment.transaction_index_if_any() is None:
+                self.files_made += 1
+            _ = segment.transaction_index
+
+    @contextlib.contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        """What the file system refuses becomes what a client may be told."""
+        try:
+            yield
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror or error}") from error
+
+    def check_online(self) -> None:
+        """Raises KafkaStorageError if the log takes no more writes."""
+        if self.offline_reason is not None:
+            raise KafkaStorageError(f"{self.topic_partition} takes no more writes: {self.offline_reason}")
+
+    def take_offline(self, reason: str) -> KafkaStorageError:
+        """No more writes until a restart has read what is really there; returns what to raise."""
+        if self.offline_reason is None:
+            self.offline_reason = f"{reason}; restart the broker when the disk is mended"
+            _log.error("%s takes no more writes: %s", self.topic_partition, self.offline_reason)
+        return KafkaStorageError(f"{self.topic_partition}: {self.offline_reason}")
+
+    def _torn_from_its_end(self, error: Exception) -> KafkaStorageError:
+        """A batch was written, but its offsets were not given away: the next one must not get them."""
+        return self.take_offline(f"a batch in {self.directory} could not be entered: {error!r}")
+
+    @contextlib.contextmanager
+    def _offline_on_error(self, work: str) -> Iterator[None]:
+        """Files that cannot be cut or renamed no longer are what the log knows of them."""
+        try:
+            yield
+        except (OSError, KafkaError) as error:
+            raise self.take_offline(f"{work} in {self.directory} failed: {error}") from error
+
+    def _check_writable(self) -> None:
+        self.check_online()
+        if self._tail_dirty and not self._active.cut_tail():
+            raise KafkaStorageError(f"{self.topic_partition}: the disk does not remove the rest of a failed write")
+        self._tail_dirty = False
+
+    def _write_failed(self, error: SegmentWriteFailed) -> KafkaStorageError:
+        self._tail_dirty = not error.tail_is_clean
+        return KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}")
+
+    def update_high_watermark(self, offset: int) -> int:
+        """All replicas in sync have the records below `offset`; returns the mark, which never moves back."""
+        offsets = self.offsets
+        if offset > offsets.log_end_offset:
+            offset = offsets.log_end_offset
+        if offset <= offsets.high_watermark:
+            return offsets.high_watermark
+        stable = offset
+        if self.producers.has_transactions:
+            unstable = self.producers.first_unstable_offset(offset)
+            if unstable is not None and unstable < offset:
+                stable = max(unstable, offsets.last_stable_offset)
+        offsets.advance_high_watermark(offset, stable)
+        self._high_watermark_place = None
+        return offset
+
+    # -- rolling -------------------------------------------------------------------------------------------------------
+
+    def _roll_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> LogSegment:
+        if size > self._segment_bytes:
+            raise RecordListTooLarge(
+                f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is {self._segment_bytes}"
+            )
+        segment = self._active
+        if segment.size + size > self._segment_bytes or not segment.can_hold_offset(last_offset):
+            return self.roll(base_offset)
+        if segment.size and segment.index_entries_left <= 0:
+            return self.roll(base_offset)
+        with self._storage_errors():
+            is_due = segment.is_due(self._clock.wall_ms(), max_timestamp)
+        return self.roll(base_offset) if is_due else segment
+
+    def maybe_roll(self, now_ms: int) -> bool:
+        """Begin a new segment if segment.ms has passed since the first record of the active one. Raises
+        KafkaStorageError."""
+        with self._storage_errors():
+            is_due = self._active.is_due(now_ms, now_ms)
+        if is_due:
+            self.roll()
+        return is_due
+
+    def roll(self, base_offset: int = 0) -> LogSegment:
+        """Begin a new segment at the log's end, or at `base_offset` above it. Raises KafkaStorageError.
+
+        An empty active segment that begins there already is kept.
+        """
+        base_offset = max(base_offset, self.offsets.log_end_offset)
+        active = self._active
+        if active.base_offset == base_offset:
+            return active
+        self.check_online()
+        try:
+            active.seal()
+            segment = self._create_segment(base_offset)
+        except OSError as error:
+            message = f"{self.topic_partition} in {self.directory}: no new segment: {error.strerror}"
+            raise KafkaStorageError(message) from error
+        self.files_made += 1
+        self._segments.add(segment)
+        self._active = segment
+        self.take_snapshot()
+        return segment
+
+    def _create_segment(self, base_offset: int) -> LogSegment:
+        now_ms = self._clock.wall_ms()
+        segment = LogSegment(
+            self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=now_ms
+        )
+        try:
+            segment.create(self._config.segment_bytes if self._config.preallocate else 0)
+        except OSError:
+            # the next start would take it for where the log ends, whatever the segment before it gets until then
+            with self._offline_on_error(f"removing the new segment at {base_offset}"):
+                segment.remove()
+            raise
+        return segment
+
+    def take_snapshot(self, *, sync: bool = False) -> None:
+        """Write the producers' state at the log's end. A failure only makes the next restart walk further.
+
+        The aborts up to there are in their index before: a restart does not look for them in front of a snapshot.
+        """
+        self._snapshot_debt = 0
+        with contextlib.suppress(OSError):
+            self._active.write_transaction_index()
+            self.producers.take_snapshot(self.offsets.log_end_offset, self._segments.base_offsets, sync=sync)
+
+    def _snapshot_if_due(self) -> None:
+        if self._snapshot_debt > _SNAPSHOT_DEBT_MAX + _PRODUCER_DEBT * len(self.producers.producers):
+            self.take_snapshot()
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, fetch_offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> LogRead:
+        """Whole batches from the one that contains `fetch_offset` on, below `upper_bound`, of one segment.
+
+        At most `max_bytes`, which may cut the last batch where the index knows no nearer end. Where not even the first
+        one fits there is nothing, or the whole of it if `min_one_message` asks for that.
+        Raises OffsetOutOfRange outside [log_start_offset, log_end_offset], KafkaStorageError if the disk fails.
+        """
+        offsets = self.offsets
+        end_offset = offsets.log_end_offset
+        if fetch_offset > end_offset or fetch_offset < offsets.log_start_offset:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition} has offsets {offsets.log_start_offset} to {end_offset}, not {fetch_offset}"
+            )
+        if fetch_offset >= upper_bound or fetch_offset == end_offset:
+            return EMPTY_READ
+        segment = self._active
+        try:
+            if fetch_offset >= segment.base_offset:
+                found = segment.locate(fetch_offset)
+            else:
+                segment, found = self._segments.locate(fetch_offset)
+            if found is None:
+                return EMPTY_READ
+            position, first_size = found
+            if upper_bound >= end_offset:
+                size = segment.size - position
+            else:
+                size = self._end_position(segment, upper_bound) - position
+            if size > max_bytes:
+                if first_size <= max_bytes:
+                    size = segment.whole_bytes(position, first_size, max_bytes)
+                else:  # a part of one batch is of no use to anybody
+                    size = first_size if min_one_message else 0
+            if size <= 0:
+                return EMPTY_READ
+            return LogRead(segment.slice(position, size), size)
+        except OSError as error:
+            raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
+
+    def _end_position(self, segment: LogSegment, upper_bound: int) -> int:
+        """Where the batch that contains `upper_bound` begins, at most the segment's end."""
+        if upper_bound == self.offsets.high_watermark:
+            place = self._high_watermark_place
+            if place is None:
+                place = self._high_watermark_place = self._segments.place_of(upper_bound)
+            end_segment, position = place
+        else:
+            end_segment, position = self._segments.place_of(upper_bound)
+        if end_segment is segment:
+            return position
+        return segment.size if segment.base_offset < end_segment.base_offset else 0
+
+    def headers_from(self, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
+        """(segment, position, header) of the batches from the one that contains `offset` on."""
+        return self._segments.headers_from(offset)
+
+    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """The aborted transactions that have records or their marker in [fetch_offset, upper_bound)."""
+        with self._storage_errors():
+            return self._segments.aborted_transactions(fetch_offset, upper_bound)
+
+    def aborted_in(self, fetch_offset: int, part: FileSlice) -> list[AbortedTransaction]:
+        """The aborted transactions that the reader of a slice, read from `fetch_offset` on, may meet, or a few more."""
+        end_position = part.position + part.size
+        with self._storage_errors():
+            return self._segments.aborted_before(fetch_offset, end_position, self.offsets.last_stable_offset)
+
+    def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at or after `timestamp` (ms). Reads the batch that holds it."""
+        with self._storage_errors():
+            return search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
+
+    def max_timestamp(self) -> TimestampOffset | None:
+        """The record with the largest timestamp, the first of them if there are several; None for an empty log."""
+        with self._storage_errors():
+            return search.max_timestamp(self._segments, self.offsets.log_start_offset)
+
+    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
+        """(largest epoch at or below `epoch`, where it ended); (-1, -1) if the log cannot say."""
+        return self.leader_epochs.end_offset_for(epoch, self.offsets.log_end_offset)
+
+    # -- cutting -------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop the records from `offset` on; False if there are none. Raises KafkaStorageError.
+
+        A batch that contains `offset` goes whole: `[10,10][11,30][31,100]` cut at 31 or 35 ends at 31.
+        """
+        if offset >= self.offsets.log_end_offset:
+            return False
+        if offset < self._segments[0].base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        self.check_online()
+        self._truncations += 1
+        with self._offline_on_error(f"cutting at {offset}"):
+            self._cut(offset)
+        return True
+
+    def _cut(self, offset: int) -> None:
+        dropped = self._segments.remove_above(offset)
+        self._active = active = self._segments.active
+        self._drop_segments(dropped)
+        found = active.locate(offset)
+        end = offset
+        for _, header in active.headers(found[0]) if found is not None else ():
+            end = min(offset, header.base_offset)
+            break
+        active.truncate_to(offset)
+        active.configure(self._config)
+        self._high_watermark_place = None
+        if end < self.offsets.log_start_offset:
+            end = self.offsets.log_start_offset
+        self.offsets.truncate(end)
+        self.recovery_point = min(self.recovery_point, end)
+        if self.cleaned_offset is not None:
+            self.cleaned_offset = min(self.cleaned_offset, end)
+        self.leader_epochs.truncate_from_end(end)
+        rebuild_producers(self)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop all records; the next one gets `offset`. Raises KafkaStorageError."""
+        self.check_online()
+        self._truncations += 1
+        with self._offline_on_error(f"emptying the log up to {offset}"):
+            self._drop_segments(self._segments)
+            self.producers.remove_all_snapshots()
+            segment = self._create_segment(offset)
+        self.files_made += 1
+        self._segments.replace_all(segment)
+        self._active = segment
+        self._high_watermark_place = None
+        self.offsets.restart(offset)
+        self.recovery_point = offset
+        self.cleaned_offset = None
+        self.leader_epochs.clear()
+        self.producers.clear(offset)
+
+    def delete_records(self, before_offset: int) -> int:
+        """Move the log's start to `before_offset`; returns the start. Raises OffsetOutOfRange above the high
+        watermark."""
+        if before_offset > self.offsets.high_watermark or before_offset < 0:
+            raise OffsetOutOfRange(
+                f"{self.topic_partition}: records up to {self.offsets.high_watermark} can be deleted, "
+                f"not to {before_offset}"
+            )
+        self.advance_log_start(before_offset)
+        return self.offsets.log_start_offset
+
+    def advance_log_start(self, offset: int) -> None:
+        """Records below `offset` are no longer part of the log. Does nothing if the log starts there or later."""
+        if offset <= self.offsets.log_start_offset:
+            return
+        self.offsets.advance_log_start(offset)
+        self.leader_epochs.truncate_from_start(offset)
+        with contextlib.suppress(OSError):  # the next start removes them
+            self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """Drop the segments that retention.ms, retention.bytes or the log's start leave behind; returns how many.
+
+        Raises KafkaStorageError.
+        """
+        count = retention.count_deletable(self._segments, self._config, self.offsets, now_ms)
+        if not count:
+            return 0
+        if count == len(self._segments):
+            try:
+                self.roll()
+            except KafkaStorageError:
+                # a full disk has no room for a new segment: the old ones make it
+                count -= 1
+                if not count:
+                    raise
+        old = self._segments.remove_first(count)
+        self.advance_log_start(self._segments[0].base_offset)
+        self._high_watermark_place = None
+        with self._storage_errors():
+            self._drop_segments(old)
+        return count
+
+    def replace_segments(self, old: Sequence[LogSegment], put_in_place: Callable[[], None]) -> None:
+        """Put one segment in the place of `old` ones: `put_in_place` gives its files their names, once the old ones
+        have given theirs up. Raises KafkaStorageError, after which the log takes no more writes."""
+        assert self._segments.hold(old), f"{old} are no longer in {self}"
+        base_offset = old[0].base_offset
+        try:
+            self._drop_segments(old)
+            put_in_place()
+            segment = LogSegment(
+                self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=0
+            )
+            segment.load()
+        except (OSError, CorruptIndex) as error:
+            place = f"{self.directory}: the cleaned segment at {base_offset} could not take its place"
+            raise self.take_offline(f"{place}: {error}") from error
+        self._segments.replace(old, segment)
+        self._high_watermark_place = None
+        self.files_made += 1
+
+    def _drop_segments(self, segments: Sequence[LogSegment]) -> None:
+        """Take the files out of the log now, remove them after file.delete.delay.ms."""
+        due_ms = self._clock.wall_ms() + self._config.file_delete_delay_ms
+        for segment in segments:
+            for path in segment.mark_deleted():
+                self._deletions.add(path, due_ms)
+
+    # -- flushing and closing ------------------------------------------------------------------------------------------
+
+    def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
+        """What has to be synced for all below `up_to` (the log's end) to be durable; None if it is already.
+
+        Raises KafkaStorageError, also if the log takes no more writes.
+        """
+        return prepare_flush(self, self.offsets.log_end_offset if up_to is None else up_to)
+
+    def flush(self, up_to: int | None = None) -> None:
+        """Sync the files and advance the recovery point. Raises KafkaStorageError; if a sync failed, the log takes no
+        more writes."""
+        self._run(self.prepare_flush(up_to))
+
+    @staticmethod
+    def _run(task: FlushTask | None) -> None:
+        if task is not None:
+            task.run()
+            task.complete()
+
+    def _flush_if_due(self, last_offset: int) -> None:
+        if last_offset - self.recovery_point >= self._flush_messages - 1:
+            self.flush()
+
+    def rename_directory(self, directory: str) -> None:
+        """The directory was renamed: later opens use the new name."""
+        self.directory = directory
+        for segment in self._segments:
+            segment.rename_directory(directory)
+        self.producers.rename_directory(directory)
+        self.leader_epochs.path = f"{directory}/leader-epoch-checkpoint"
+
+    def close(self, *, flush: bool = True) -> None:
+        """Complete the files and let go of them. Slices in flight stay readable.
+
+        Raises KafkaStorageError: the next start has to look at what is there. So it does if the log takes no writes.
+        """
+        try:
+            self.check_online()
+            with self._storage_errors():
+                if self._active.size or self._config.preallocate:
+                    self._active.seal()
+                if self.offsets.log_end_offset > self.offsets.log_start_offset:
+                    self.take_snapshot(sync=flush)
+                if flush:
+                    self._run(prepare_flush(self, self.offsets.log_end_offset, closing=True))
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Let go of all files without completing anything, as a crash would."""
+        for segment in self._segments:
+            segment.close()
