@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from barnabas.cli.output import table
+from barnabas.cli.framework.output import table
 from barnabas.printable import printable, printable_json
 
 

@@ -2,7 +2,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pytest
 
-from barnabas.cli.app import App, Argument, Option, WrongUsage
+from barnabas.cli.framework.app import App, Argument, Option, WrongUsage
 
 
 @pytest.fixture

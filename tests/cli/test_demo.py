@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from barnabas import Admin
-from barnabas.cli.child_broker import ChildBroker
-from barnabas.cli.flights import checksum, flight_id, read_flights
-from barnabas.cli.output import CommandFailed
+from barnabas.cli.framework.child_broker import ChildBroker
+from barnabas.cli.framework.output import CommandFailed
 from barnabas.errors import UsageError
+from barnabas.pipeline.demo.flights import checksum, flight_id, read_flights
 from cli.conftest import run_barnabas
 
 
@@ -72,7 +72,7 @@ def test_a_child_ends_with_its_block(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
 def test_no_broker_is_left_behind(tmp_path: Path, number: signal.Signals) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from barnabas.cli.child_broker import ChildBroker\n"
+        "import sys, time; from pathlib import Path; from barnabas.cli.framework.child_broker import ChildBroker\n"
         "with ChildBroker(Path(sys.argv[1]), '127.0.0.1:0') as child: print(child.address, flush=True); time.sleep(60)"
     )
     with subprocess.Popen(
@@ -95,6 +95,6 @@ def test_no_broker_is_left_behind(tmp_path: Path, number: signal.Signals) -> Non
 
 
 def test_missing_extras_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("barnabas.cli.flights.find_spec", lambda name: None)
+    monkeypatch.setattr("barnabas.pipeline.demo.flights.find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"pip install 'barnabas\[demo\]'"):
         read_flights(1)

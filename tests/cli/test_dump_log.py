@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli.dump_log import app
+from barnabas.cli.dump.dump_log import app
 from barnabas.cli.main import run
 from barnabas.coordinator.transaction.records import PartitionsSchema, TransactionLogValue
 from barnabas.protocol.codec import encode

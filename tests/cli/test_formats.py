@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from barnabas.cli.formats import compile_format, json_lines, unescape
+from barnabas.cli.records.formats import compile_format, json_lines, unescape
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.errors import UsageError

@@ -1,7 +1,7 @@
 import json
 
-from barnabas.cli.groups import _report, _text
-from barnabas.cli.lag import lag_text, total_lag
+from barnabas.cli.groups.groups import _report, _text
+from barnabas.cli.groups.lag import lag_text, total_lag
 from barnabas.client.admin.groups import GroupDescription, GroupListing, GroupMemberView, rebalances_of
 from barnabas.types import TopicPartition
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli import input_records
-from barnabas.cli.formats import json_lines
-from barnabas.cli.input_records import (
+from barnabas.cli.records import input_records
+from barnabas.cli.records.formats import json_lines
+from barnabas.cli.records.input_records import (
     InputRecord,
     JsonParser,
     LineParser,

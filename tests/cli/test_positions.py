@@ -1,7 +1,7 @@
 import pytest
 
-from barnabas.cli.options import parse_partitions, parse_settings
-from barnabas.cli.positions import Start, parse_starts, parse_time
+from barnabas.cli.framework.options import parse_partitions, parse_settings
+from barnabas.cli.records.positions import Start, parse_starts, parse_time
 from barnabas.errors import UsageError
 
 NOW = 1_700_000_000_000

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.options import Cluster
-from barnabas.cli.profiles import profile_file, profile_names
+from barnabas.cli.framework.options import Cluster
+from barnabas.cli.framework.profile_files import profile_file, profile_names
 from barnabas.errors import UsageError
 from cli.conftest import run_barnabas
 

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from barnabas.cli.progress import Progress
+from barnabas.cli.framework.progress import Progress
 
 
 class Terminal(io.StringIO):

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.cli.app import parse
 from barnabas.cli.exit_codes import EXIT_CODES, FAILED, INTERRUPTED, OK, TERMINATED, USAGE
-from barnabas.cli.formats import ESCAPES, TOKENS, compile_format
+from barnabas.cli.framework.app import parse
 from barnabas.cli.main import COMMANDS, run
+from barnabas.cli.records.formats import ESCAPES, TOKENS, compile_format
 from barnabas.cli.reference import reference
 from barnabas.errors import UsageError
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.cli.registry_values import RegistryDecoder, Undecodable
+from barnabas.cli.records.registry_values import RegistryDecoder, Undecodable
 from barnabas.client.schema_registry import RegistryUnavailable
 from barnabas.errors import UsageError
 from cli.conftest import Run

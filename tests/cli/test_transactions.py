@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas import Admin
-from barnabas.cli import hanging
+from barnabas.cli.transactions import hanging_transactions
 from barnabas.client.admin.topics import NewTopic
 from barnabas.errors import error_for
 from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -200,12 +200,12 @@ def test_what_a_coordinator_will_end_does_not_hang(ask: Ask, transactional: str,
 
 
 def test_more_partitions_than_one_request_takes(transactional: str, topic: str, monkeypatch: Any) -> None:
-    monkeypatch.setattr(hanging, "PARTITIONS_AT_ONCE", 2)
+    monkeypatch.setattr(hanging_transactions, "PARTITIONS_AT_ONCE", 2)
     hang(transactional, topic, 2, 900_004)
     later_ms = time.time_ns() // 1_000_000 + 1000
     partitions = [TopicPartition(topic, index) for index in range(3)]
     with Admin(bootstrap_servers=transactional) as admin:
-        found = hanging.find_hanging_transactions(admin, partitions, now_ms=later_ms, max_timeout_ms=0)
+        found = hanging_transactions.find_hanging_transactions(admin, partitions, now_ms=later_ms, max_timeout_ms=0)
     assert [(each.partition, each.producer.producer_id) for each in found] == [(partitions[2], 900_004)]
 
 

@@ -17,15 +17,16 @@ pytest.importorskip("yaml")
 
 import barnabas
 from barnabas.cli.main import run
-from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
-from barnabas.pipeline import declarative_running
+from barnabas.pipeline import declarative_runner
 from barnabas.pipeline.checkpoint import find_checkpoints
-from barnabas.pipeline.declarative import find_spec_file, flow_checkpoints, load_spec, newest, settings_of
-from barnabas.pipeline.declarative_running import event_text, rounds, run_declarative, run_logged
+from barnabas.pipeline.declarative_runner import event_text, run_declarative, run_logged, run_repeatedly
+from barnabas.pipeline.declarative_spec import find_spec_file, flow_checkpoints, load_spec, newest, settings_of
+from barnabas.pipeline.display import Display
+from barnabas.pipeline.errors import PipelineFailed
 from barnabas.pipeline.project import create
-from barnabas.pipeline.running import check, remember
-from barnabas.pipeline.tending import backup_of
+from barnabas.pipeline.repair import backup_of
+from barnabas.pipeline.runner import check_checkpoints, remember_queries
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 
@@ -126,16 +127,16 @@ def test_status_and_lag(project: Path, broker: Broker, capsys: pytest.CaptureFix
 def test_checkpoints_that_are_gone(project: Path) -> None:
     root = project / "storage" / "_checkpoints"
     bronze = write_checkpoint(project / BRONZE / "0", {"0": 1}, commits=1)
-    remember(project, [bronze])
+    remember_queries(project, [bronze])
     refreshed = write_checkpoint(project / BRONZE / "1", {"0": 1}, commits=1)
     (refreshed / "metadata").write_text('{"id":"33333333-3333-3333-3333-333333333333"}')
-    check(project, root, flow_checkpoints(root), anew=False)  # a full refresh leaves the old one
+    check_checkpoints(project, root, flow_checkpoints(root), anew=False)  # a full refresh leaves the old one
     with pytest.raises(UsageError, match=r"is not the one that query bronze had"):
-        check(project, root, [refreshed], anew=False)
-    check(project, root, [refreshed], anew=True)
+        check_checkpoints(project, root, [refreshed], anew=False)
+    check_checkpoints(project, root, [refreshed], anew=True)
     (refreshed / "offsets" / "0").write_text("v1")
-    with pytest.raises(CommandFailed, match=r"bronze/1/offsets/0 cannot be read"):
-        check(project, root, flow_checkpoints(root), anew=False)
+    with pytest.raises(PipelineFailed, match=r"bronze/1/offsets/0 cannot be read"):
+        check_checkpoints(project, root, flow_checkpoints(root), anew=False)
 
 
 def test_when_the_next_run_begins() -> None:
@@ -153,10 +154,10 @@ def test_when_the_next_run_begins() -> None:
         return heard.pop(0)
 
     with pytest.raises(Over):
-        rounds(lambda: done.append("run"), ends, lambda: done.append("wait"), once=False)
+        run_repeatedly(lambda: done.append("run"), ends, lambda: done.append("wait"), once=False)
     assert " ".join(done) == "run wait wait wait run wait run wait run wait"
     heard, done = [{at: 1}], []
-    rounds(lambda: done.append("run"), ends, lambda: done.append("wait"), once=True)
+    run_repeatedly(lambda: done.append("run"), ends, lambda: done.append("wait"), once=True)
     assert done == ["run"]
 
 
@@ -171,19 +172,19 @@ class Started:
         self._spark = SimpleNamespace(
             _jvm=SimpleNamespace(**{"org.apache.spark.sql.connect.service.SparkConnectService$": service})
         )
-        for name in ("need_spark", "need_pipelines"):
-            monkeypatch.setattr(declarative_running, name, lambda: None)
-        monkeypatch.setattr(declarative_running, "check_broker", lambda options: None)
-        monkeypatch.setattr(declarative_running, "java_process", lambda: None)
-        monkeypatch.setattr(declarative_running, "spark_process", self._spark_process)
-        monkeypatch.setattr(declarative_running, "run_logged", self._run_logged)
+        for name in ("require_spark", "require_pipelines"):
+            monkeypatch.setattr(declarative_runner, name, lambda: None)
+        monkeypatch.setattr(declarative_runner, "check_broker", lambda options: None)
+        monkeypatch.setattr(declarative_runner, "java_process", lambda: None)
+        monkeypatch.setattr(declarative_runner, "spark_process", self._spark_process)
+        monkeypatch.setattr(declarative_runner, "run_logged", self._run_logged)
 
     @contextlib.contextmanager
     def _spark_process(self, _name: str, _log: Path, settings: dict[str, Any], _master: str | None) -> Iterator[Any]:
         self.settings, self.token = settings, os.environ[TOKEN]
         yield self._spark
 
-    def _run_logged(self, _command: list[str], environment: dict[str, str], _log: Path, **_: Any) -> None:
+    def _run_logged(self, _command: list[str], environment: dict[str, str], _log: Path, *_: Any, **__: Any) -> None:
         self.client = environment
 
 
@@ -194,7 +195,7 @@ def test_the_token_goes_by_the_environment(project: Path, monkeypatch: pytest.Mo
     """Settings of a session stand on its command line, which everybody on the machine can read."""
     monkeypatch.setenv(TOKEN, "mine")
     started = Started(monkeypatch)
-    run_declarative(project / "spark-pipeline.yml", None, once=True, every="1 s")
+    run_declarative(project / "spark-pipeline.yml", None, Display(), once=True, every="1 s")
     assert started.token is not None
     assert len(started.token) >= 32
     assert started.client[TOKEN] == started.token
@@ -208,7 +209,7 @@ def test_the_token_goes_by_the_environment(project: Path, monkeypatch: pytest.Mo
 def test_a_proxy_is_not_asked_for_the_session(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     started = Started(monkeypatch)
-    run_declarative(project / "spark-pipeline.yml", None, once=True, every="1 s")
+    run_declarative(project / "spark-pipeline.yml", None, Display(), once=True, every="1 s")
     assert started.client["SPARK_REMOTE"] == "sc://localhost:4711"
     assert started.client["no_grpc_proxy"] == "localhost"
 
@@ -219,8 +220,8 @@ def test_a_session_that_ends_between_runs(project: Path, monkeypatch: pytest.Mon
     Started(monkeypatch)
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"]) as java:
         monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=java))
-        with pytest.raises(CommandFailed, match=r"Spark's process has ended, with exit code 3: see .*/spark.log"):
-            run_declarative(project / "spark-pipeline.yml", None, once=False, every="1 h")
+        with pytest.raises(PipelineFailed, match=r"Spark's process has ended, with exit code 3: see .*/spark.log"):
+            run_declarative(project / "spark-pipeline.yml", None, Display(), once=False, every="1 h")
 
 
 @pytest.mark.parametrize(
@@ -267,8 +268,8 @@ def test_what_is_shown_and_what_is_logged(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_told_of_a_failure(tmp_path: Path, said: str, reason: str) -> None:
-    with pytest.raises(CommandFailed) as failed:
-        run_logged(command(f"print({said!r}); raise SystemExit(1)"), {}, tmp_path / "log")
+    with pytest.raises(PipelineFailed) as failed:
+        run_logged(command(f"print({said!r}); raise SystemExit(1)"), {}, tmp_path / "log", lambda _: None)
     assert str(failed.value) == f"the pipeline has failed: {reason} (all of it: {tmp_path / 'log'})"
 
 
@@ -277,7 +278,7 @@ def test_a_session_that_ends_in_a_run(tmp_path: Path) -> None:
     code = "import time; print('Flow a is RUNNING.', flush=True); time.sleep(600)"
     with (
         subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as java,
-        pytest.raises(CommandFailed, match=r"Spark's process has ended, with exit code -9"),
+        pytest.raises(PipelineFailed, match=r"Spark's process has ended, with exit code -9"),
     ):
         run_logged(command(code), {}, tmp_path / "log", lambda _: java.kill(), session=java)
 
@@ -300,7 +301,7 @@ def test_a_kill_ends_the_process(tmp_path: Path) -> None:
         "print('Flow a is RUNNING.', flush=True); time.sleep(60)"
     )
     runner = (
-        "import sys; from pathlib import Path; from barnabas.pipeline.declarative_running import run_logged;"
+        "import sys; from pathlib import Path; from barnabas.pipeline.declarative_runner import run_logged;"
         f"run_logged([sys.executable, '-c', {code!r}], {{}}, Path(sys.argv[1]), lambda line: print(line, flush=True))"
     )
     command = [sys.executable, "-c", runner, str(tmp_path / "log")]

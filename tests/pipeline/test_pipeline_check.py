@@ -4,8 +4,8 @@ import pytest
 
 pandas = pytest.importorskip("pandas")
 
-from barnabas.cli.flights import read_flights  # noqa: E402
 from barnabas.pipeline.demo.check import Results, compare, expected_delays  # noqa: E402
+from barnabas.pipeline.demo.flights import read_flights  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ import pytest
 from barnabas.errors import UsageError
 from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
 from barnabas.pipeline.diagnosis import BrokerView, Problem, find_problems
-from barnabas.pipeline.tending import backup_of, lag_rows, repair, status_row
+from barnabas.pipeline.repair import backup_of, repair
+from barnabas.pipeline.status import lag_rows, status_row
 from barnabas.types import TopicPartition
 
 from .checkpoints import IDS, write_checkpoint

@@ -9,11 +9,10 @@ import pytest
 
 import barnabas
 from barnabas.cli.main import run
-from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
-from barnabas.pipeline.project import TEMPLATES, Project, alone, create, load, load_settings
-from barnabas.pipeline.queries import told
-from barnabas.pipeline.running import check_checkpoints
+from barnabas.pipeline.errors import PipelineFailed, error_text
+from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings, project_lock
+from barnabas.pipeline.runner import check_checkpoints
 from barnabas.spark.decision import Decision, notes_of
 from barnabas.testing import Broker
 
@@ -151,21 +150,27 @@ def test_wrong_settings(text: str, message: str, tmp_path: Path, capsys: pytest.
     assert message in capsys.readouterr().err
 
 
+def paths_of(project: Project) -> tuple[Path, Path, list[Path]]:
+    return project.directory, project.checkpoints, project.checkpoint_paths()
+
+
 def test_a_checkpoint_that_is_gone(project: Path) -> None:
     mine = load(project)
-    check_checkpoints(mine, anew=False)
+    check_checkpoints(*paths_of(mine), anew=False)
     (project / ".queries.json").write_text('{"copy": "22222222-2222-2222-2222-222222222222"}')
-    check_checkpoints(mine, anew=False)
+    check_checkpoints(*paths_of(mine), anew=False)
     shutil.rmtree(project / "checkpoints")
     with pytest.raises(UsageError, match=r"checkpoints/copy is not the one that query copy had .* anew with --new"):
-        check_checkpoints(mine, anew=False)
-    check_checkpoints(mine, anew=True)
+        check_checkpoints(*paths_of(mine), anew=False)
+    check_checkpoints(*paths_of(mine), anew=True)
 
 
 def test_a_damaged_checkpoint_is_not_run(project: Path) -> None:
     (project / "checkpoints" / "copy" / "offsets" / "2").write_text("v1")
-    with pytest.raises(CommandFailed, match=r"offsets/2 cannot be read.* `barnabas pipeline repair-checkpoint .*mine`"):
-        check_checkpoints(load(project), anew=False)
+    with pytest.raises(
+        PipelineFailed, match=r"offsets/2 cannot be read.* `barnabas pipeline repair-checkpoint .*mine`"
+    ):
+        check_checkpoints(*paths_of(load(project)), anew=False)
 
 
 def test_code_that_is_none(project: Path) -> None:
@@ -201,8 +206,8 @@ def test_what_is_told_of_an_output() -> None:
 Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
 \tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)
 """
-    assert told(said) == "org.apache.spark.SparkException: Master must either be yarn or start with spark"
-    assert told(ValueError("[A] b\n\nJVM stacktrace:\norg.X: [A] b\n\tat c")) == "[A] b"
+    assert error_text(said) == "org.apache.spark.SparkException: Master must either be yarn or start with spark"
+    assert error_text(ValueError("[A] b\n\nJVM stacktrace:\norg.X: [A] b\n\tat c")) == "[A] b"
     python = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/x/layers.py", line 3, in schema
     import nothing
@@ -213,7 +218,7 @@ During handling of the above exception, another exception occurred:
 Traceback (most recent call last):
 UnboundLocalError: cannot access local variable 'reader'
 """
-    assert told(ValueError(python)) == (
+    assert error_text(ValueError(python)) == (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: ModuleNotFoundError: No module named 'nothing'"
     )
 
@@ -221,8 +226,8 @@ UnboundLocalError: cannot access local variable 'reader'
 def test_one_at_a_time(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copy = project / "checkpoints" / "copy"
     (copy / "offsets" / "2").write_text("v1")
-    with alone(project):
-        with pytest.raises(UsageError, match=r"another process runs .*mine; stop that first"), alone(project):
+    with project_lock(project):
+        with pytest.raises(UsageError, match=r"another process runs .*mine; stop that first"), project_lock(project):
             pytest.fail("it was entered")
         assert run(["pipeline", "repair-checkpoint", str(copy), "--yes"]) == 2
         assert "mine; stop that first" in capsys.readouterr().err

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.cli.flights import read_flights
 from barnabas.errors import UsageError
+from barnabas.pipeline.demo.flights import read_flights
 from barnabas.pipeline.demo.replay import Replay, replayed
 from barnabas.pipeline.demo.run import PipelineDemo
-from barnabas.pipeline.demo.topics import EVENTS, ends, make_topics
+from barnabas.pipeline.demo.topics import EVENTS, end_offsets, make_topics
+from barnabas.pipeline.display import Display
 from barnabas.testing import Broker
 
 COMMAND = (sys.executable, "-m", "barnabas", "pipeline", "demo", "--seconds", "0")
@@ -111,29 +112,32 @@ def test_a_replay_goes_on_after_its_last_whole_day() -> None:
             assert replay.failure is None
         values = [record.value for record in broker.records(EVENTS)]
         assert sorted(values) == sorted(flight.value for flight in replay.flights)
-        assert sum(ends(admin, EVENTS).values()) > 1500, "end markers of the days"
+        assert sum(end_offsets(admin, EVENTS).values()) > 1500, "end markers of the days"
 
 
 @pytest.mark.usefixtures("few_flights")
 def test_topics_and_checkpoints_belong_together(tmp_path: Path) -> None:
     with Broker() as broker, barnabas.Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
-        demo = PipelineDemo(broker.bootstrap_servers, tmp_path / "a", 10, 0, None, quiet=True)
-        app_id, done = demo._begin(admin)
-        assert (demo._begin(admin), done) == ((app_id, 0), 0)
-        replay = Replay({"bootstrap.servers": broker.bootstrap_servers}, 10, 0, 0)
+        settings = {"bootstrap.servers": broker.bootstrap_servers}
+        demo = PipelineDemo(settings, tmp_path / "a", 10, 0, None, Display())
+        app_id, done = demo.prepare(admin)
+        assert (demo.prepare(admin), done) == ((app_id, 0), 0)
+        replay = Replay({**settings}, 10, 0, 0)
         replay.start()
         replay.go_live()
         broker.wait_for(lambda: replay.is_over, what="the replay")
-        elsewhere = PipelineDemo(broker.bootstrap_servers, tmp_path / "b", 10, 0, None, quiet=True)
+        elsewhere = PipelineDemo(
+            {"bootstrap.servers": broker.bootstrap_servers}, tmp_path / "b", 10, 0, None, Display()
+        )
         with pytest.raises(
             UsageError, match=r"10 flights of an earlier run and its checkpoints are not in .*b; .*--clean"
         ):
-            elsewhere._begin(admin)
-        elsewhere._clean(admin)
+            elsewhere.prepare(admin)
+        elsewhere.delete_all(admin)
         with pytest.raises(
             UsageError, match=r"checkpoints in .*a are of topics that are gone; start over with --clean"
         ):
-            demo._begin(admin)
-        demo._clean(admin)
-        other, done = demo._begin(admin)
+            demo.prepare(admin)
+        demo.delete_all(admin)
+        other, done = demo.prepare(admin)
         assert (other != app_id, done) == (True, 0), "what was written under the old name counts no longer"

@@ -16,8 +16,8 @@ pyspark = pytest.importorskip("pyspark")
 from pyspark.errors import PySparkRuntimeError  # noqa: E402
 
 from barnabas.cli.main import run  # noqa: E402
-from barnabas.cli.output import CommandFailed  # noqa: E402
-from barnabas.pipeline import declarative_running  # noqa: E402
+from barnabas.pipeline import declarative_runner  # noqa: E402
+from barnabas.pipeline.errors import PipelineFailed  # noqa: E402
 from barnabas.pipeline.project import create  # noqa: E402
 from barnabas.pipeline.spark_process import pause, spark_process  # noqa: E402
 from barnabas.spark import sessions  # noqa: E402
@@ -75,7 +75,7 @@ def test_no_broker_is_told_before_spark_starts(
     settings = directory / "pipeline.toml"
     settings.write_text(settings.read_text().replace("[kafka]", '[kafka]\n"kafka.bootstrap.timeout.ms" = 0'))
     monkeypatch.setattr(sessions, "session", lambda *_, **__: pytest.fail("a session was started"))
-    monkeypatch.setattr(declarative_running, "need_pipelines", lambda: None)
+    monkeypatch.setattr(declarative_runner, "require_pipelines", lambda: None)
     assert run(["pipeline", "run", str(directory)]) == 1
     said = capsys.readouterr().err
     assert "no broker reachable: 127.0.0.1:1: tcp: connection refused" in said
@@ -93,7 +93,7 @@ def test_a_pause_beside_a_session_that_lives(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(pyspark.SparkContext, "_gateway", SimpleNamespace(proc=java))
         pause(0.01, tmp_path / "log")
         java.kill()
-        with pytest.raises(CommandFailed, match=r"has ended, with exit code -9: see .*/log"):
+        with pytest.raises(PipelineFailed, match=r"has ended, with exit code -9: see .*/log"):
             pause(3600, tmp_path / "log")
     monkeypatch.setattr(pyspark.SparkContext, "_gateway", None)
     pause(0.01, tmp_path / "log")  # one that another process has started
@@ -110,7 +110,7 @@ def test_why_spark_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(sessions, "session", session)
     with (
-        pytest.raises(CommandFailed, match=r"^Spark does not start: org.x.SparkException: Master must start"),
+        pytest.raises(PipelineFailed, match=r"^Spark does not start: org.x.SparkException: Master must start"),
         spark_process("test", log, {}, "nonsense"),
     ):
         pytest.fail("the block was entered")

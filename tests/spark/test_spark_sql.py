@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
+from barnabas.pipeline.errors import PipelineFailed
 from barnabas.testing import Broker
 
 pytest.importorskip("pyspark")
 
-from barnabas.pipeline.sql.output import print_rows
-from barnabas.pipeline.sql.tables import Tables, readable_errors
+from barnabas.cli.pipeline.sql_output import print_rows
+from barnabas.pipeline.sql_tables import Tables, readable_errors
 
 TOPICS = ("orders", "my.topic-1", "Raw", "empty")
 
@@ -93,10 +93,10 @@ def test_what_is_wrong_is_named(ask: Any) -> None:
     assert "\n" not in str(caught.value)
     with pytest.raises(UsageError, match="topic empty has no records to find the schema in"):
         ask("SELECT * FROM empty", valueFormat="json")
-    with pytest.raises(CommandFailed, match="bad luck") as failed:
+    with pytest.raises(PipelineFailed, match="bad luck") as failed:
         ask("SELECT raise_error('bad luck') FROM orders")
     assert "\n" not in str(failed.value)
-    with pytest.raises(CommandFailed, match="orders-0, offset 5: the value is no json of the schema"):
+    with pytest.raises(PipelineFailed, match="orders-0, offset 5: the value is no json of the schema"):
         ask("SELECT * FROM orders", mode="FAILFAST")
 
 

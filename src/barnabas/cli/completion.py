@@ -8,10 +8,10 @@ import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Final, NamedTuple
 
-from barnabas.cli.app import App, Argument, Option, Parameter, Runnable, meant
+from barnabas.cli.framework.app import App, Argument, Option, Parameter, Runnable, meant
+from barnabas.cli.framework.options import Cluster, Json
+from barnabas.cli.framework.output import print_json
 from barnabas.cli.main import COMMANDS
-from barnabas.cli.options import Cluster, Json
-from barnabas.cli.output import print_json
 from barnabas.errors import BarnabasError
 
 app = App("Print what makes a shell complete commands, options and names.")
@@ -188,7 +188,7 @@ def _values(parameter: Parameter, given: dict[str, Any]) -> Iterable[Candidate]:
     if isinstance(spec, Option) and spec.choices:
         return map(Candidate, spec.choices)
     if parameter.name == "profile":
-        from barnabas.cli.profiles import profile_names
+        from barnabas.cli.framework.profile_files import profile_names
 
         return map(Candidate, profile_names())
     if parameter.flags == () and "|" in metavar:

@@ -12,10 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from barnabas.cli.exit_codes import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
-from barnabas.cli.streams import OutputLost, finish_output, open_closed_streams, redirect_to_null
+from barnabas.cli.framework.streams import OutputLost, finish_output, open_closed_streams, redirect_to_null
 
 if TYPE_CHECKING:
-    from barnabas.cli.app import App
+    from barnabas.cli.framework.app import App
 
 __all__ = ["COMMANDS", "Command", "run"]
 
@@ -28,7 +28,7 @@ class Command(NamedTuple):
     """Where a command lives and what it is for."""
 
     module: str
-    """In this package, or with a dot in front in the one above."""
+    """In this package."""
     summary: str
 
     def load(self) -> "App":
@@ -38,27 +38,29 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Command]] = {
-    "serve": Command("serve", "Run a broker in the foreground."),
-    "topics": Command("topics", "List, create, describe, delete and grow topics."),
-    "produce": Command("produce", "Write records from standard input or a file."),
-    "consume": Command("consume", "Read records and print them."),
-    "groups": Command("groups", "List, describe, reset and delete consumer groups."),
-    "transactions": Command("transactions", "List and describe transactions; find and abort those that hang."),
-    "configs": Command("configs", "Show and change settings of topics, brokers and groups."),
-    "cluster": Command("cluster", "Describe the cluster: its id, controller, brokers and features."),
-    "brokers": Command("brokers", "List the brokers."),
-    "log-dirs": Command("log_dirs", "Show the brokers' log directories and the replicas in them."),
-    "get-offsets": Command("get_offsets", "Show where partitions begin and end, or stood at a time."),
-    "delete-records": Command("delete_records", "Delete the oldest records of partitions."),
-    "elect-leaders": Command("elect_leaders", "Make preferred replicas the leaders of their partitions."),
-    "dump-log": Command("dump_log", "Print and check the files of a log directory."),
-    "perf": Command("perf", "Measure producing, consuming and latency."),
-    "doctor": Command("doctor", "Say why a client cannot connect."),
-    "profiles": Command("profiles", "List profiles: named files of client settings, used with --profile."),
+    "serve": Command("serve.serve", "Run a broker in the foreground."),
+    "topics": Command("topics.topics", "List, create, describe, delete and grow topics."),
+    "produce": Command("records.produce", "Write records from standard input or a file."),
+    "consume": Command("records.consume", "Read records and print them."),
+    "groups": Command("groups.groups", "List, describe, reset and delete consumer groups."),
+    "transactions": Command(
+        "transactions.transactions", "List and describe transactions; find and abort those that hang."
+    ),
+    "configs": Command("cluster.configs", "Show and change settings of topics, brokers and groups."),
+    "cluster": Command("cluster.cluster", "Describe the cluster: its id, controller, brokers and features."),
+    "brokers": Command("cluster.brokers", "List the brokers."),
+    "log-dirs": Command("cluster.log_dirs", "Show the brokers' log directories and the replicas in them."),
+    "get-offsets": Command("topics.get_offsets", "Show where partitions begin and end, or stood at a time."),
+    "delete-records": Command("topics.delete_records", "Delete the oldest records of partitions."),
+    "elect-leaders": Command("topics.elect_leaders", "Make preferred replicas the leaders of their partitions."),
+    "dump-log": Command("dump.dump_log", "Print and check the files of a log directory."),
+    "perf": Command("records.perf", "Measure producing, consuming and latency."),
+    "doctor": Command("cluster.doctor", "Say why a client cannot connect."),
+    "profiles": Command("cluster.profiles", "List profiles: named files of client settings, used with --profile."),
     "completion": Command("completion", "Print what makes a shell complete commands, options and names."),
-    "pipeline": Command(".pipeline.commands", "Data pipelines on Spark: from topics to tables and back."),
-    "sql": Command(".pipeline.sql.command", "Ask topics in SQL; Spark runs in this process."),
-    "demo": Command("demo", "Replay real data through a broker and check what comes back."),
+    "pipeline": Command("pipeline.pipeline", "Data pipelines on Spark: from topics to tables and back."),
+    "sql": Command("pipeline.sql", "Ask topics in SQL; Spark runs in this process."),
+    "demo": Command("demo.demo", "Replay real data through a broker and check what comes back."),
 }
 
 
@@ -113,11 +115,11 @@ def _dispatch(arguments: list[str]) -> int:
         return _unknown(name, as_json=as_json)
     try:
         if known == "serve":
-            from barnabas.cli.serve import serve
+            from barnabas.cli.serve.start_broker import parse_serve, run_broker
 
-            code = serve(rest)
-            if code is not None:
-                return code
+            options = parse_serve(rest)
+            if options is not None:
+                return run_broker(options)
         return COMMANDS[known].load().run(f"barnabas {known}", rest)
     except (KeyboardInterrupt, BrokenPipeError):
         raise
@@ -130,7 +132,7 @@ def _dispatch(arguments: list[str]) -> int:
 def _known(name: str) -> str | None:
     if name in COMMANDS:
         return name
-    from barnabas.cli.app import meant
+    from barnabas.cli.framework.app import meant
 
     return meant(name, COMMANDS)
 
@@ -140,7 +142,7 @@ def _version(*, as_json: bool) -> int:
     from barnabas.version import __version__
 
     if as_json:
-        from barnabas.cli.output import print_json
+        from barnabas.cli.framework.output import print_json
 
         print_json({"version": __version__, "compiled": is_compiled()})
     else:
@@ -173,11 +175,10 @@ def _overview() -> str:
 
 
 def _unknown(name: str, *, as_json: bool) -> int:
-    from barnabas.cli.app import closest
+    from barnabas.cli.framework.app import way_out
 
-    close = closest(name, COMMANDS)
-    way_out = f"did you mean {close[0]}?" if close else f"commands are {', '.join(COMMANDS)}"
-    return _say("WrongUsage", f"there is no command {name!r}; {way_out}", USAGE, as_json=as_json)
+    hint = way_out(name, COMMANDS, f"commands are {', '.join(COMMANDS)}")
+    return _say("WrongUsage", f"there is no command {name!r}; {hint}", USAGE, as_json=as_json)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
@@ -218,7 +219,7 @@ def _told(error: Exception) -> tuple[str, str]:
 
 def _say(name: str, text: str, code: int, attempts: Any = (), *, as_json: bool) -> int:
     """Report on standard error why the command ends, and give the exit code on."""
-    from barnabas.cli.output import notice
+    from barnabas.cli.framework.output import notice
 
     if as_json:
         import json

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from barnabas.cli.app import App, Option, Parameter, Runnable
 from barnabas.cli.exit_codes import EXIT_CODES
-from barnabas.cli.formats import ESCAPES, STARTS, TOKENS
+from barnabas.cli.framework.app import App, Option, Parameter, Runnable
+from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.main import COMMANDS
-from barnabas.cli.options import DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.records.formats import ESCAPES, STARTS, TOKENS
 
 __all__ = ["reference"]
 

@@ -286,9 +286,9 @@ class ConfigDef:
         return {name: self._settings[name].parse(text) for name, text in texts.items()}
 
 
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The name that a misspelt one probably meant, or None."""
+def nearest(name: str, names: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """Returns the name that a misspelt one probably meant, or None."""
     from difflib import get_close_matches  # only mistakes pay for this import
 
-    close = get_close_matches(name, list(names), n=1, cutoff=0.7)
+    close = get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return close[0] if close else None

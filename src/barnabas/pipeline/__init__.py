@@ -1,5 +1,5 @@
-"""`barnabas pipeline`: data pipelines on Spark, and tools for those that run.
+"""Data pipelines on Spark, and tools for the checkpoints of those that run.
 
-Above everything else: it may use the command line's parts and the data source. pyspark is imported only where a
-session is started.
+It knows no command line: what people are to see goes to a `Display`. pyspark is imported only where a session is
+started.
 """

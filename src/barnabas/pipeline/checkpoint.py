@@ -1,5 +1,5 @@
-"""A query's checkpoint as Spark keeps it: `metadata` with the query's id, `offsets/N` with what batch N reads, written
-before it runs, `commits/N` when it is done."""
+"""Reads a query's checkpoint as Spark keeps it: `metadata` has the query's id, `offsets/N` what batch N reads (written
+before it runs), and `commits/N` is written when it is done."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.errors import UsageError
-from barnabas.pipeline.declarative import CHECKPOINTS, find_spec_file, flow_checkpoints, is_of_flow, load_spec, newest
+from barnabas.pipeline.declarative_spec import (
+    CHECKPOINTS,
+    find_spec_file,
+    flow_checkpoints,
+    is_of_flow,
+    load_spec,
+    newest,
+)
 from barnabas.spark.offsets import StreamOffset, parse_stream_offset
 from barnabas.types import TopicPartition
 
@@ -26,15 +33,15 @@ class Damage(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """What stands in `offsets/N`."""
+    """The contents of `offsets/N`."""
 
     number: int
     head: str
     """The second line: times and settings."""
     lines: tuple[str, ...]
-    """What each source has written there."""
+    """A line for each source."""
     sources: tuple[StreamOffset, ...]
-    """The same, of sources that read topics; empty for others."""
+    """The offsets in these lines; empty for sources that do not read topics."""
 
     @property
     def time_ms(self) -> int:
@@ -46,7 +53,7 @@ class Batch(NamedTuple):
 
     @property
     def offsets(self) -> dict[TopicPartition, int]:
-        """Up to where the batch reads; of all sources, the first that reads a partition counts."""
+        """The end offsets of the batch; where several sources read a partition, those of the first one."""
         found: dict[TopicPartition, int] = {}
         for source in self.sources:
             found = {**source.offsets, **found}
@@ -58,7 +65,7 @@ class Batch(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """All that can be read of one."""
+    """What can be read of a checkpoint."""
 
     path: Path
     query_id: str | None
@@ -68,22 +75,23 @@ class Checkpoint(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The query's. A flow of a declarative pipeline has its checkpoints in numbered directories."""
+        """The query's name. A flow of a declarative pipeline has its checkpoints in numbered directories."""
         return self.path.parent.name if is_of_flow(self.path) else self.path.name
 
     @property
     def done(self) -> Batch | None:
-        """The last batch that is committed."""
+        """The last committed batch."""
         return max((b for n, b in self.batches.items() if n in self.commits), default=None, key=lambda b: b.number)
 
     @property
     def last(self) -> Batch | None:
-        """The last one that was begun."""
+        """The last batch that was begun."""
         return self.batches[max(self.batches)] if self.batches else None
 
 
 def find_checkpoints(directory: Path) -> list[Path]:
-    """The directory itself, or those in it or in its `checkpoints`. Raises UsageError where there are none."""
+    """Returns the directory itself if it is a checkpoint, or those in its `checkpoints`, or those in it. Raises
+    UsageError where there are none."""
     if not directory.is_dir():
         raise UsageError(f"{directory} is no directory; give a pipeline's directory, or that of a checkpoint")
     for candidates in ([directory], sorted((directory / "checkpoints").glob("*")), sorted(directory.glob("*"))):
@@ -163,8 +171,8 @@ def _batch(number: int, text: str) -> Batch:
 
 
 def _stream_offset(line: str) -> StreamOffset:
-    """Empty for sources of other kinds, which write what they like. Raises UsageError for one of ours that is
-    damaged."""
+    """Parses the line of a source. Sources of other kinds give an empty offset; a damaged one of ours raises
+    UsageError."""
     document = None if line == _NOTHING else json.loads(line)
     if not isinstance(document, dict):
         return StreamOffset({})
@@ -185,7 +193,7 @@ def _reason(error: Exception) -> str:
 
 
 def offsets_text(batch: Batch, sources: tuple[StreamOffset, ...]) -> str:
-    """The file with other offsets for those sources that read topics."""
+    """Returns the contents of `offsets/N` with other offsets for the sources that read topics."""
     lines = [_VERSION, batch.head]
     for line, before, now in zip(batch.lines, batch.sources, sources, strict=True):
         lines.append(line if now == before else json.dumps(now.to_json()))

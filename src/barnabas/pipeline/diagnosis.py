@@ -1,6 +1,6 @@
-"""What is wrong with a checkpoint, by itself and beside what the brokers have; and how each is put right.
+"""Finds what is wrong with a checkpoint, in its files and compared with the brokers, and how it is repaired.
 
-Pure: it is told what stands in the files and what the brokers say, and answers with changes of files.
+Pure: the contents of the files and the brokers' view are arguments, and the repairs are returned as new contents.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ _SHOWN: Final = 5
 
 
 class BrokerView(NamedTuple):
-    """What the brokers have."""
+    """What the brokers have of a checkpoint's topics."""
 
     ids: Mapping[str, str]
-    """Of topics that are there."""
+    """The ids of the topics that exist."""
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     decided: int | None = None
@@ -28,7 +28,7 @@ class BrokerView(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """`changes` are new contents of files, None to delete one; None where nothing in the checkpoint helps."""
+    """`changes` are new contents of files, None to delete a file; None where no change of files helps."""
 
     what: str
     way_out: str
@@ -36,8 +36,8 @@ class Problem(NamedTuple):
 
 
 def find_problems(checkpoint: Checkpoint, broker: BrokerView | None) -> list[Problem]:
-    """In the order of the files; nothing if all is well. What the brokers would say is left out where they were not
-    asked (None)."""
+    """Returns the problems of a checkpoint, in the order of its files. Without a broker view only the files are
+    checked."""
     found = _damages(checkpoint, None if broker is None else broker.decided)
     found += _orphans(checkpoint)
     if broker is not None:
@@ -90,7 +90,7 @@ def _damage(checkpoint: Checkpoint, path: Path, reason: str, decided: int | None
 
 
 def _orphans(checkpoint: Checkpoint) -> list[Problem]:
-    """Batches that are committed, and whose offsets are gone."""
+    """Finds committed batches without a file of offsets."""
     unreadable = {int(path.name) for path, _ in checkpoint.damages if path.name.isdigit()}
     last = max(checkpoint.batches, default=-1)
     orphans = sorted(n for n in checkpoint.commits if n > last and n not in unreadable)
@@ -143,11 +143,11 @@ def _topics(checkpoint: Checkpoint, broker: BrokerView) -> list[Problem]:
 
 
 def _corrected(source: StreamOffset, broker: BrokerView) -> tuple[StreamOffset, list[Problem]]:
-    """The offset with which the query can go on, and why it must be another one."""
+    """Returns the offset from which the query can go on, and the problems that it corrects."""
     offsets, ids = dict(source.offsets), dict(source.ids)
     problems = []
-    for topic in sorted({where.topic for where in source.offsets}):
-        mine = sorted(where for where in source.offsets if where.topic == topic)
+    for topic in sorted({partition.topic for partition in source.offsets}):
+        mine = sorted(partition for partition in source.offsets if partition.topic == topic)
         if topic not in broker.ids:
             problems.append(
                 Problem(
@@ -156,7 +156,7 @@ def _corrected(source: StreamOffset, broker: BrokerView) -> tuple[StreamOffset, 
                     {},
                 )
             )
-            offsets = {where: offset for where, offset in offsets.items() if where.topic != topic}
+            offsets = {partition: offset for partition, offset in offsets.items() if partition.topic != topic}
             ids.pop(topic, None)
         elif source.ids.get(topic, broker.ids[topic]) != broker.ids[topic]:
             problems.append(
@@ -167,8 +167,8 @@ def _corrected(source: StreamOffset, broker: BrokerView) -> tuple[StreamOffset, 
                     {},
                 )
             )
-            offsets = {where: offset for where, offset in offsets.items() if where.topic != topic}
-            offsets |= {where: start for where, start in broker.starts.items() if where.topic == topic}
+            offsets = {partition: offset for partition, offset in offsets.items() if partition.topic != topic}
+            offsets |= {partition: start for partition, start in broker.starts.items() if partition.topic == topic}
             ids[topic] = broker.ids[topic]
         else:
             problems += _out_of_range(mine, offsets, broker)
@@ -177,26 +177,28 @@ def _corrected(source: StreamOffset, broker: BrokerView) -> tuple[StreamOffset, 
 
 def _out_of_range(mine: list[TopicPartition], offsets: dict[TopicPartition, int], broker: BrokerView) -> list[Problem]:
     problems = []
-    for where in mine:
-        offset, start, end = offsets[where], broker.starts.get(where), broker.ends.get(where)
+    for partition in mine:
+        offset, start, end = offsets[partition], broker.starts.get(partition), broker.ends.get(partition)
         if start is None or end is None:
             continue
         if offset < start:
-            what = f"{where}: offsets {offset} to {start - 1} are gone, the query has not read them"
+            what = f"{partition}: offsets {offset} to {start - 1} are gone, the query has not read them"
             problems.append(Problem(what, f"the query goes on at {start}", {}))
-            offsets[where] = start
+            offsets[partition] = start
         elif offset > end:
-            what = f"{where}: read up to {offset}, but the log ends at {end}: records were lost on the brokers' side"
+            what = (
+                f"{partition}: read up to {offset}, but the log ends at {end}: records were lost on the brokers' side"
+            )
             problems.append(Problem(what, f"the query goes on at {end}", {}))
-            offsets[where] = end
+            offsets[partition] = end
     return problems
 
 
 def _restart_from(
     checkpoint: Checkpoint, batch: Batch, sources: tuple[StreamOffset, ...], decided: int | None
 ) -> dict[Path, str | None] | None:
-    """The last batch that is done gets the new offsets; one that is begun and not done was planned with the old ones.
-    None where the sink has that one."""
+    """Gives the last committed batch the new offsets, and deletes a later batch, which was planned with the old ones.
+    Returns None where the sink has committed that later batch."""
     last = checkpoint.last
     if last is not None and decided is not None and decided >= last.number > batch.number:
         return None

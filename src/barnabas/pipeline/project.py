@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from barnabas.cli.app import closest
 from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
 
@@ -22,12 +21,12 @@ __all__ = [
     "SPEC_FILE",
     "TEMPLATES",
     "Project",
-    "alone",
     "check_storage",
     "create",
-    "home_of",
     "load",
     "load_settings",
+    "project_lock",
+    "project_of",
 ]
 
 _TEMPLATE_HOME: Final = Path(__file__).parent / "templates"
@@ -37,18 +36,19 @@ SPEC_FILE: Final = "spark-pipeline.yml"
 _LOCK: Final = ".running"
 _TRANSFORMATIONS: Final = "transformations"
 _QUOTED: Final = re.compile(r"[^\w./@:+=,~-]")
-"""What a URI has in another form, and some more."""
+"""Characters that a URI escapes, and some more."""
 SERVERS: Final = "bootstrap.servers"
 
 
 class Template(NamedTuple):
-    """What it is for, and the settings that its module reads besides name and kafka, with their defaults."""
+    """A pipeline that `barnabas pipeline init` can write."""
 
     summary: str
     settings: Mapping[str, str]
+    """The settings that its module reads besides name and kafka, with their defaults."""
     is_declarative: bool = False
     spark: Mapping[str, str] = {}
-    """Settings that its session needs."""
+    """Settings that its Spark session needs."""
 
 
 DELTA: Final = {
@@ -57,7 +57,7 @@ DELTA: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "spark.databricks.delta.snapshotPartitions": "2",  # for tables of laptops; Delta's 50 take most of a batch's time
 }
-"""What a session needs for the newest release of Delta that there is, for Spark 4.2."""
+"""Settings of a Spark 4.2 session for the newest release of Delta."""
 
 TEMPLATES: Final[Mapping[str, Template]] = {
     "bronze-silver-gold": Template(
@@ -91,11 +91,11 @@ TEMPLATES: Final[Mapping[str, Template]] = {
     ),
 }
 _PATHS: Final = ("archive", "bronze", "table")
-"""Settings that are directories, within the project unless they are absolute."""
+"""Settings that are directories; relative ones lie within the project."""
 
 
 class Project(NamedTuple):
-    """What is run."""
+    """A pipeline's settings and code."""
 
     directory: Path
     settings: dict[str, Any]
@@ -105,9 +105,15 @@ class Project(NamedTuple):
     def checkpoints(self) -> Path:
         return self.directory / "checkpoints"
 
+    def checkpoint_paths(self) -> list[Path]:
+        return sorted(path.parent for path in self.checkpoints.glob("*/metadata"))
+
     def stages(self, spark: Any, trigger: Mapping[str, Any]) -> Iterator[list[Any]]:
-        """Its queries, started. `start` gives all of them in a list; where some read what others write it yields lists,
-        and whoever wants all that is there to go through waits for each before it asks for the next."""
+        """Starts the queries, and yields them in stages.
+
+        The project's `start` returns all queries in one list, or yields lists where the queries of one list read what
+        those of the list before write. A run with `--once` waits for each stage before it asks for the next.
+        """
         found = self.start(spark, self.settings, str(self.checkpoints.resolve()), dict(trigger))
         if isinstance(found, Iterator):
             yield from found
@@ -116,10 +122,10 @@ class Project(NamedTuple):
 
 
 def create(directory: Path, template: str, servers: str) -> list[Path]:
-    """Write a new project. Raises UsageError for a template that there is not, or a directory with a project."""
+    """Writes a new project. Raises UsageError for an unknown template, or a directory with a project."""
     if template not in TEMPLATES:
-        close = closest(template, TEMPLATES)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(TEMPLATES)}"
+        close = nearest(template, TEMPLATES, 0.6)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(TEMPLATES)}"
         raise UsageError(f"--template {template}: there is no such template; {hint}")
     code = (_TEMPLATE_HOME / f"{template.replace('-', '_')}.py").read_text(encoding="utf-8")
     files = {directory / SETTINGS_FILE: _settings_text(directory.resolve().name, template, servers)}
@@ -155,8 +161,8 @@ def _settings_text(name: str, template: str, servers: str) -> str:
 
 
 def check_storage(file: Path, storage: str) -> None:
-    """Raises UsageError for one that Spark keeps in another place (4.3: `a b` in `a%20b`), where nobody would look for
-    its checkpoints. `file`: the spec's."""
+    """Raises UsageError for a storage that Spark 4.3 keeps under another name (`a b` in `a%20b`), where its checkpoints
+    would not be found. `file`: the spec file."""
     found = _QUOTED.search(storage)
     if found is not None:
         raise UsageError(
@@ -166,7 +172,7 @@ def check_storage(file: Path, storage: str) -> None:
 
 
 def _spec_text(name: str, storage: str) -> str:
-    """What JSON has as texts is YAML, too."""
+    """Returns the spec file's YAML, in which JSON's texts are valid."""
     lines = [
         "# For spark-pipelines; topics and brokers are in pipeline.toml.",
         f"name: {json.dumps(name)}",
@@ -180,7 +186,7 @@ def _spec_text(name: str, storage: str) -> str:
 
 
 def load_settings(directory: Path) -> dict[str, Any]:
-    """Of `pipeline.toml`. Raises UsageError."""
+    """Reads `pipeline.toml`. Raises UsageError."""
     file = directory / SETTINGS_FILE
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
@@ -206,14 +212,15 @@ def load_settings(directory: Path) -> dict[str, Any]:
     return found
 
 
-def home_of(path: Path) -> Path | None:
-    """The project that a directory is, or is in: the checkpoint of a flow is seven levels down."""
+def project_of(path: Path) -> Path | None:
+    """Returns the directory of the project that `path` is or lies in: a flow's checkpoint is seven levels down."""
     return next((each for each in (path, *path.resolve().parents[:7]) if (each / SETTINGS_FILE).exists()), None)
 
 
 @contextlib.contextmanager
-def alone(directory: Path) -> Iterator[None]:
-    """Raises UsageError where another process runs the project: two runs would fence each other, batch after batch."""
+def project_lock(directory: Path) -> Iterator[None]:
+    """Locks the project. Raises UsageError where another process runs it: two runs would fence each other, batch after
+    batch."""
     try:
         file = (directory / _LOCK).open("a")
     except OSError as error:
@@ -227,7 +234,7 @@ def alone(directory: Path) -> Iterator[None]:
 
 
 def load(directory: Path) -> Project:
-    """Settings and code. Raises UsageError; what the code raises while it is imported, too."""
+    """Imports a project. Raises UsageError, and what its code raises while it is imported."""
     settings = load_settings(directory)
     file = directory / CODE_FILE
     if not file.exists():

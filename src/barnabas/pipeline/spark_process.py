@@ -1,4 +1,4 @@
-"""A Spark session for as long as a `with` block lasts; nothing of it is left afterwards, whatever ends the block."""
+"""A Spark session for the time of a `with` block; none of its processes stays behind, whatever ends the block."""
 
 import contextlib
 import logging
@@ -13,33 +13,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.broker.process.log_format import OneLineFormatter
-from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
-from barnabas.pipeline.queries import told
+from barnabas.pipeline.errors import PipelineFailed, error_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["QUICKLY", "end_process", "java_process", "need_spark", "pause", "session_ended", "spark_process"]
+__all__ = [
+    "SMALL",
+    "end_process",
+    "end_with_parent",
+    "java_process",
+    "pause",
+    "require_spark",
+    "session_ended",
+    "spark_process",
+]
 
 _SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
 }
-QUICKLY: Final = {
+SMALL: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "1g",
     # compiled quickly rather than well: half of the CPU time of a run of a minute
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""For short runs on small machines."""
+"""Settings for short runs on small machines."""
 _STOP_TIMEOUT_S: Final = 5.0
+_PR_SET_PDEATHSIG: Final = 1
+"""Of Linux; elsewhere a killed parent leaves its children behind."""
 _PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""They log each error that is raised."""
+"""pyspark's loggers that log each exception which is raised."""
 
 
-def need_spark() -> None:
+def require_spark() -> None:
     """Raises UsageError where pyspark, or what goes with it, is missing."""
     missing = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
     if missing:
@@ -48,25 +58,25 @@ def need_spark() -> None:
 
 @contextlib.contextmanager
 def spark_process(name: str, log: Path, settings: Mapping[str, Any], master: str | None) -> Iterator["SparkSession"]:
-    """What Spark's processes say goes into the file `log`."""
-    need_spark()
+    """Starts a session, and ends it with the block. The output of Spark's processes goes into the file `log`."""
+    require_spark()
     from barnabas.spark.sessions import session
 
-    with _output_to(log), _interrupts_put_off() as raise_put_off, _start_told(log):
+    with _output_to(log), _interrupts_deferred() as raise_deferred, _start_failures(log):
         spark = session(name, master=master, settings={**_SETTINGS, **settings})
     java = java_process()
     try:
         with _logged_to(log):
-            raise_put_off()
+            raise_deferred()
             yield spark
     finally:
-        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would tell of each connection that is gone
+        logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)  # it would log each connection that is lost
         if java is not None:
             end_process(java)
 
 
 def pause(seconds: float, log: Path) -> None:
-    """For a while in which nobody asks the session for anything. Raises CommandFailed at once when its JVM ends."""
+    """Waits while the session is idle. Raises PipelineFailed at once when its JVM ends."""
     java = java_process()
     if java is None:
         time.sleep(seconds)
@@ -78,21 +88,21 @@ def pause(seconds: float, log: Path) -> None:
     raise session_ended(code, log)
 
 
-def session_ended(code: int, log: Path) -> CommandFailed:
-    """For whoever finds that the JVM is gone."""
-    return CommandFailed(f"Spark's process has ended, with exit code {code}: see {log}, and run again")
+def session_ended(code: int, log: Path) -> PipelineFailed:
+    """Returns the exception for a JVM that has ended."""
+    return PipelineFailed(f"Spark's process has ended, with exit code {code}: see {log}, and run again")
 
 
 def java_process() -> "subprocess.Popen[bytes] | None":
-    """The JVM, where it is ours."""
+    """Returns the process of the JVM if pyspark has started it in this process."""
     from pyspark import SparkContext
 
     return getattr(SparkContext._gateway, "proc", None)
 
 
 @contextlib.contextmanager
-def _start_told(log: Path) -> Iterator[None]:
-    """Why a JVM has ended at once it has told the log alone. Raises CommandFailed with that."""
+def _start_failures(log: Path) -> Iterator[None]:
+    """Raises PipelineFailed where the JVM ends at its start, with the reason, which only the log has."""
     from pyspark.errors import PySparkRuntimeError
 
     before = log.stat().st_size
@@ -101,18 +111,18 @@ def _start_told(log: Path) -> Iterator[None]:
     except PySparkRuntimeError as error:
         with log.open(errors="replace") as file:
             file.seek(before)
-            raise CommandFailed(f"Spark does not start: {told(file.read())}") from error
+            raise PipelineFailed(f"Spark does not start: {error_text(file.read())}") from error
 
 
 @contextlib.contextmanager
-def _interrupts_put_off() -> Iterator[Callable[[], None]]:
-    """Ctrl-C and SIGTERM wait for the end of the block, and for a call of what this gives. A JVM whose start is cut
-    short would stay for good, as nobody knows of it yet. And Spark's own handler, set meanwhile, cancels its jobs one
-    by one."""
+def _interrupts_deferred() -> Iterator[Callable[[], None]]:
+    """Defers Ctrl-C and SIGTERM until the function that it yields is called. A JVM whose start is interrupted would
+    stay for good, because pyspark does not know its process yet. Spark's own signal handler, which is set meanwhile,
+    would cancel jobs one by one."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     came: list[int] = []
 
-    def raise_put_off() -> None:
+    def raise_deferred() -> None:
         if came:
             handler = before[signal.Signals(came[0])]
             if callable(handler):
@@ -122,7 +132,7 @@ def _interrupts_put_off() -> Iterator[Callable[[], None]]:
     for number in before:
         signal.signal(number, lambda number, _: came.append(number))
     try:
-        yield raise_put_off
+        yield raise_deferred
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -130,7 +140,7 @@ def _interrupts_put_off() -> Iterator[Callable[[], None]]:
 
 @contextlib.contextmanager
 def _output_to(log: Path) -> Iterator[None]:
-    """Processes that are started in the block write their errors there."""
+    """Redirects the standard error of processes that are started in the block."""
     log.parent.mkdir(parents=True, exist_ok=True)
     sys.stderr.flush()
     kept = os.dup(2)
@@ -145,7 +155,7 @@ def _output_to(log: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _logged_to(log: Path) -> Iterator[None]:
-    """What we and pyspark log goes there, too: whoever runs a command is told in one line."""
+    """Sends our log lines and those of pyspark to the file; people see one line instead."""
     from pyspark.logger import PySparkLogger
 
     handler = logging.FileHandler(log)
@@ -163,10 +173,19 @@ def _logged_to(log: Path) -> Iterator[None]:
 
 
 def end_process(process: "subprocess.Popen[Any]") -> None:
-    """A JVM's shutdown hooks remove what is temporary, and Python workers end with it: so it is asked first."""
+    """Terminates a process, and kills it if that does not help. A JVM that is terminated removes its temporary files,
+    and its Python workers end."""
     process.terminate()
     try:
         process.wait(_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def end_with_parent() -> None:
+    """In a child, before it becomes another program: SIGTERM when the parent dies, even if that is killed."""
+    import ctypes
+
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas import Admin, Consumer
-from barnabas.cli.flights import ARCHIVE, Flight, data_file, flight_id
+from barnabas.pipeline.demo.flights import ARCHIVE, Flight, data_file, flight_id
 from barnabas.pipeline.demo.queries import LATE_MINUTES
-from barnabas.pipeline.demo.topics import DELAYS, ends
+from barnabas.pipeline.demo.topics import DELAYS, end_offsets
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,14 +47,14 @@ def read_results(admin: Admin, settings: dict[str, object]) -> Results:
     """By our own consumer, committed records only."""
     import pandas
 
-    upto = ends(admin, DELAYS)
+    ends = end_offsets(admin, DELAYS)
     latest: dict[str, Any] = {}
     written: Counter[tuple[str, int]] = Counter()
     with Consumer(settings, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
-        consumer.assign(upto)
-        while _behind(consumer, upto):
+        consumer.assign(ends)
+        while _behind(consumer, ends):
             records = consumer.poll(_WAIT_S, 10_000)
-            if not records and _behind(consumer, upto):
+            if not records and _behind(consumer, ends):
                 return Results(pandas.DataFrame(), 0, [f"nothing more of {DELAYS} came for {_WAIT_S:g} s"])
             for record in records:
                 key = (record.key or b"").decode()
@@ -65,8 +65,8 @@ def read_results(admin: Admin, settings: dict[str, object]) -> Results:
     return Results(frame, written.total(), doubled)
 
 
-def _behind(consumer: Consumer, upto: dict[TopicPartition, int]) -> bool:
-    return any(consumer.position(where) < end for where, end in upto.items())
+def _behind(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
+    return any(consumer.position(partition) < end for partition, end in ends.items())
 
 
 def expected_delays(flights: Sequence[Flight]) -> "pandas.DataFrame":

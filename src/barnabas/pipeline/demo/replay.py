@@ -12,45 +12,47 @@ from itertools import groupby
 from typing import Final
 
 from barnabas import Admin, OffsetAndMetadata, Producer
-from barnabas.cli.flights import Flight, read_flights
-from barnabas.cli.outcomes import failures
+from barnabas.client.errors import ItemsFailed
 from barnabas.errors import GroupIdNotFound
+from barnabas.pipeline.demo.flights import Flight, read_flights
 from barnabas.pipeline.demo.topics import EVENTS
 from barnabas.types import TopicPartition
 
 __all__ = ["Replay", "flights_in_order", "forget_replay", "replayed"]
 
 _GROUP: Final = "flights-replay"
-_PLACE: Final = TopicPartition(EVENTS, 0)
+_PROGRESS: Final = TopicPartition(EVENTS, 0)
 _DAY_MS: Final = 86_400_000
 _STOP_TIMEOUT_S: Final = 3.0
 
 
 def flights_in_order(limit: int | None = None) -> list[Flight]:
-    """All flights, or the first ones, by scheduled departure."""
+    """Returns all flights, or the first `limit` ones, by scheduled departure."""
     return sorted(read_flights(), key=lambda flight: flight.timestamp)[:limit]
 
 
 def replayed(admin: Admin) -> int:
-    """How many flights are in the topic."""
-    committed = admin.list_group_offsets(_GROUP, [_PLACE], require_stable=True).get(_PLACE)
+    """Returns how many flights are in the topic."""
+    committed = admin.list_group_offsets(_GROUP, [_PROGRESS], require_stable=True).get(_PROGRESS)
     return 0 if committed is None else committed.offset
 
 
 def forget_replay(admin: Admin) -> None:
-    """The topic is deleted: a replay begins anew."""
-    for error in failures(lambda: admin.delete_groups(_GROUP)).values():
-        if not isinstance(error, GroupIdNotFound):
-            raise error
+    """Deletes the progress of the replay, as its topic is deleted."""
+    try:
+        admin.delete_groups(_GROUP)
+    except ItemsFailed as error:
+        if not error.only(GroupIdNotFound):
+            raise
 
 
 class Replay:
-    """A thread that reads the flights and sends them from number `done` on: half of them at once, so that there is a
-    backlog when the queries begin; the others from `go_live` on, within `seconds` at least."""
+    """A thread that reads the flights and sends them, from number `done` on. It sends half of them at once, so that
+    there is a backlog when the queries begin, and the others after `go_live`, within `seconds` at least."""
 
     def __init__(self, settings: dict[str, object], limit: int | None, done: int, seconds: float) -> None:
         self.flights: Sequence[Flight] = ()
-        """All that are to be in the topic, once they are read."""
+        """All flights that the topic is to have; empty until the file is read."""
         self.done = done
         self.failure: Exception | None = None
         self._settings = settings
@@ -73,7 +75,7 @@ class Replay:
         self._live.set()
 
     def stop(self) -> None:
-        """The day under way is finished first."""
+        """Stops after the day that is being sent."""
         self._stop.set()
         self._live.set()
         if self._thread.ident is not None:
@@ -99,7 +101,7 @@ class Replay:
                 with producer.transaction():
                     producer.send_many(EVENTS, values, keys=keys, timestamps=timestamps)
                     after = self.done + len(values)
-                    producer.send_offsets_to_transaction({_PLACE: OffsetAndMetadata(after)}, _GROUP)
+                    producer.send_offsets_to_transaction({_PROGRESS: OffsetAndMetadata(after)}, _GROUP)
                 self.done = after
                 live = after - self._first - backlog
                 if live > 0:

@@ -12,7 +12,7 @@ from barnabas.errors import UsageError
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["draw", "need_matplotlib", "write_page"]
+__all__ = ["draw", "require_matplotlib", "write_page"]
 
 _ZONE: Final = "America/New_York"
 _LEAST: Final = 20
@@ -23,7 +23,7 @@ table{border-collapse:collapse;font-size:12px}th,td{padding:3px 6px;text-align:r
 img{max-width:100%}.bad{color:#b00020}.good{color:#1b6e3c}small{color:#666}"""
 
 
-def need_matplotlib() -> None:
+def require_matplotlib() -> None:
     """Raises UsageError."""
     from importlib.util import find_spec
 

@@ -1,26 +1,26 @@
-"""The whole line: topics, replay, the queries, the check, the pictures."""
+"""Runs the whole demo: topics, replay, queries, check, pictures."""
 
 import contextlib
 import json
 import shutil
+import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas import Admin
-from barnabas.cli.options import Cluster
-from barnabas.cli.output import CommandFailed
 from barnabas.errors import UsageError
 from barnabas.pipeline.demo.check import Checks, check_archive, compare, expected_delays, read_results
 from barnabas.pipeline.demo.queries import start_archive, start_delays
 from barnabas.pipeline.demo.replay import Replay, forget_replay, replayed
 from barnabas.pipeline.demo.report import draw, write_page
-from barnabas.pipeline.demo.topics import DELAYS, EVENTS, ends, make_topics, remove_topics, write_tables
-from barnabas.pipeline.queries import Ending, check_queries, is_of_spark, told
-from barnabas.pipeline.spark_process import QUICKLY, spark_process
-from barnabas.pipeline.watching import Row, Watcher, query_row
+from barnabas.pipeline.demo.topics import DELAYS, EVENTS, end_offsets, make_topics, remove_topics, write_tables
+from barnabas.pipeline.display import Display, Refresh, Row, query_row
+from barnabas.pipeline.errors import spark_failures
+from barnabas.pipeline.runner import check_queries
+from barnabas.pipeline.spark_process import SMALL, spark_process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,34 +28,44 @@ if TYPE_CHECKING:
 
     from barnabas.spark import BarnabasQueryListener
 
-__all__ = ["PipelineDemo"]
+__all__ = ["TIMEOUT_MS", "PipelineDemo"]
 
-_TIMEOUT_S: Final = 60.0
-_LOOK_S: Final = 0.1
+TIMEOUT_MS: Final = 60_000
+
+_POLL_S: Final = 0.1
+_FACTS: Final = ("flights", "replayed", "archived", "updates", "carriers_and_hours")
+"""Fields of the report that the page shows."""
 
 
 class PipelineDemo:
     """`run` returns the report that is printed."""
 
     def __init__(
-        self, address: str, directory: Path, limit: int | None, seconds: float, master: str | None, *, quiet: bool
+        self,
+        settings: Mapping[str, object],
+        directory: Path,
+        limit: int | None,
+        seconds: float,
+        master: str | None,
+        display: Display,
     ) -> None:
-        self._settings = {**Cluster(address, _TIMEOUT_S).settings(), "client.id": "barnabas-pipeline"}
-        self._address = address
+        """`settings` are those of each client."""
+        self._settings = {**settings, "client.id": "barnabas-pipeline"}
+        self._address = str(settings["bootstrap.servers"])
         self._directory = directory
         self._limit = limit
         self._seconds = seconds
         self._master = master
-        self._quiet = quiet
+        self._display = display
         self._phases: dict[str, float] = {}
 
     def run(self, *, clean: bool) -> dict[str, Any]:
-        """Raises UsageError if topics and checkpoints do not fit, CommandFailed if a part fails."""
-        with Admin(self._settings, default_api_timeout_ms=int(_TIMEOUT_S * 1000)) as admin:
+        """Raises UsageError if topics and checkpoints do not fit, PipelineFailed if a part fails."""
+        with Admin(self._settings, default_api_timeout_ms=TIMEOUT_MS) as admin:
             with self._phase("topics"):
                 if clean:
-                    self._clean(admin)
-                app_id, done = self._begin(admin)
+                    self.delete_all(admin)
+                app_id, done = self.prepare(admin)
             replay = Replay(self._settings, self._limit, done, self._seconds)
             replay.start()
             try:
@@ -66,14 +76,15 @@ class PipelineDemo:
 
     # --- what is there ----------------------------------------------------------------------------------------------
 
-    def _clean(self, admin: Admin) -> None:
+    def delete_all(self, admin: Admin) -> None:
+        """Deletes the topics, the checkpoints and the archive."""
         remove_topics(admin)
         forget_replay(admin)
         shutil.rmtree(self._directory, ignore_errors=True)
 
-    def _begin(self, admin: Admin) -> tuple[str, int]:
-        """The name that the delays are written under, and how many flights are there. Topics and checkpoints must be
-        of the same runs."""
+    def prepare(self, admin: Admin) -> tuple[str, int]:
+        """Returns the txnAppId of the delays and how many flights the topic has. Raises UsageError where topics and
+        checkpoints are not of the same runs."""
         state = self._directory / "pipeline.json"
         new = make_topics(admin)
         write_tables(admin, self._settings)
@@ -89,47 +100,39 @@ class PipelineDemo:
             )
         if state.exists():
             app_id = str(json.loads(state.read_text())["app_id"])
-            self._say(f"continues from the checkpoints in {self._directory}: {done:,} flights were replayed before")
+            self._display.say(
+                f"continues from the checkpoints in {self._directory}: {done:,} flights were replayed before"
+            )
         else:
             app_id = f"flights-delays-{uuid.uuid4().hex[:8]}"
             self._directory.mkdir(parents=True, exist_ok=True)
             state.write_text(json.dumps({"app_id": app_id}))
-            self._say("starts clean")
+            self._display.say("starts clean")
         return app_id, done
 
     # --- Spark ------------------------------------------------------------------------------------------------------
 
     def _through_spark(self, admin: Admin, replay: Replay, app_id: str) -> Checks:
-        """Until all that is replayed is read and written; then what the archive has."""
+        """Runs the queries until all replayed flights are read and written, and checks the archive."""
         from barnabas.spark import BarnabasQueryListener
 
         log = self._directory / "spark.log"
-        try:
-            with self._started(log) as spark:
-                listener = BarnabasQueryListener()
-                spark.streams.addListener(listener)
-                queries = self._start(spark, app_id)
-                replay.go_live()
-                with (
-                    self._phase("streaming"),
-                    Watcher(self._rows(admin, replay, listener), shown=not self._quiet) as it,
-                ):
-                    self._stream(queries, replay, it)
-                with self._phase("archive check"):
-                    return check_archive(spark, str(self._directory / "archive"), replay.flights)
-        except (UsageError, CommandFailed):
-            raise
-        except Exception as error:
-            if is_of_spark(error):
-                raise CommandFailed(f"Spark: {told(error)} (all of it: {log})") from error
-            raise
+        with spark_failures(log), self._session(log) as spark:
+            listener = BarnabasQueryListener()
+            spark.streams.addListener(listener)
+            queries = self._start(spark, app_id)
+            replay.go_live()
+            with self._phase("streaming"), self._display.table(self._rows(admin, replay, listener)) as refresh:
+                self._stream(queries, replay, refresh)
+            with self._phase("archive check"):
+                return check_archive(spark, str(self._directory / "archive"), replay.flights)
 
     @contextlib.contextmanager
-    def _started(self, log: Path) -> Iterator["SparkSession"]:
-        self._say("starting Spark")
+    def _session(self, log: Path) -> Iterator["SparkSession"]:
+        self._display.say("starting Spark")
         with contextlib.ExitStack() as stack:
             with self._phase("start of Spark"):
-                spark = stack.enter_context(spark_process("barnabas-demo", log, QUICKLY, self._master))
+                spark = stack.enter_context(spark_process("barnabas-demo", log, SMALL, self._master))
             yield spark
 
     def _start(self, spark: "SparkSession", app_id: str) -> list["StreamingQuery"]:
@@ -143,26 +146,26 @@ class PipelineDemo:
         def rows() -> Iterator[Row]:
             total = f" of {len(replay.flights):,}" if replay.flights else ""
             yield ("replay", "", f"{replay.done:,}{total}", "", "", "")
-            there = ends(admin, EVENTS)
+            ends = end_offsets(admin, EVENTS)
             for query in sorted(listener.queries(), key=lambda query: query.name):
-                yield query_row(query, there)
+                yield query_row(query, ends)
 
         return rows
 
-    def _stream(self, queries: Sequence["StreamingQuery"], replay: Replay, watcher: Watcher) -> None:
+    def _stream(self, queries: Sequence["StreamingQuery"], replay: Replay, refresh: Refresh) -> None:
         while not replay.is_over:
             check_queries(queries)
-            watcher.look()
-            time.sleep(_LOOK_S)
+            refresh()
+            time.sleep(_POLL_S)
         if replay.failure is not None:
             raise replay.failure
-        waiting = [Ending(query) for query in queries]
+        waiting = [_QueryEnd(query) for query in queries]
         while any(each.is_alive() for each in waiting):
-            watcher.look()
-            time.sleep(_LOOK_S)
+            refresh()
+            time.sleep(_POLL_S)
         for each in waiting:
             each.check()
-        watcher.look(now=True)
+        refresh(now=True)
         for query in queries:
             query.stop()
 
@@ -170,7 +173,7 @@ class PipelineDemo:
 
     def _report(self, admin: Admin, replay: Replay, done: int, archive: Checks) -> dict[str, Any]:
         with self._phase("check"):
-            self._say("comparing with pandas")
+            self._display.say("comparing with pandas")
             found = read_results(admin, self._settings)
             hours = compare(found, expected_delays(replay.flights))
         problems = [*archive.problems, *hours.problems]
@@ -200,9 +203,24 @@ class PipelineDemo:
         yield
         self._phases[name] = time.perf_counter() - began
 
-    def _say(self, text: str) -> None:
-        if not self._quiet:
-            print(text, flush=True)
 
+class _QueryEnd(threading.Thread):
+    """Waits until a query has processed all records that are there, in a thread: Spark's call for that blocks."""
 
-_FACTS: Final = ("flights", "replayed", "archived", "updates", "carriers_and_hours")
+    def __init__(self, query: "StreamingQuery") -> None:
+        super().__init__(name=f"end of {query.name}", daemon=True)
+        self._query = query
+        self._failure: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._query.processAllAvailable()
+        except Exception as error:
+            self._failure = error
+
+    def check(self) -> None:
+        """Raises the query's failure, if any."""
+        check_queries([self._query])
+        if self._failure is not None:
+            raise self._failure

@@ -5,13 +5,23 @@ import json
 from typing import Final
 
 from barnabas import Admin, Producer
-from barnabas.cli.flights import data_file
-from barnabas.cli.outcomes import failures
 from barnabas.client.admin.topics import NewTopic
+from barnabas.client.errors import ItemsFailed
 from barnabas.errors import TopicAlreadyExists, UnknownTopicOrPartition
+from barnabas.pipeline.demo.flights import data_file
 from barnabas.types import TopicPartition
 
-__all__ = ["AIRLINES", "AIRPORTS", "DELAYS", "EVENTS", "TOPICS", "ends", "make_topics", "remove_topics", "write_tables"]
+__all__ = [
+    "AIRLINES",
+    "AIRPORTS",
+    "DELAYS",
+    "EVENTS",
+    "TOPICS",
+    "end_offsets",
+    "make_topics",
+    "remove_topics",
+    "write_tables",
+]
 
 EVENTS: Final = "flights-events"
 AIRLINES: Final = "flights-airlines"
@@ -32,32 +42,36 @@ _TABLES: Final = {AIRLINES: ("airlines.csv", "carrier"), AIRPORTS: ("airports.cs
 
 
 def make_topics(admin: Admin) -> bool:
-    """Those that are not there yet; True if all of them are new."""
-    refused = failures(lambda: admin.create_topics(TOPICS))
-    for error in refused.values():
-        if not isinstance(error, TopicAlreadyExists):
-            raise error
-    return not refused
+    """Creates the topics that do not exist yet. Returns True if none existed."""
+    try:
+        admin.create_topics(TOPICS)
+    except ItemsFailed as error:
+        if not error.only(TopicAlreadyExists):
+            raise
+        return False
+    return True
 
 
 def remove_topics(admin: Admin) -> None:
-    for error in failures(lambda: admin.delete_topics([topic.name for topic in TOPICS])).values():
-        if not isinstance(error, UnknownTopicOrPartition):
-            raise error
+    try:
+        admin.delete_topics([topic.name for topic in TOPICS])
+    except ItemsFailed as error:
+        if not error.only(UnknownTopicOrPartition):
+            raise
 
 
-def ends(admin: Admin, topic: str) -> dict[TopicPartition, int]:
-    """Behind the last committed record of each partition."""
+def end_offsets(admin: Admin, topic: str) -> dict[TopicPartition, int]:
+    """Returns the offset behind the last committed record of each partition."""
     partitions = admin.describe_topics(topic)[topic].partitions
     found = admin.list_offsets({(topic, number): "latest" for number in partitions}, isolation="read_committed")
-    return {where: each.offset for where, each in found.items()}
+    return {partition: each.offset for partition, each in found.items()}
 
 
 def write_tables(admin: Admin, settings: dict[str, object]) -> None:
-    """Airlines and airports, by their codes; what an earlier run wrote stays."""
+    """Writes airlines and airports, keyed by their codes, unless an earlier run has done so."""
     with Producer(settings) as producer:
         for topic, (file, key) in _TABLES.items():
-            if any(ends(admin, topic).values()):
+            if any(end_offsets(admin, topic).values()):
                 continue
             with data_file(file).open(encoding="utf-8", newline="") as rows:
                 for row in csv.DictReader(rows):

@@ -1,0 +1,93 @@
+"""`barnabas log-dirs`: where brokers keep their replicas, and how much room is left."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from barnabas.cli.framework.app import App, Option
+from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.framework.outcomes import refused
+from barnabas.cli.framework.output import CommandFailed, print_json, size_text, table
+from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions
+from barnabas.client.admin.storage import LogDir
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import BarnabasError, error_for
+
+app = App("Show the brokers' log directories and the replicas in them.", default="describe")
+
+
+@app.command(example="barnabas log-dirs\nbarnabas log-dirs --topic orders --replicas")
+def describe(
+    broker: Annotated[list[int] | None, Option("--broker", help="Only of this broker; repeat for more.")] = None,
+    topic: Annotated[
+        list[str] | None,
+        Option("--topic", "-t", metavar=PARTITIONS, help="Only replicas of this, or of ^PATTERN; repeat for more."),
+    ] = None,
+    replicas: Annotated[bool, Option("--replicas", help="Each replica, too; with --json they always are.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Show the log directories of brokers: their size, the room that is left, and the replicas in them."""
+    failed: Mapping[int, BarnabasError] = {}
+    found: Mapping[int, list[LogDir]]
+    with cluster.admin() as admin:
+        partitions = chosen_partitions(admin, topic) if topic else None
+        brokers = broker_ids(admin, broker)
+        try:
+            found = admin.describe_log_dirs(brokers, partitions)
+        except ItemsFailed as error:
+            found, failed = error.succeeded, refused(error)
+    rows = [_row(directory) for node_id in sorted(found) for directory in found[node_id]]
+    if json:
+        print_json(rows)
+    else:
+        print(_text(rows, replicas))
+    if failed:
+        raise CommandFailed("; ".join(f"broker {node_id}: {error}" for node_id, error in failed.items()))
+
+
+def _row(directory: LogDir) -> dict[str, Any]:
+    replicas = sorted(directory.replicas, key=lambda replica: (replica.topic, replica.partition))
+    return {
+        "broker": directory.broker_id,
+        "path": directory.path,
+        "error": str(error_for(directory.error_code)) if directory.error_code else None,
+        "total_bytes": directory.total_bytes if directory.total_bytes >= 0 else None,
+        "usable_bytes": directory.usable_bytes if directory.usable_bytes >= 0 else None,
+        "size_bytes": sum(replica.size_bytes for replica in replicas),
+        "replicas": [
+            {"topic": r.topic, "partition": r.partition, "size_bytes": r.size_bytes, "offset_lag": r.offset_lag}
+            for r in replicas
+        ],
+    }
+
+
+def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
+    if not rows:
+        return "no log directories"
+    names = ("broker", "directory", "replicas", "size", "free", "of", "error")
+    cells = [
+        (
+            row["broker"],
+            row["path"],
+            len(row["replicas"]),
+            size_text(row["size_bytes"]),
+            _size(row["usable_bytes"]),
+            _size(row["total_bytes"]),
+            row["error"] or "",
+        )
+        for row in rows
+    ]
+    text = table(names, cells)
+    if with_replicas:
+        replicas = [
+            (row["broker"], r["topic"], r["partition"], size_text(r["size_bytes"]), r["offset_lag"])
+            for row in rows
+            for r in row["replicas"]
+        ]
+        text += "\n\n"
+        text += table(("broker", "topic", "partition", "size", "offset lag"), replicas) if replicas else "no replicas"
+    return text
+
+
+def _size(size: int | None) -> str | None:
+    return None if size is None else size_text(size)

@@ -1,0 +1,181 @@
+"""Options that commands share, and what they turn into."""
+
+import os
+from collections.abc import Iterable
+from typing import Annotated, Final, NamedTuple
+
+from barnabas import Admin
+from barnabas.cli.framework.app import Option
+from barnabas.errors import UsageError
+
+__all__ = [
+    "CLIENT_ID",
+    "DEFAULT_BOOTSTRAP",
+    "DEFAULT_CLUSTER",
+    "DEFAULT_TIMEOUT_S",
+    "Bootstrap",
+    "Client",
+    "Cluster",
+    "Json",
+    "Profile",
+    "Timeout",
+    "parse_partitions",
+    "parse_settings",
+]
+
+CLIENT_ID: Final = "barnabas-cli"
+PARTITIONS_MAX: Final = 100_000
+"""In one range."""
+DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
+DEFAULT_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 10.0
+BOOTSTRAP: Final = "bootstrap.servers"
+REGISTRY_PREFIX: Final = "schema.registry."
+BOOTSTRAP_VARIABLE: Final = "BARNABAS_BOOTSTRAP"
+CLIENT_CONFIG_VARIABLE: Final = "BARNABAS_CLIENT_CONFIG"
+PROFILE_VARIABLE: Final = "BARNABAS_PROFILE"
+
+Bootstrap = Annotated[
+    str | None,
+    Option(
+        "--bootstrap",
+        "-b",
+        "--bootstrap-server",
+        metavar="HOST:PORT,...",
+        help=f"Addresses of one or more brokers. Environment: {BOOTSTRAP_VARIABLE}. Default: {DEFAULT_BOOTSTRAP}.",
+    ),
+]
+Json = Annotated[bool, Option("--json", help="Machine-readable output.")]
+Timeout = Annotated[
+    float,
+    Option(
+        "--timeout",
+        environment="BARNABAS_TIMEOUT",
+        metavar="SECONDS",
+        minimum=0.1,
+        help="Give up after so long, retries included.",
+    ),
+]
+Client = Annotated[
+    list[str] | None,
+    Option(
+        "--client-setting",
+        "-X",
+        metavar="NAME=VALUE|FILE",
+        help="A client's setting, such as security.protocol=SSL, or a file of them; repeat for more."
+        f" Environment: {CLIENT_CONFIG_VARIABLE} names such a file, too.",
+    ),
+]
+Profile = Annotated[
+    str | None,
+    Option(
+        "--profile",
+        metavar="NAME",
+        help=f"A named file of client settings; `barnabas profiles` lists them. Environment: {PROFILE_VARIABLE}.",
+    ),
+]
+
+
+class Cluster(NamedTuple):
+    """The options that say which cluster a command talks to, and how."""
+
+    bootstrap: Bootstrap = None
+    timeout: Timeout = DEFAULT_TIMEOUT_S
+    client: Client = None
+    profile: Profile = None
+
+    def settings(self) -> dict[str, object]:
+        """The settings of every client of a command. A wrong address is reported at once, not after retries.
+
+        Raises UsageError, OSError for a file that cannot be read.
+        """
+        given = {name: value for name, value in self._given().items() if not name.startswith(REGISTRY_PREFIX)}
+        return {
+            BOOTSTRAP: DEFAULT_BOOTSTRAP,
+            "bootstrap.timeout.ms": 0,
+            "client.id": CLIENT_ID,
+            "socket.connection.setup.timeout.ms": int(min(CONNECT_TIMEOUT_S, self.timeout * 0.9) * 1000),
+            **given,
+        }
+
+    def registry_settings(self) -> dict[str, str]:
+        """The settings of a schema registry among those given, without their prefix. Raises as `settings` does."""
+        given = self._given().items()
+        return {name.removeprefix(REGISTRY_PREFIX): value for name, value in given if name.startswith(REGISTRY_PREFIX)}
+
+    def address(self) -> str:
+        """The bootstrap addresses in force. Raises as `settings` does."""
+        return str(self.settings()[BOOTSTRAP])
+
+    def admin(self, *, beside_another: bool = False) -> Admin:
+        """An administrator, which connects at its first use. `beside_another` client, whose settings are among these,
+        it takes those that it knows. Raises as `settings` does."""
+        settings = self.settings()
+        if beside_another:
+            from barnabas.client.settings import AdminSettings
+
+            known = AdminSettings.definitions.names()
+            settings = {name: value for name, value in settings.items() if name in known}
+        return Admin({"default.api.timeout.ms": int(self.timeout * 1000), **settings})
+
+    def _given(self) -> dict[str, str]:
+        """By name. The command line wins over the environment; within each the address has its own option or variable,
+        then -X, then a profile. A profile is complete: one that is named here replaces those of the environment."""
+        said = _profile_settings(self.profile) if self.profile is not None else _environment_settings()
+        if address := os.environ.get(BOOTSTRAP_VARIABLE):
+            said = {BOOTSTRAP: address, **said} if self.profile is not None else {**said, BOOTSTRAP: address}
+        for text in self.client or ():
+            said.update(parse_settings([text], "-X") if "=" in text else _file_settings(text))
+        if self.bootstrap is not None:
+            said[BOOTSTRAP] = self.bootstrap
+        return said
+
+
+DEFAULT_CLUSTER: Final = Cluster()
+
+
+def _environment_settings() -> dict[str, str]:
+    """Those of the file and the profile that environment variables name."""
+    found: dict[str, str] = {}
+    if file := os.environ.get(CLIENT_CONFIG_VARIABLE):
+        found.update(_file_settings(file))
+    if profile := os.environ.get(PROFILE_VARIABLE):
+        found.update(_profile_settings(profile))
+    return found
+
+
+def _profile_settings(name: str) -> dict[str, str]:
+    from barnabas.cli.framework.profile_files import profile_file
+
+    return _file_settings(profile_file(name))
+
+
+def _file_settings(path: str) -> dict[str, str]:
+    from barnabas.config.sources import parse_properties
+
+    with open(path, encoding="utf-8") as file:
+        return dict(parse_properties(file.read()))
+
+
+def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
+    """`name=value` pairs. Raises UsageError."""
+    found = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{option} {pair}: must be NAME=VALUE, such as {option} retention.ms=3600000")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def parse_partitions(text: str) -> list[int]:
+    """`0,2,5-7` to partition numbers. Raises UsageError."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"partitions {text!r}: write numbers and ranges, such as 0,2,5-7")
+        if int(last or first) - int(first) >= PARTITIONS_MAX:
+            raise UsageError(f"partitions {text!r}: a range has at most {PARTITIONS_MAX} partitions")
+        found += range(int(first), int(last or first) + 1)
+    return found

@@ -1,0 +1,109 @@
+"""Which topics, partitions and groups a command is about: names, `^regular expressions`, and `TOPIC:0,2,5-7`."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from barnabas import Admin
+from barnabas.cli.framework.options import parse_partitions
+from barnabas.cli.framework.output import CommandFailed
+from barnabas.connection.cluster import TopicView
+from barnabas.errors import UnknownTopicOrPartition, UsageError
+from barnabas.types import TopicPartition
+
+__all__ = [
+    "PARTITIONS",
+    "broker_ids",
+    "chosen_names",
+    "chosen_partitions",
+    "chosen_topics",
+    "is_pattern",
+    "name_pattern",
+    "plural",
+    "split_partitions",
+]
+
+PARTITIONS = "TOPIC[:0,2,5-7]"
+"""How help texts show a topic with partitions of it."""
+
+
+def is_pattern(name: str) -> bool:
+    """Whether it is a regular expression: it begins with `^`, which no name of a topic does."""
+    return name.startswith("^")
+
+
+def name_pattern(text: str) -> re.Pattern[str]:
+    """What matches whole names that begin as `text` says, as librdkafka's tools read it; a `$` in it ends the name.
+    Raises UsageError."""
+    try:
+        re.compile(text)  # for a message about what was written
+        return re.compile(f"(?:{text}).*")
+    except re.error as error:
+        raise UsageError(f"regular expression {text!r}: {error}") from None
+
+
+def chosen_names(asked: Iterable[str], there: Iterable[str], what: str) -> list[str]:
+    """The names, each once, with patterns replaced by what they match of those that are there. Raises CommandFailed
+    for a pattern that matches nothing."""
+    names = list(there)
+    found: list[str] = []
+    for text in asked:
+        if not is_pattern(text):
+            found.append(text)
+            continue
+        pattern = name_pattern(text)
+        matching = [name for name in names if pattern.fullmatch(name)]
+        if not matching:
+            raise CommandFailed(f"no {what} matches {text}; there are {plural(len(names), what)}")
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def chosen_topics(admin: Admin, asked: Sequence[str]) -> list[TopicView]:
+    """The topics of these names and patterns; all but internal ones for none. Raises UnknownTopicOrPartition (within
+    ItemsFailed), CommandFailed, UsageError."""
+    if not asked:
+        return admin.list_topics()
+    if not any(map(is_pattern, asked)):
+        found = admin.describe_topics(asked)
+        return [found[name] for name in dict.fromkeys(asked)]
+    there = {view.name: view for view in admin.list_topics(internal=True)}
+    names = chosen_names(asked, there, "topic")
+    missing = [name for name in names if name not in there]
+    if missing:
+        there |= admin.describe_topics(missing)  # raises for what does not exist
+    return [there[name] for name in names]
+
+
+def chosen_partitions(admin: Admin, asked: Sequence[str]) -> list[TopicPartition]:
+    """The partitions of `flights`, `flights:0,2` and `^flights`, each once. Raises as `chosen_topics`."""
+    found: dict[TopicPartition, None] = {}
+    for text in asked:
+        name, numbers = split_partitions(text)
+        for view in chosen_topics(admin, [name]):
+            for number in view.partitions if numbers is None else numbers:
+                if number not in view.partitions:
+                    last = len(view.partitions) - 1
+                    raise UnknownTopicOrPartition(f"topic {view.name!r} has partitions 0 to {last}, not {number}")
+                found[TopicPartition(view.name, number)] = None
+    return list(found)
+
+
+def split_partitions(text: str) -> tuple[str, list[int] | None]:
+    """(topic or pattern, its partitions or None for all) of `flights:0,2,5-7`. Raises UsageError."""
+    name, colon, numbers = (text, "", "") if is_pattern(text) else text.partition(":")
+    return name, parse_partitions(numbers) if colon else None
+
+
+def broker_ids(admin: Admin, asked: Iterable[int] | None) -> list[int]:
+    """These brokers, or (None) all. Raises CommandFailed for one that is not in the cluster."""
+    there = sorted(admin.describe_cluster().brokers)
+    for broker_id in asked or ():
+        if broker_id not in there:
+            known = ", ".join(map(str, there))
+            raise CommandFailed(f"broker {broker_id} is not in the cluster; its brokers are {known}")
+    return there if asked is None else list(dict.fromkeys(asked))
+
+
+def plural(count: int, what: str) -> str:
+    """`1 topic`, `3 topics`, `no topics`."""
+    return f"{count or 'no'} {what}{'s' if count != 1 else ''}"

@@ -1,0 +1,1 @@
+"""`barnabas pipeline` and `barnabas sql`: options and output; the work is done by `barnabas.pipeline`."""

@@ -1,0 +1,80 @@
+"""`barnabas serve`: the declared options, for the help, the errors of usage and the reference page."""
+
+from typing import Annotated
+
+from barnabas.cli.framework.app import App, Option
+from barnabas.cli.framework.output import print_json
+from barnabas.cli.serve.start_broker import LOG_LEVELS, ServeOptions, run_broker
+
+app = App("Run a broker in the foreground.")
+
+
+@app.command(
+    "",
+    example="barnabas serve --data-dir data\n"
+    "barnabas serve --data-dir data --listen 0.0.0.0:9092 --set advertised.listeners=PLAINTEXT://kafka.example.org:9092",
+)
+def serve(
+    data_dir: Annotated[
+        list[str] | None,
+        Option("--data-dir", metavar="DIR", help="Where the log lives (log.dirs); repeat for several disks."),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        Option("--listen", metavar="HOST:PORT,...", help="Addresses to listen on (listeners); port 0: any free."),
+    ] = None,
+    ready_file: Annotated[
+        str | None,
+        Option("--ready-file", metavar="FILE", help="Written with host:port once a produce would succeed."),
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        Option("--config", metavar="FILE", help="A server.properties; repeat, later files win."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        Option("--set", metavar="NAME=VALUE", help="Any setting by Kafka's name, such as log.segment.bytes=1048576."),
+    ] = None,
+    node_id: Annotated[str | None, Option("--node-id", metavar="N", help="The broker's id (node.id).")] = None,
+    log_level: Annotated[
+        str | None, Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
+    ] = None,
+    lost_dir: Annotated[
+        list[str] | None,
+        Option(
+            "--lost-dir",
+            metavar="ID",
+            help="Start without the data directory of this directory.id, which is lost for good; repeat for several.",
+        ),
+    ] = None,
+    help_settings: Annotated[bool, Option("--help-settings", help="Print all settings and exit.")] = False,
+    json: Annotated[
+        bool, Option("--json", help="Print that it is ready as a JSON object, and the settings, too.")
+    ] = False,
+) -> int:
+    """Run a broker in the foreground until SIGTERM or Ctrl-C.
+
+    The line "is ready" is printed, and the ready file written, only once a produce would succeed. Settings come from
+    --config files, the environment (BARNABAS_LOG_SEGMENT_BYTES for log.segment.bytes), --set and the options here;
+    later ones win.
+    """
+    if help_settings:
+        from barnabas.config.docs import render_help, settings_as_dicts
+
+        if json:
+            print_json(settings_as_dicts())
+        else:
+            print(render_help())
+        return 0
+    options = ServeOptions(
+        tuple(data_dir or ()),
+        listen,
+        ready_file,
+        tuple(config or ()),
+        tuple(settings or ()),
+        node_id,
+        log_level,
+        json,
+        tuple(lost_dir or ()),
+    )
+    return run_broker(options)

@@ -1,0 +1,148 @@
+"""Parses the options of `barnabas serve` by hand and runs the broker.
+
+Importing argparse and the declared options would delay the start of each broker. `barnabas.cli.serve.serve` declares
+the same options: it prints the help and the errors of usage, and the reference is generated from it.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+__all__ = ["LOG_LEVELS", "ServeOptions", "parse_serve", "run_broker"]
+
+NOT_SETTINGS: Final = (
+    "BARNABAS_BOOTSTRAP",
+    "BARNABAS_CLIENT_CONFIG",
+    "BARNABAS_DATA_DIR",
+    "BARNABAS_LISTEN",
+    "BARNABAS_PROFILE",
+    "BARNABAS_TEST_BROKER",
+    "BARNABAS_TIMEOUT",
+)
+"""Environment variables of ours that are no settings of a broker."""
+LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+
+SINGLE: Final = {
+    "--listen": "listen",
+    "--ready-file": "ready_file",
+    "--node-id": "node_id",
+    "--log-level": "log_level",
+}
+REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings", "--lost-dir": "lost_dir"}
+
+
+class ServeOptions(NamedTuple):
+    """What was said on the command line; None and () where nothing was."""
+
+    data_dir: tuple[str, ...] = ()
+    listen: str | None = None
+    ready_file: str | None = None
+    config: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    node_id: str | None = None
+    log_level: str | None = None
+    json: bool = False
+    lost_dir: tuple[str, ...] = ()
+
+
+def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
+    """Parses `--name value` and `--name=value`. Returns None for anything else: `barnabas.cli.serve.serve` reports
+    what is wrong."""
+    single: dict[str, Any] = {}
+    repeated: dict[str, list[str]] = {}
+    words = iter(arguments)
+    for word in words:
+        if word == "--json":
+            single["json"] = True
+            continue
+        name, equals, value = word.partition("=")
+        if name not in SINGLE and name not in REPEATED:
+            return None
+        if not equals:
+            following = next(words, None)
+            if following is None or following.startswith("--"):
+                return None
+            value = following
+        if name in SINGLE:
+            single[SINGLE[name]] = value
+        else:
+            repeated.setdefault(REPEATED[name], []).append(value)
+    many: dict[str, Any] = {name: tuple(values) for name, values in repeated.items()}
+    return ServeOptions(**single, **many)
+
+
+def run_broker(options: ServeOptions) -> int:
+    """Load the settings and serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
+    from barnabas.broker.process.serving import run
+    from barnabas.config.sources import load
+    from barnabas.errors import UsageError
+
+    _start_logging(options.log_level or os.environ.get("BARNABAS_LOG_LEVEL") or "info")
+    loaded = load(options.config, None, options.settings, options=_settings(options), not_settings=NOT_SETTINGS)
+    for warning in loaded.warnings:
+        print(f"barnabas: {warning}", file=sys.stderr)
+    ready_file = None if options.ready_file is None else Path(options.ready_file)
+    if ready_file is not None and not ready_file.absolute().parent.is_dir():
+        raise UsageError(f"--ready-file {ready_file}: its directory does not exist; create it first")
+    return run(
+        loaded.config,
+        ready_file=ready_file,
+        ready_as_json=options.json,
+        lost_directories=[_directory_id(text) for text in options.lost_dir],
+    )
+
+
+def _settings(options: ServeOptions) -> dict[str, str]:
+    """Options that stand for settings, under Kafka's names."""
+    settings: dict[str, str] = {}
+    if options.data_dir:
+        settings["log.dirs"] = ",".join(options.data_dir)
+    if options.listen is not None:
+        settings["listeners"] = ",".join(_listener(part.strip()) for part in options.listen.split(","))
+    if options.node_id is not None:
+        settings["node.id"] = options.node_id
+    return settings
+
+
+def _directory_id(text: str) -> "UUID":
+    from barnabas.errors import UsageError
+    from barnabas.log.directories.checkpoints import parse_topic_id
+
+    try:
+        return parse_topic_id(text)
+    except ValueError:
+        raise UsageError(
+            f"--lost-dir {text}: must be a directory.id, as a start without the directory names it: 22 characters"
+        ) from None
+
+
+def _listener(address: str) -> str:
+    """`127.0.0.1:9092` and `:9092` are plaintext listeners; NAME://HOST:PORT is taken as it is."""
+    from barnabas.errors import UsageError
+
+    if "://" in address:
+        return address
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise UsageError(
+            f"--listen {address}: must be HOST:PORT, such as --listen 127.0.0.1:9092 (port 0: any free one)"
+        )
+    return f"PLAINTEXT://{host}:{port}"
+
+
+def _start_logging(level: str) -> None:
+    import logging
+
+    from barnabas.broker.process.log_format import OneLineFormatter
+    from barnabas.errors import UsageError
+
+    if level.lower() not in LOG_LEVELS:
+        raise UsageError(f"--log-level {level}: must be one of {', '.join(LOG_LEVELS)}")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])

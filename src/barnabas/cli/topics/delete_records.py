@@ -1,0 +1,94 @@
+"""`barnabas delete-records`: drop the oldest records of partitions."""
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from barnabas import Admin
+from barnabas.cli.framework.app import App, Argument, Option
+from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
+from barnabas.cli.framework.outcomes import refused
+from barnabas.cli.framework.output import CommandFailed, print_json, table
+from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions
+from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.records.positions import parse_time
+from barnabas.client.errors import ItemsFailed
+from barnabas.errors import BarnabasError, UsageError
+from barnabas.types import TopicPartition
+
+app = App("Delete the oldest records of partitions.")
+
+
+@app.command(
+    "",
+    example="barnabas delete-records orders --before-time -7d\n"
+    "barnabas delete-records orders:0 --before-offset 1000 --execute",
+)
+def delete_records(
+    topics: Annotated[list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")],
+    before_offset: Annotated[
+        int | None, Option("--before-offset", minimum=0, help="All records before this offset.")
+    ] = None,
+    before_time: Annotated[
+        str | None, Option("--before-time", metavar="TIME", help="All in front of the first record from then on.")
+    ] = None,
+    all_records: Annotated[bool, Option("--all", help="All records that are there now.")] = False,
+    execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show the plan.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Delete the oldest records of partitions: show the plan, or carry it out with --execute.
+
+    The topics stay, and so do the offsets of what is left. TIME is milliseconds, 2013-01-01T05:15:00Z, now, or -1h.
+    """
+    if sum((before_offset is not None, before_time is not None, all_records)) != 1:
+        raise UsageError("delete-records: give one of --before-offset, --before-time, --all")
+    before_ms = None if before_time is None else parse_time(before_time, time.time_ns() // 1_000_000)
+    failed: Mapping[TopicPartition, BarnabasError] = {}
+    with cluster.admin() as admin:
+        partitions = chosen_partitions(admin, topics)
+        marks = watermarks(admin, partitions)
+        plan = _plan(admin, marks, before_offset, before_ms)
+        if execute:
+            try:
+                admin.delete_records({tp: offset for tp, offset in plan.items() if offset > marks[tp][0]})
+            except ItemsFailed as error:
+                failed = refused(error)
+    rows: list[dict[str, Any]] = [
+        {
+            **tp._asdict(),
+            "from_offset": marks[tp][0],
+            "to_offset": offset,
+            "records": offset - marks[tp][0],
+            "executed": execute and tp not in failed,
+            "error": str(failed[tp]) if tp in failed else None,
+        }
+        for tp, offset in plan.items()
+    ]
+    if json:
+        print_json(rows)
+    else:
+        print("deleted:" if execute else "PLAN, nothing is deleted yet:")
+        shown = [tuple(row.values())[:5] for row in rows if not row["error"]]
+        print(table(("topic", "partition", "from", "up to", "offsets"), shown))
+        if not execute:
+            print("\n--execute carries it out")
+    if failed:
+        raise CommandFailed("; ".join(map(str, failed.values())))
+
+
+def _plan(
+    admin: Admin, marks: Mapping[TopicPartition, tuple[int, int]], before_offset: int | None, before_ms: int | None
+) -> dict[TopicPartition, int]:
+    """By partition the first offset that stays. Raises CommandFailed for one that is behind the end."""
+    if before_ms is not None:
+        found = admin.list_offsets(dict.fromkeys(marks, before_ms))
+        return {tp: found[tp].offset if found[tp].offset >= 0 else end for tp, (_, end) in marks.items()}
+    plan = {}
+    for tp, (start, end) in marks.items():
+        if before_offset is not None and before_offset > end:
+            raise CommandFailed(
+                f"{tp} ends at offset {end}, so nothing before {before_offset} can be deleted; use --all"
+            )
+        plan[tp] = end if before_offset is None else max(before_offset, start)
+    return plan

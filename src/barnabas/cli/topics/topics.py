@@ -1,0 +1,312 @@
+"""`barnabas topics`: list, create, describe, delete, grow."""
+
+import itertools
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from barnabas import Admin
+from barnabas.cli.framework.app import App, Argument, Option
+from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
+from barnabas.cli.framework.outcomes import failures, refused
+from barnabas.cli.framework.output import CommandFailed, notice, print_json, size_text, table, time_text
+from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural
+from barnabas.cli.framework.watermarks import watermarks
+from barnabas.client.admin.configs import ConfigResource
+from barnabas.client.admin.storage import LogDir, LogDirReplica
+from barnabas.client.admin.topics import NewTopic
+from barnabas.client.errors import ItemsFailed
+from barnabas.connection.cluster import TopicView
+from barnabas.errors import BarnabasError, KafkaError, TopicAlreadyExists, UnknownTopicOrPartition, UsageError
+from barnabas.printable import printable
+from barnabas.types import TopicPartition
+
+app = App("List, create, describe, delete and grow topics.")
+
+Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
+
+
+@app.command("list", example="barnabas topics list '^orders'")
+def list_topics(
+    topics: Annotated[list[str] | None, Argument("TOPIC", "Only these; ^PATTERN for all that begin so.")] = None,
+    internal: Annotated[
+        bool, Option("--internal", help="Also topics that brokers keep for themselves, such as __consumer_offsets.")
+    ] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """List topics with the numbers of their partitions and replicas."""
+    with cluster.admin() as admin:
+        views = chosen_topics(admin, topics) if topics else admin.list_topics(internal=internal)
+    if json:
+        print_json([_summary(view) for view in views])
+    elif quiet:
+        print("".join(f"{view.name}\n" for view in views), end="")
+    elif views:
+        print(table(("topic", "partitions", "replicas"), [(v.name, len(v.partitions), _replication(v)) for v in views]))
+    else:
+        print("no topics" + ("" if internal else "; --internal shows those that brokers keep for themselves"))
+
+
+@app.command(example="barnabas topics create orders --partitions 3 --config retention.ms=86400000")
+def create(
+    topics: Names,
+    partitions: Annotated[
+        int, Option("--partitions", "-p", help="How many partitions each has; -1 leaves that to the brokers.")
+    ] = -1,
+    replication_factor: Annotated[
+        int,
+        Option(
+            "--replication-factor",
+            "-r",
+            help="How many copies there are of each partition; -1 leaves that to the brokers.",
+        ),
+    ] = -1,
+    config: Annotated[
+        list[str] | None,
+        Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topics; repeat for more."),
+    ] = None,
+    if_not_exists: Annotated[bool, Option("--if-not-exists", help="No error for topics that exist.")] = False,
+    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether they could be created.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Create topics. Partitions, replicas and settings that are not given are the brokers' defaults."""
+    settings = parse_settings(config or (), "--config")
+    new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
+    failed: Mapping[str, BarnabasError] = {}
+    with cluster.admin() as admin:
+        try:
+            made = admin.create_topics(new, validate_only=validate_only)
+        except ItemsFailed as error:
+            made, failed = error.succeeded, refused(error)
+    done = "checked" if validate_only else "created"
+    report: list[dict[str, Any]] = []
+    for name in dict.fromkeys(topics):
+        if name in made:
+            report.append({"topic": name, "result": done, "partitions": made[name].partitions, "error": None})
+        elif if_not_exists and isinstance(failed[name], TopicAlreadyExists):
+            report.append({"topic": name, "result": "exists", "error": None})
+        else:
+            report.append({"topic": name, "result": "failed", "error": _words(failed[name], name)})
+    _finish(report, json)
+
+
+@app.command(example="barnabas topics delete orders")
+def delete(
+    topics: Annotated[list[str], Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")],
+    if_exists: Annotated[bool, Option("--if-exists", help="No error for topics that do not exist.")] = False,
+    execute: Annotated[bool, Option("--execute", help="With a pattern: do it; otherwise only show the plan.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Delete topics with all their records.
+
+    What a pattern matches is shown as a plan, and deleted with --execute.
+    """
+    with cluster.admin() as admin:
+        names = list(dict.fromkeys(topics))
+        if any(map(is_pattern, topics)):
+            names = chosen_names(topics, (view.name for view in admin.list_topics()), "topic")
+            if not execute:
+                _show_plan(names, json)
+                return
+        failed = failures(lambda: admin.delete_topics(names))
+    report: list[dict[str, Any]] = []
+    for name in names:
+        error = failed.get(name)
+        if error is None:
+            report.append({"topic": name, "result": "deleted", "error": None})
+        elif if_exists and isinstance(error, UnknownTopicOrPartition):
+            report.append({"topic": name, "result": "absent", "error": None})
+        else:
+            report.append({"topic": name, "result": "failed", "error": _words(error, name)})
+    _finish(report, json)
+
+
+def _show_plan(names: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print_json([{"topic": name, "result": "planned", "error": None} for name in names])
+        return
+    print(f"PLAN, nothing is deleted yet; with --execute {plural(len(names), 'topic')} and their records will be:")
+    print("".join(f"{name}\n" for name in names), end="")
+
+
+@app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
+def add_partitions(
+    topic: Annotated[str, Argument("TOPIC", "The topic's name.")],
+    to: Annotated[int, Option("--to", metavar="TOTAL", help="How many partitions it shall have in total.")] = 0,
+    by: Annotated[int, Option("--by", metavar="N", help="How many partitions to add.")] = 0,
+    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether they could be added.")] = False,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Give a topic more partitions. Keys will map to other partitions from then on."""
+    if (to > 0) == (by > 0):
+        raise UsageError("add-partitions: give either --to TOTAL or --by N, as a number above 0")
+    with cluster.admin() as admin:
+        total = to or len(chosen_topics(admin, [topic])[0].partitions) + by
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            error = failures(lambda: admin.create_partitions({topic: total}, validate_only=validate_only)).get(topic)
+    for warning in told:
+        notice(f"barnabas: {warning.message}")
+    done = "checked" if validate_only else "grown"
+    if error is None:
+        _finish([{"topic": topic, "result": done, "partitions": total, "error": None}], json)
+    else:
+        _finish([{"topic": topic, "result": "failed", "error": _words(error, topic)}], json)
+
+
+@app.command(example="barnabas topics describe orders")
+def describe(
+    topics: Annotated[list[str] | None, Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")] = None,
+    cluster: Cluster = DEFAULT_CLUSTER,
+    json: Json = False,
+) -> None:
+    """Show the partitions of topics with leaders, offsets and sizes, and settings that were changed.
+
+    All topics are described where none is named.
+    """
+    with cluster.admin() as admin:
+        views = chosen_topics(admin, topics or ())
+        marks, replicas = _marks(admin, views), _replicas(admin)
+        described = [_description(admin, view, marks, replicas) for view in views]
+    if json:
+        print_json(described)
+        return
+    print("\n\n".join(map(_description_text, described)) or "no topics")
+
+
+def _marks(admin: Admin, views: Sequence[TopicView]) -> dict[TopicPartition, tuple[int, int]]:
+    """(start, end) of every partition with a leader."""
+    led = [(view.name, p) for view in views for p in view.partitions.values() if p.leader >= 0]
+    return watermarks(admin, [TopicPartition(name, p.partition) for name, p in led])
+
+
+def _description(
+    admin: Admin,
+    view: TopicView,
+    marks: Mapping[TopicPartition, tuple[int, int]],
+    replicas: Mapping[TopicPartition, LogDirReplica],
+) -> dict[str, Any]:
+    where = ConfigResource("topic", view.name)
+    changed = {
+        config.name: config.value
+        for config in admin.describe_configs([where])[where].values()
+        if config.source == "DYNAMIC_TOPIC_CONFIG"
+    }
+    rows = []
+    for p in view.partitions.values():
+        tp = TopicPartition(view.name, p.partition)
+        start, end = marks.get(tp, (None, None))
+        replica = replicas.get(tp)
+        rows.append(
+            {
+                "partition": p.partition,
+                "leader": p.leader,
+                "leader_epoch": p.leader_epoch,
+                "replicas": list(p.replicas),
+                "isr": list(p.in_sync_replicas),
+                "log_start_offset": start,
+                "end_offset": end,
+                "size_bytes": None if replica is None else replica.size_bytes,
+                "compaction": None if replica is None else replica.compaction,
+            }
+        )
+    return {**_summary(view), "configs": changed, "partitions_detail": rows}
+
+
+def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
+    """The largest replica of each partition; empty where the brokers do not tell."""
+    found: Mapping[int, list[LogDir]]
+    try:
+        found = admin.describe_log_dirs()
+    except ItemsFailed as error:
+        found = error.succeeded
+    replicas: dict[TopicPartition, LogDirReplica] = {}
+    for directory in itertools.chain.from_iterable(found.values()):
+        for replica in directory.replicas:
+            tp = TopicPartition(replica.topic, replica.partition)
+            if tp not in replicas or replica.size_bytes > replicas[tp].size_bytes:
+                replicas[tp] = replica
+    return replicas
+
+
+def _description_text(description: dict[str, Any]) -> str:
+    rows = [
+        (
+            p["partition"],
+            p["leader"],
+            ",".join(map(str, p["replicas"])),
+            ",".join(map(str, p["isr"])),
+            p["log_start_offset"],
+            p["end_offset"],
+            None if p["size_bytes"] is None else size_text(p["size_bytes"]),
+        )
+        for p in description["partitions_detail"]
+    ]
+    configs = ", ".join(f"{name}={value}" for name, value in description["configs"].items()) or "all default"
+    head = f"{description['topic']}  id {description['topic_id']}  configs: {configs}"
+    text = printable(head) + "\n" + table(("partition", "leader", "replicas", "isr", "start", "end", "size"), rows)
+    compacted = [p for p in description["partitions_detail"] if p["compaction"]]
+    if compacted:
+        rows = [(p["partition"], *_compaction_row(p["compaction"])) for p in compacted]
+        text += "\n" + table(("partition", "cleaned up to", "dirty", "share", "last cleaning", "note"), rows)
+    return text
+
+
+def _compaction_row(found: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What the table of a compacted topic says of a partition."""
+    last = None
+    if found["last_cleaned_ms"] >= 0:
+        before, after = size_text(found["last_bytes_before"]), size_text(found["last_bytes_after"])
+        last = f"{time_text(found['last_cleaned_ms'])}, {before} to {after}"
+    note = ""
+    if found["uncleanable"]:
+        note = f"not cleaned any more: {found['uncleanable']}"
+    elif found["is_running"]:
+        note = "being cleaned"
+    elif found["failure"]:
+        note = f"failed, to be tried again: {found['failure']}"
+    return found["cleaned_offset"], size_text(found["dirty_bytes"]), f"{found['dirty_ratio']:.0%}", last, note
+
+
+def _summary(topic: TopicView) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": str(topic.topic_id),
+        "partitions": len(topic.partitions),
+        "replicas": _replication(topic),
+        "internal": topic.is_internal,
+    }
+
+
+def _replication(topic: TopicView) -> int:
+    return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
+
+
+def _words(error: BarnabasError, name: str) -> str:
+    text = str(error)
+    if isinstance(error, TopicAlreadyExists):
+        return f"topic {name!r} exists already; choose another name or add --if-not-exists"
+    if isinstance(error, UnknownTopicOrPartition):
+        return f"topic {name!r} does not exist; `barnabas topics list` shows what does"
+    return f"topic {name!r}: {text} ({error.kafka_name})" if isinstance(error, KafkaError) else text
+
+
+def _finish(report: list[dict[str, Any]], as_json: bool) -> None:
+    """Print what happened to each topic; fail if one failed."""
+    failed = [entry for entry in report if entry["error"]]
+    if as_json:
+        print_json(report)
+    else:
+        for entry in report:
+            if not entry["error"]:
+                count = entry.get("partitions", -1)
+                more = f" ({count} partition{'s' if count != 1 else ''})" if count > 0 else ""
+                unchanged = "; nothing was changed" if entry["result"] == "checked" else ""
+                print(f"{entry['result']} {entry['topic']}{more}{unchanged}")
+    if failed:
+        raise CommandFailed("; ".join(entry["error"] for entry in failed))

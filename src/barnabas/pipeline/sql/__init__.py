@@ -1,1 +1,0 @@
-"""`barnabas sql`: topics as tables, in a Spark session of this process."""
