@@ -164,8 +164,8 @@ SUBSCRIPTION = b"\0\0" + b"\0\0\0\1" + b"\0\6orders" + b"\xff\xff\xff\xff"
 class Rig:
     """One broker's coordinator; `restart` reads the log again with a new one."""
 
-    def __init__(self, partitions: int = 1, **config: Any) -> None:
-        self.scheduler = VirtualScheduler()
+    def __init__(self, partitions: int = 1, *, scheduler: VirtualScheduler | None = None, **config: Any) -> None:
+        self.scheduler = scheduler or VirtualScheduler()
         self.log = MemoryLog()
         self.config = GroupConfig(**({"settle_ms": 0} | config))
         self.partitions = partitions

@@ -6,32 +6,30 @@ member is in the group, and every rebalance has a reason.
 """
 
 import random
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from barnabas.client.consumer.assignors import RangeAssignor, members_of
 from barnabas.client.consumer.group.consumer_protocol import decode_assignment, encode_assignment
 from barnabas.client.consumer.group.generation import MemberState
 from barnabas.client.consumer.group.heartbeat import MembershipSettings
 from barnabas.client.consumer.group.membership import Membership
+from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.codec import encode
 from barnabas.protocol.messages import consumer_protocol_subscription as wire
 from barnabas.types import TopicPartition
-from simulation.consumer_cluster import COMMIT, CUT, FIND, HEARTBEAT, JOIN, LOSE, SYNC, Client, Cluster
+from simulation.cluster import CUT, LOSE, Client, Cluster
 
 TOPIC = "orders"
 PARTITIONS = 5
 ALL = {TopicPartition(TOPIC, number) for number in range(PARTITIONS)}
 NAMES = ("a", "b", "c", "d")
 SESSION_S, INTERVAL_S = 10.0, 30.0
+MEMBERSHIP_APIS = [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT]
 
 
 class Member:
@@ -100,7 +98,7 @@ class GroupMachine(RuleBasedStateMachine):
     def begin(self, cooperative: bool, delay_ms: int, names: set[str], seed: int) -> None:
         self.rng = random.Random(seed)
         self.cooperative = cooperative
-        self.cluster = Cluster({TOPIC: PARTITIONS}, initial_rebalance_delay_ms=delay_ms)
+        self.cluster = Cluster({TOPIC: PARTITIONS}, nodes=2, initial_rebalance_delay_ms=delay_ms)
         self.members: dict[str, Member] = {}
         self.busy: set[str] = set()
         for name in sorted(names):
@@ -149,17 +147,22 @@ class GroupMachine(RuleBasedStateMachine):
     # --- trouble ----------------------------------------------------------------------------------------------------
 
     @rule(
-        api_key=st.sampled_from([JOIN, SYNC, HEARTBEAT, FIND, COMMIT]),
+        api_key=st.sampled_from(
+            [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.HEARTBEAT, ApiKey.FIND_COORDINATOR, ApiKey.OFFSET_COMMIT]
+        ),
         fault=st.sampled_from([CUT, LOSE, 7, 14, 15, 16]),
     )
     def fault(self, api_key: int, fault: Any) -> None:
         self.cluster.add_fault(api_key, fault)
         self._live(0.5)
 
-    @rule(api_key=st.sampled_from([JOIN, SYNC, HEARTBEAT]), fault=st.sampled_from([22, 25, 27]))
+    @rule(
+        api_key=st.sampled_from(MEMBERSHIP_APIS),
+        fault=st.sampled_from([22, 25, 27]),
+    )
     def doubt(self, api_key: int, fault: int) -> None:
         """A coordinator that has forgotten: the member may be the only one to think so."""
-        if api_key != HEARTBEAT or fault == 27:
+        if api_key != ApiKey.HEARTBEAT or fault == 27:
             self.cluster.add_fault(api_key, fault)
 
     @rule(node_id=st.sampled_from([1, 2]))
@@ -183,7 +186,7 @@ class GroupMachine(RuleBasedStateMachine):
             for name in self.rng.sample(sorted(self.members), len(self.members)):
                 if name not in self.busy and self.rng.random() < 0.7:
                     member = self.members[name]
-                    member.client.now = member.client.network_client.now = self.cluster.now
+                    member.client.network_client.now = self.cluster.now
                     member.membership.watch.touch(self.cluster.now)
                     member.poll()
                     self.cluster.settle()

@@ -8,12 +8,10 @@ trouble is over every visible record has been given to somebody and positions st
 """
 
 import random
-import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,29 +19,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from barnabas.client.errors import ClientError, CommitFailed, WokenUp
 from barnabas.errors import RebalanceInProgress, error_for
+from barnabas.protocol.apis import ApiKey
 from barnabas.types import TopicPartition
-from simulation.consumer_cluster import (
-    COMMIT,
-    COMMITTED,
-    CUT,
-    EPOCH_ENDS,
-    FETCH,
-    FIND,
-    HEARTBEAT,
-    JOIN,
-    LIST_OFFSETS,
-    LOSE,
-    METADATA,
-    SYNC,
-    TWICE,
-    Cluster,
-    Late,
-)
-from simulation.consumer_front import SimulatedConsumer, virtual_time
+from simulation.cluster import CUT, LOSE, TWICE, Cluster, Late
+from simulation.consumer import SimulatedConsumer, virtual_time
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -55,16 +36,16 @@ COORDINATOR_ERRORS = [7, 14, 15, 16]
 LEADER_ERRORS = [3, 5, 6, 7, 9, 56, 74, 75, 78]
 """Those that pass; what else a broker might say is the application's."""
 ERRORS = {
-    FETCH: [-1, 3, 6, 9, 56, 74, 75, 78, 100],
-    LIST_OFFSETS: LEADER_ERRORS,
-    EPOCH_ENDS: LEADER_ERRORS,
-    COMMIT: [*COORDINATOR_ERRORS, 27],
-    COMMITTED: [7, 14, 15, 16, 88],
-    FIND: [7, 14, 15],
-    JOIN: [*COORDINATOR_ERRORS, 25],
-    SYNC: [*COORDINATOR_ERRORS, 22, 27],
-    HEARTBEAT: [*COORDINATOR_ERRORS, 27],
-    METADATA: [],
+    ApiKey.FETCH: [-1, 3, 6, 9, 56, 74, 75, 78, 100],
+    ApiKey.LIST_OFFSETS: LEADER_ERRORS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: LEADER_ERRORS,
+    ApiKey.OFFSET_COMMIT: [*COORDINATOR_ERRORS, 27],
+    ApiKey.OFFSET_FETCH: [7, 14, 15, 16, 88],
+    ApiKey.FIND_COORDINATOR: [7, 14, 15],
+    ApiKey.JOIN_GROUP: [*COORDINATOR_ERRORS, 25],
+    ApiKey.SYNC_GROUP: [*COORDINATOR_ERRORS, 22, 27],
+    ApiKey.HEARTBEAT: [*COORDINATOR_ERRORS, 27],
+    ApiKey.METADATA: [],
 }
 PASSING = tuple(type(error_for(code)) for code in COORDINATOR_ERRORS)
 NETWORK = [CUT, LOSE, TWICE, Late(0.3), Late(4.0)]
@@ -117,7 +98,7 @@ class Application:
             return
         self.is_done()
         # what is ready may hold nothing for readers of committed records
-        enough = self.machine.cluster.rig.scheduler.call_later(ITERATION_S, self.consumer.wakeup)
+        enough = self.machine.cluster.scheduler.call_later(ITERATION_S, self.consumer.wakeup)
         try:
             for record in self.consumer:
                 self.is_done()
@@ -170,7 +151,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def begin(self, assignor: str, isolation_level: str, auto_commit: bool, seed: int) -> None:
         self.rng = random.Random(seed)
         self.assignor, self.isolation_level, self.auto_commit = assignor, isolation_level, auto_commit
-        self.cluster = Cluster({TOPIC: PARTITIONS}, initial_rebalance_delay_ms=0)
+        self.cluster = Cluster({TOPIC: PARTITIONS}, nodes=2, initial_rebalance_delay_ms=0)
         self.stack = ExitStack()
         self.stack.enter_context(virtual_time(self.cluster))
         self.applications: dict[str, Application] = {}
@@ -200,7 +181,7 @@ class ConsumerMachine(RuleBasedStateMachine):
     def end_a_transaction(self, where: TopicPartition, committed: bool) -> None:
         log = self.cluster.log(*where)
         if log.open:
-            log.close(self.rng.choice(sorted(log.open)), committed=committed)
+            log.end_transaction(self.rng.choice(sorted(log.open)), committed=committed)
             self.cluster.written()
 
     # --- applications -----------------------------------------------------------------------------------------------
@@ -306,7 +287,7 @@ class ConsumerMachine(RuleBasedStateMachine):
         for where in ALL:
             log = self.cluster.log(*where)
             for producer_id in sorted(log.open):
-                log.close(producer_id, committed=bool(producer_id % 2))
+                log.end_transaction(producer_id, committed=bool(producer_id % 2))
         self.cluster.written()
         self.start("a")
         for application in self.applications.values():

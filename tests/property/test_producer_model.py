@@ -9,15 +9,11 @@ Two searches: Hypothesis chooses every step and makes what it finds short; long 
 """
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulation.storm import AFTER, BEFORE, FATAL, PAUSES, SIZES, Storm
 from simulation.storm_model import StormModel
@@ -48,7 +44,7 @@ def long_run(seed: int, *, patient: bool, steps: int = 250) -> None:
         elif chance < 0.9:
             storm.cut(rng.choice(links), rng.randint(0, 6), rng.random() < 0.5)
         elif chance < 0.97:
-            storm.leader_moves(rng.randrange(2), rng.randint(1, storm.world.nodes))
+            storm.leader_moves(rng.randrange(2), rng.randint(1, storm.cluster.nodes))
         elif patient:
             storm.batches_are_too_large(rng.randrange(2))
         else:

@@ -6,16 +6,12 @@ chooses every step, long runs from a seed get deeper.
 """
 
 import random
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulation.storm import AFTER, BEFORE, FATAL, PAUSES
 from simulation.storm_model import StormModel
@@ -26,7 +22,7 @@ def long_run(seed: int, *, patient: bool, version: int, verifies: bool, steps: i
     rng = random.Random(seed)
     nodes = rng.randint(1, 3)
     storm = TransactionStorm(seed=seed, nodes=nodes, patient=patient, version=version, verifies=verifies)
-    storm.brokers.patience = rng.choice([0, 1, 3])
+    storm.coordinator.marker_delay = rng.choice([0, 1, 3])
     calm = rng.choice([0.3, 0.6, 0.9])
     for _ in range(steps):
         links, late = storm.links(), storm.late_links()
@@ -86,7 +82,7 @@ class TransactionModel(StormModel):
     def begin(self, seed: int, nodes: int, patient: bool, kind: tuple[int, bool], patience: int) -> None:
         version, verifies = kind
         self.storm = TransactionStorm(seed=seed, nodes=nodes, patient=patient, version=version, verifies=verifies)
-        self.storm.brokers.patience = patience
+        self.storm.coordinator.marker_delay = patience
 
     @rule(choice=st.integers(0, 1000))
     def act(self, choice: int) -> None:
@@ -94,7 +90,7 @@ class TransactionModel(StormModel):
 
     @rule(data=st.data())
     def coordinator_moves(self, data: Any) -> None:
-        self.storm.coordinator_moves(data.draw(st.integers(1, self.storm.world.nodes)))
+        self.storm.coordinator_moves(data.draw(st.integers(1, self.storm.cluster.nodes)))
 
     def teardown(self) -> None:
         if hasattr(self, "storm"):

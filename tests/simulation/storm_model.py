@@ -1,5 +1,4 @@
-"""What Hypothesis may do to any producer in a storm; a machine adds how its storm begins, what its application does and
-how it ends."""
+"""The rules by which Hypothesis makes trouble for a producer. Subclasses add the application, beginning and end."""
 
 from typing import Any
 
@@ -49,7 +48,7 @@ class StormModel(RuleBasedStateMachine):
 
     @rule(partition=st.integers(0, 1), data=st.data())
     def leader_moves(self, partition: int, data: Any) -> None:
-        self.storm.leader_moves(partition, data.draw(st.integers(1, self.storm.world.nodes)))
+        self.storm.leader_moves(partition, data.draw(st.integers(1, self.storm.cluster.nodes)))
 
     @invariant()
     def promise(self) -> None:

@@ -1,7 +1,7 @@
-"""A transactional producer in a world that does its worst."""
+"""A transactional producer on a cluster in which everything goes wrong."""
 
 import random
-from functools import partial
+from collections import deque
 from typing import Any
 
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
@@ -10,15 +10,14 @@ from barnabas.client.producer.transactions.transaction_manager import Transactio
 from barnabas.connection.promise import Promise
 from barnabas.errors import TransactionFailed
 from barnabas.types import TopicPartition
+from simulation.cluster import Link
 from simulation.storm import Storm
-from simulation.transactional_brokers import TransactionalBrokers
-from simulation.world import Link
 
 PRODUCE = 0
 PASSES = [14, 15, 16, 51]
-"""Errors of a coordinator that has done nothing."""
+"""Errors of coordinators that have not done what was asked."""
 PASSES_AFTER = [7, 14, 16]
-"""Errors of one that has done what was asked, as when its answer comes too late for the client."""
+"""Errors of coordinators that have done it, as when the response comes too late for the client."""
 INPUT = TopicPartition("in", 0)
 
 
@@ -37,12 +36,12 @@ class TransactionStorm(Storm):
             compressed=False,
             patient=patient,
             transactional_id="tx",
-            brokers=partial(TransactionalBrokers, version=version, verifies=verifies),
+            transaction_version=version,
+            verifies_transactions=verifies,
         )
-        brokers, transactions = self.producing.brokers, self.producing.core.transactions
-        assert isinstance(brokers, TransactionalBrokers)
+        transactions = self.producer.core.transactions
         assert transactions is not None
-        self.brokers = brokers
+        self.coordinator = self.cluster.transactions
         self.version = version
         self.verifies = verifies
         self.transactions: TransactionManager = transactions
@@ -53,7 +52,7 @@ class TransactionStorm(Storm):
         self.committed: dict[int, list[bytes]] = {0: [], 1: []}
         self.ending: Promise[Any] | None = None
         self.commits = self.aborts = 0
-        self.world.result(self.transactions.init())
+        self.cluster.result(self.transactions.init())
 
     # --- what the application does ----------------------------------------------------------------------------------
 
@@ -75,16 +74,16 @@ class TransactionStorm(Storm):
             self.transactions.send_offsets(offset, GroupMetadata("g"))
         else:
             self.end(commit=rng.random() < 0.7)
-        self.world.turn()
+        self.cluster.turn()
 
     def send(self, partition: int, count: int, size: int) -> None:
         for _ in range(count):
             value = b"%06d" % (self.count + 1) + b"x" * size
-            if self.producing.send(value, partition=partition) is None:
+            if self.producer.send(value, partition=partition) is None:
                 return  # the transaction failed
             self.count += 1
             self.open[partition].append(value)
-        self.world.turn()
+        self.cluster.turn()
 
     def end(self, *, commit: bool) -> None:  # type: ignore[override]
         self.ending_commits = commit
@@ -118,33 +117,33 @@ class TransactionStorm(Storm):
         if link.pending[0].api_key == PRODUCE:
             super().answer(link, before=before, after=after)
             return
-        brokers = self.brokers
+        coordinator = self.coordinator
         if before:
-            brokers.coordinator_error = [PASSES[before % len(PASSES)]]
+            coordinator.errors = [PASSES[before % len(PASSES)]]
         if after:
-            brokers.coordinator_error_after = [PASSES_AFTER[after % len(PASSES_AFTER)]]
-        self.world.answer(link)
-        brokers.coordinator_error, brokers.coordinator_error_after = [], []
-        self.world.turn()
+            coordinator.errors_after = [PASSES_AFTER[after % len(PASSES_AFTER)]]
+        self.cluster.answer(link)
+        coordinator.errors, coordinator.errors_after = [], []
+        self.cluster.turn()
 
     def late_links(self) -> list[Link]:
         if self.version < 2:
             for link in self.dead:
-                link.pending = type(link.pending)(asked for asked in link.pending if asked.api_key == PRODUCE)
+                link.pending = deque(received for received in link.pending if received.api_key == PRODUCE)
                 if not self.verifies:
-                    while link.pending and link.pending[0].came_at + 5 <= self.world.now:
+                    while link.pending and link.pending[0].received_at + 5 <= self.cluster.now:
                         link.pending.popleft()
         return [link for link in self.dead if link.pending]
 
     def coordinator_moves(self, node_id: int) -> None:
-        self.world.coordinator = node_id
+        self.cluster.coordinator = node_id
 
     # --- what must hold ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         self.hear()
         for partition in (0, 1):
-            seen = self.brokers.log("t", partition).read_committed()
+            seen = self.cluster.log("t", partition).committed_values()
             expected = self.committed[partition]
             if self.ending is not None and self.ending_commits:
                 expected = expected + self.open[partition]
@@ -154,16 +153,16 @@ class TransactionStorm(Storm):
         """The storm is over: the transaction ends, and everything that was committed is seen."""
         for link in self.late_links():
             while link.pending:
-                self.world.handle(link)
+                self.cluster.handle(link)
         while self.ending is not None or self.transactions.state is not TransactionState.READY:
             if self.ending is None:
                 self.end(commit=self.transactions.state is TransactionState.IN_TRANSACTION)
             assert self.ending is not None
-            assert self.producing.run(lambda: self.ending is None or self.ending.done)
+            assert self.producer.run(lambda: self.ending is None or self.ending.done)
             self.hear()
-        self.brokers.write_markers(self.brokers.transactions["tx"])
+        self.coordinator.write_markers(self.coordinator.transactions["tx"])
         for partition in (0, 1):
-            assert self.brokers.log("t", partition).read_committed() == self.committed[partition]
+            assert self.cluster.log("t", partition).committed_values() == self.committed[partition]
         if self.offset:
-            assert self.brokers.offsets["g", "in", 0] == self.offset
-        assert self.producing.core.intake.used == 0
+            assert self.coordinator.offsets["g", "in", 0] == self.offset
+        assert self.producer.core.intake.used == 0

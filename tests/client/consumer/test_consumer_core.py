@@ -10,9 +10,10 @@ import pytest
 
 from barnabas.client.consumer.subscription_state import NoOffsetForPartition
 from barnabas.errors import KafkaError, UsageError
+from barnabas.protocol.apis import ApiKey
 from barnabas.types import TopicPartition
-from simulation.consumer_cluster import CUT, FETCH, HEARTBEAT, JOIN, METADATA, Cluster, Whole
-from simulation.consumer_front import SimulatedConsumer, virtual_time
+from simulation.cluster import CUT, Cluster, FetchFailed
+from simulation.consumer import SimulatedConsumer, virtual_time
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 UNKNOWN_MEMBER = 25
@@ -22,7 +23,7 @@ GROUP = {"group_id": "g", "session_timeout_ms": 10_000}
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    cluster = Cluster({"t": 2, "u": 1}, initial_rebalance_delay_ms=0)
+    cluster = Cluster({"t": 2, "u": 1}, nodes=2, initial_rebalance_delay_ms=0)
     with virtual_time(cluster):
         yield cluster
 
@@ -210,10 +211,12 @@ def test_a_member_without_partitions_that_stayed_away_joins_once(cluster: Cluste
         consumer.poll(1)
     assert not consumer.assignment()
     cluster.run(seconds=30)
-    joins = consumer.client.count(JOIN)
+    joins = consumer.client.count(ApiKey.JOIN_GROUP)
     consumer.poll(5)
     assert consumer.health().state == "stable"
-    assert consumer.client.count(JOIN) == joins + 2  # the second one with the member id that the first one got
+    assert (
+        consumer.client.count(ApiKey.JOIN_GROUP) == joins + 2
+    )  # the second one with the member id that the first one got
 
 
 def test_warnings_come_at_half_and_at_four_fifths(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -265,7 +268,7 @@ def test_an_expelled_member_is_known_by_what_it_had(cluster: Cluster) -> None:
     before = consumer.group_metadata()
     assert before.generation_id == 1
     assert before.member_id
-    cluster.add_fault(HEARTBEAT, UNKNOWN_MEMBER)
+    cluster.add_fault(ApiKey.HEARTBEAT, UNKNOWN_MEMBER)
     cluster.run(lambda: consumer.health().state == "unjoined", seconds=10)
     assert consumer.group_metadata() == before
     consumer.poll(30)
@@ -291,7 +294,7 @@ def test_a_dead_broker_keeps_no_other_from_being_asked(cluster: Cluster) -> None
 def test_fetches_go_on_when_a_connection_breaks_each_time(cluster: Cluster) -> None:
     fill(cluster)
     consumer = assigned(cluster, T0, T1)
-    cluster.add_fault(FETCH, *[CUT] * 4)
+    cluster.add_fault(ApiKey.FETCH, *[CUT] * 4)
     seen = []
     while len(seen) < 20:
         seen += consumer.poll(5)
@@ -302,13 +305,13 @@ def test_a_broker_that_refuses_all_fetches_is_not_pressed_and_is_named(
     cluster: Cluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = assigned(cluster, T0)
-    cluster.add_fault(FETCH, *[Whole(INVALID_REQUEST)] * 500)
+    cluster.add_fault(ApiKey.FETCH, *[FetchFailed(INVALID_REQUEST)] * 500)
     fill(cluster)
-    before, began = consumer.client.count(FETCH), cluster.now
+    before, began = consumer.client.count(ApiKey.FETCH), cluster.now
     with pytest.raises(KafkaError, match="fetching from broker"):
         consumer.poll(10)
     cluster.run(seconds=20)
-    assert consumer.client.count(FETCH) - before < 20 + 2 * (cluster.now - began)
+    assert consumer.client.count(ApiKey.FETCH) - before < 20 + 2 * (cluster.now - began)
     assert any("fetching from broker" in text for text in consumer.health().fetch_failures)
     assert not consumer.health().is_well
     assert caplog.text.count("it is asked again") == 1
@@ -323,9 +326,9 @@ def test_a_broker_that_refuses_all_fetches_is_not_pressed_and_is_named(
 def test_a_session_that_is_always_gone_is_not_begun_without_a_pause(cluster: Cluster) -> None:
     fill(cluster)
     consumer = assigned(cluster, T0)
-    cluster.add_fault(FETCH, *[Whole(SESSION_NOT_FOUND)] * 500)
+    cluster.add_fault(ApiKey.FETCH, *[FetchFailed(SESSION_NOT_FOUND)] * 500)
     consumer.poll(20)
-    assert consumer.client.count(FETCH) < 100
+    assert consumer.client.count(ApiKey.FETCH) < 100
     assert consumer.health().fetch_failures
     cluster.faults.clear()
     assert offsets(consumer.poll(5)) == [*range(10)]
@@ -335,7 +338,7 @@ def test_a_session_that_is_always_gone_is_not_begun_without_a_pause(cluster: Clu
 def test_one_session_that_is_gone_costs_no_pause(cluster: Cluster) -> None:
     consumer = assigned(cluster, T0)
     consumer.poll(1)
-    cluster.add_fault(FETCH, Whole(SESSION_NOT_FOUND))
+    cluster.add_fault(ApiKey.FETCH, FetchFailed(SESSION_NOT_FOUND))
     fill(cluster)
     began = cluster.now
     assert offsets(consumer.poll(5)) == [*range(10)]
@@ -347,10 +350,10 @@ def test_metadata_is_not_asked_for_behind_a_parked_join(cluster: Cluster) -> Non
     with virtual_time(slow):
         consumer = SimulatedConsumer(slow, "c", "t", **GROUP, request_timeout_ms=20_000)
         consumer.poll(1)
-        assert consumer.client.count(JOIN)
-        for link in [link for link in consumer.client.links.values() if not link.pending and not link.stalled]:
+        assert consumer.client.count(ApiKey.JOIN_GROUP)
+        for link in [link for link in consumer.client.links.values() if not link.pending and not link.busy]:
             consumer.client.cut(link)
-        before = consumer.client.count(METADATA)
+        before = consumer.client.count(ApiKey.METADATA)
         asked = consumer._driver.run(consumer._core.client.refresh_metadata)
         assert slow.run(lambda: asked.done, seconds=5)
-        assert consumer.client.count(METADATA) > before
+        assert consumer.client.count(ApiKey.METADATA) > before

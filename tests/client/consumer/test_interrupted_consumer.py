@@ -8,8 +8,8 @@ import pytest
 
 from barnabas.types import TopicPartition
 from client.interrupts import interrupted_at
-from simulation.consumer_cluster import Client, Cluster
-from simulation.consumer_front import SimulatedConsumer, virtual_time
+from simulation.cluster import Client, Cluster
+from simulation.consumer import SimulatedConsumer, virtual_time
 
 FILES = (
     "client/consumer/front.py",
@@ -31,7 +31,7 @@ TURN = (Client.turn.__code__, Cluster.run.__code__)
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
-    cluster = Cluster({"t": PARTITIONS}, initial_rebalance_delay_ms=0)
+    cluster = Cluster({"t": PARTITIONS}, nodes=2, initial_rebalance_delay_ms=0)
     with virtual_time(cluster):
         yield cluster
 

@@ -20,6 +20,7 @@ from barnabas.errors import (
     TopicAuthorizationFailed,
     UsageError,
 )
+from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -32,34 +33,35 @@ from barnabas.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from barnabas.types import TopicPartition
-from simulation.scripted import FIND, JOIN, PARKED, Script
-from simulation.world import SILENT, Asked
+from simulation.cluster import SILENT
+from simulation.membership import PARKED, ScriptedGroup
+from simulation.requests import ReceivedRequest
 
 COMMIT, FETCH = 8, 9
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-class Committing(Script):
+class Committing(ScriptedGroup):
     """A script with a store of offsets: `codes` are the answers to come, by partition or for all."""
 
     def __init__(self, *, member: bool = True, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commits = OffsetCommits(self.world.network_client, "g", self.settings.group_instance_id)
+        self.commits = OffsetCommits(self.cluster.network_client, "g", self.settings.group_instance_id)
         self.codes: list[Any] = []
         self.fetch_codes: list[tuple[int, int]] = []
         self.stored: dict[TopicPartition, OffsetAndMetadata] = {}
-        self.world.handlers[COMMIT] = self._commit
-        self.world.handlers[FETCH] = self._fetch
+        self.cluster.handlers[COMMIT] = self._commit
+        self.cluster.handlers[FETCH] = self._fetch
         if member:
             self.commits.membership = self.membership
             self.join()
 
-    def _commit(self, asked: Asked) -> Any:
+    def _commit(self, received: ReceivedRequest) -> Any:
         answer = self.codes.pop(0) if self.codes else 0
         if answer is SILENT:
             return SILENT
         topics = []
-        for topic in asked.request.topics:
+        for topic in received.request.topics:
             partitions = []
             for p in topic.partitions:
                 code = answer.get(p.partition_index, 0) if isinstance(answer, dict) else answer
@@ -70,9 +72,9 @@ class Committing(Script):
             topics.append(OffsetCommitResponseTopic(name=topic.name, partitions=partitions))
         return OffsetCommitResponse(topics=topics)
 
-    def _fetch(self, asked: Asked) -> Any:
+    def _fetch(self, received: ReceivedRequest) -> Any:
         group_code, code = self.fetch_codes.pop(0) if self.fetch_codes else (0, 0)
-        (group,) = asked.request.groups
+        (group,) = received.request.groups
         topics = []
         for topic in group.topics:
             partitions = []
@@ -96,7 +98,7 @@ class Committing(Script):
         return self.commits.commit({P0: OffsetAndMetadata(offset, "note", 3)}, timeout_s=timeout_s)
 
     def outcome(self, promise: Promise[None]) -> BaseException | None:
-        assert self.world.run(lambda: promise.done, seconds=100)
+        assert self.cluster.run(lambda: promise.done, seconds=100)
         return promise.error
 
 
@@ -132,10 +134,10 @@ def test_negative_offsets_are_refused(group: Committing) -> None:
 @pytest.mark.parametrize("code", [3, 7, 14, 15, 16])
 def test_passing_errors_are_tried_again_or_not(group: Committing, code: int) -> None:
     group.codes = [code, code]
-    lookups = len(group.asked(FIND))
+    lookups = len(group.asked(ApiKey.FIND_COORDINATOR))
     assert group.outcome(group.commit()) is None
     assert len(group.asked(COMMIT)) == 3
-    assert len(group.asked(FIND)) - lookups == (2 if code in (7, 15, 16) else 0)
+    assert len(group.asked(ApiKey.FIND_COORDINATOR)) - lookups == (2 if code in (7, 15, 16) else 0)
     group.codes = [code]
     error = group.outcome(group.commit(timeout_s=None))
     assert isinstance(error, KafkaError)
@@ -146,10 +148,10 @@ def test_passing_errors_are_tried_again_or_not(group: Committing, code: int) -> 
 def test_a_repeat_does_not_overtake_a_later_commit(group: Committing, timeout_s: float | None) -> None:
     group.codes = [14]
     first = group.commit(5)
-    assert group.world.run(lambda: not group.codes, seconds=100)
+    assert group.cluster.run(lambda: not group.codes, seconds=100)
     assert group.outcome(group.commit(9, timeout_s=timeout_s)) is None
     assert group.outcome(first) is None
-    assert not group.world.run(lambda: len(group.asked(COMMIT)) > 2, seconds=40)
+    assert not group.cluster.run(lambda: len(group.asked(COMMIT)) > 2, seconds=40)
     assert group.stored[P0].offset == 9
 
 
@@ -169,7 +171,7 @@ def test_a_repeat_waits_for_what_becomes_of_a_later_commit(group: Committing) ->
 
 
 def test_a_commit_that_finds_nobody_says_what_was_tried(group: Committing) -> None:
-    group.world.stop(1)
+    group.cluster.stop(1)
     error = group.outcome(group.commit(timeout_s=5))
     assert isinstance(error, OperationTimedOut)
     assert "given up after 5 s" in str(error)
@@ -180,8 +182,8 @@ def test_a_lost_answer_is_asked_for_again(group: Committing) -> None:
     group.codes = [SILENT]
     promise = group.commit()
     group.idle(0.01)
-    for link in list(group.world.links.values()):
-        group.world.cut(link)
+    for link in list(group.cluster.links.values()):
+        group.cluster.cut(link)
     assert group.outcome(promise) is None
     assert len(group.asked(COMMIT)) == 2
 
@@ -216,7 +218,7 @@ def test_a_member_that_was_expelled_hears_it_at_its_commit(group: Committing, co
     assert group.membership.state is MemberState.UNJOINED
     group.poll(1)
     assert group.told == ["assigned mine", "lost", "assigned mine"]
-    assert group.asked(JOIN)[1].member_id == member
+    assert group.asked(ApiKey.JOIN_GROUP)[1].member_id == member
 
 
 def test_a_commit_of_an_older_generation_harms_nobody(group: Committing) -> None:
@@ -231,8 +233,8 @@ def test_a_repeat_never_goes_out_in_a_later_generation(group: Committing) -> Non
     """The partition was with another member in between, and that has committed more."""
     group.codes = [14]
     promise = group.commit(5)
-    assert group.world.run(lambda: not group.codes, seconds=100)
-    group.answer_with(JOIN, group.joined(generation=2))
+    assert group.cluster.run(lambda: not group.codes, seconds=100)
+    group.answer_with(ApiKey.JOIN_GROUP, group.joined(generation=2))
     group.membership.request_rejoin("a test")
     group.poll(0.01)
     assert group.membership.state is MemberState.STABLE
@@ -249,8 +251,8 @@ def test_a_repeat_never_goes_out_in_a_later_generation(group: Committing) -> Non
 def test_a_repeat_within_a_rebalance_fails_and_is_not_kept_for_its_end(group: Committing) -> None:
     group.codes = [14]
     promise = group.commit(5)
-    assert group.world.run(lambda: not group.codes, seconds=100)
-    group.answer_with(JOIN, PARKED)
+    assert group.cluster.run(lambda: not group.codes, seconds=100)
+    group.answer_with(ApiKey.JOIN_GROUP, PARKED)
     group.membership.request_rejoin("a test")
     group.poll(0.001)
     assert group.membership.rebalancing
@@ -264,7 +266,7 @@ def test_what_was_committed_from_outside_is_not_repeated_by_a_member() -> None:
     group = Committing(member=False)
     group.codes = [14]
     promise = group.commit(5)
-    assert group.world.run(lambda: not group.codes, seconds=100)
+    assert group.cluster.run(lambda: not group.codes, seconds=100)
     group.commits.membership = group.membership
     group.join()
     assert isinstance(group.outcome(promise), CommitFailed)
@@ -275,7 +277,7 @@ def test_commits_during_a_rebalance(group: Committing) -> None:
     group.codes = [27]
     assert isinstance(group.outcome(group.commit()), RebalanceInProgress)
     assert group.membership.reason == "the group is rebalancing"
-    group.answer_with(JOIN, PARKED)
+    group.answer_with(ApiKey.JOIN_GROUP, PARKED)
     group.poll(1)
     assert group.membership.rebalancing
     count = len(group.asked(COMMIT))
@@ -319,7 +321,7 @@ def test_without_a_subscription_commits_come_from_outside() -> None:
 def test_what_is_committed(group: Committing) -> None:
     group.stored[P0] = OffsetAndMetadata(7, "x", 2)
     group.fetch_codes = [(14, 0), (16, 0), (0, 88)]
-    found = group.world.result(group.commits.committed([P0, P1], 30))
+    found = group.cluster.result(group.commits.committed([P0, P1], 30))
     assert found == {P0: OffsetAndMetadata(7, "x", 2), P1: None}
     assert len(group.asked(FETCH)) == 4
     assert group.asked(FETCH)[0].require_stable
@@ -330,7 +332,7 @@ def test_what_is_committed(group: Committing) -> None:
 def test_refused_questions(group: Committing, codes: tuple[int, int], words: str) -> None:
     group.fetch_codes = [codes]
     with pytest.raises(KafkaError, match=words):
-        group.world.result(group.commits.committed([P0], 30))
+        group.cluster.result(group.commits.committed([P0], 30))
 
 
 # --- by itself --------------------------------------------------------------------------------------------------------
@@ -347,7 +349,7 @@ class Position:
 def test_commits_every_interval(group: Committing) -> None:
     position = Position()
     auto = AutoCommit(group.commits, 5, position)
-    group.world.network_client.components.append(auto)
+    group.cluster.network_client.components.append(auto)
     group.idle(20)
     assert group.asked(COMMIT) == []
     auto.start()
@@ -363,7 +365,7 @@ def test_commits_every_interval(group: Committing) -> None:
 def test_a_failed_one_is_made_up_for_soon(group: Committing, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     auto = AutoCommit(group.commits, 5, Position())
-    group.world.network_client.components.append(auto)
+    group.cluster.network_client.components.append(auto)
     auto.start()
     group.codes = [16]
     group.idle(5.2)
@@ -376,7 +378,7 @@ def test_a_failed_one_is_made_up_for_soon(group: Committing, caplog: pytest.LogC
 
 def test_one_at_a_time(group: Committing) -> None:
     auto = AutoCommit(group.commits, 1, Position())
-    group.world.network_client.components.append(auto)
+    group.cluster.network_client.components.append(auto)
     auto.start()
     group.codes = [SILENT]
     group.idle(10)

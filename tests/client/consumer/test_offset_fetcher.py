@@ -8,7 +8,7 @@ from barnabas.client.fetch.positions import ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.connection.promise import Promise
 from barnabas.types import TopicPartition
-from simulation.world import World
+from simulation.cluster import SingleClientCluster
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -28,11 +28,11 @@ class Coordinator:
 
 
 def test_what_was_committed_before_a_partition_went_and_came_again_is_too_old() -> None:
-    coordinator, world = Coordinator(), World()
+    coordinator, cluster = Coordinator(), SingleClientCluster()
     subscription = SubscriptionState(ResetStrategy.parse("earliest"))
     subscription.subscribe(["t"])
     locating = OffsetFetcher(
-        world.network_client,
+        cluster.network_client,
         subscription,
         coordinator,  # type: ignore[arg-type]
         read_committed=False,
@@ -41,7 +41,7 @@ def test_what_was_committed_before_a_partition_went_and_came_again_is_too_old() 
         on_located=lambda: None,
     )
     subscription.assign_subscribed([P0, P1])
-    locating.advance(world.now)
+    locating.advance(cluster.now)
     subscription.assign_subscribed([P1])  # another member reads and commits P0 meanwhile
     subscription.assign_subscribed([P0, P1])
     locating.changed()
@@ -50,7 +50,7 @@ def test_what_was_committed_before_a_partition_went_and_came_again_is_too_old() 
     kept = subscription.position(P1)
     assert kept is not None
     assert kept.offset == 6
-    locating.advance(world.now)
+    locating.advance(cluster.now)
     again, answer = coordinator.asked[1]
     assert again == [P0]
     answer.resolve({P0: OffsetAndMetadata(9)})

@@ -11,7 +11,7 @@ from barnabas.client.consumer.group.partition_assignment import Leading
 from barnabas.errors import KafkaError, UsageError
 from barnabas.protocol.messages.join_group import JoinGroupResponseMember
 from barnabas.types import TopicPartition
-from simulation.world import World
+from simulation.cluster import SingleClientCluster
 
 METADATA = 3
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -39,20 +39,20 @@ class Custom:
 
 class Rig:
     def __init__(self, *strategies: Any, topics: Sequence[str] = ("t",), owned: Sequence[TopicPartition] = ()) -> None:
-        self.world = World()
-        self.world.topics["t"] = {0: 1, 1: 1, 2: 1}
-        self.world.topics["u"] = {0: 1}
+        self.cluster = SingleClientCluster()
+        self.cluster.topics["t"] = {0: 1, 1: 1, 2: 1}
+        self.cluster.topics["u"] = {0: 1}
         self.topics = list(topics)
         self.owned = list(owned)
         self.leading = Leading(
-            self.world.network_client,
+            self.cluster.network_client,
             "g",
             [assignor_for(strategy) for strategy in strategies or ("range",)],
             topics=lambda: self.topics,
             owned=lambda: self.owned,
             rack="r1",
         )
-        self.world.result(self.world.network_client.topic("t", 5))
+        self.cluster.result(self.cluster.network_client.topic("t", 5))
 
     def lead(
         self, protocol: str = "range", *, skip: bool = False, **members: Subscription
@@ -63,7 +63,7 @@ class Rig:
         ]
         outcome: list[Any] = []
         self.leading.lead(protocol, joined, skip, lambda *found: outcome.append(found))
-        self.world.run(lambda: bool(outcome), seconds=60)
+        self.cluster.run(lambda: bool(outcome), seconds=60)
         ((shares, error),) = outcome
         if error is not None:
             raise error
@@ -98,18 +98,18 @@ def test_two_assignors_of_one_name() -> None:
 
 def test_sharing_needs_no_metadata_that_is_there_already() -> None:
     rig = Rig()
-    before = rig.world.count(METADATA)
+    before = rig.cluster.count(METADATA)
     assert rig.lead(a=Subscription(("t",)), b=Subscription(("t",))) == {"a": (T0, T1), "b": (T2,)}
-    assert rig.world.count(METADATA) == before
+    assert rig.cluster.count(METADATA) == before
 
 
 def test_topics_of_others_are_asked_for_and_forgotten_later() -> None:
     rig = Rig()
     shares = rig.lead(a=Subscription(("t",)), b=Subscription(("u", "nowhere")))
     assert shares == {"a": (T0, T1, T2), "b": (TopicPartition("u", 0),)}
-    assert set(rig.world.network_client.metadata.wanted) == {"t", "u", "nowhere"}
+    assert set(rig.cluster.network_client.metadata.wanted) == {"t", "u", "nowhere"}
     rig.leading.follow()
-    assert rig.world.network_client.metadata.wanted == ["t"]
+    assert rig.cluster.network_client.metadata.wanted == ["t"]
     assert rig.leading.what_changed() is None
 
 
@@ -117,26 +117,26 @@ def test_the_leader_notices_what_changes() -> None:
     rig = Rig()
     rig.lead(a=Subscription(("t", "later")))
     assert rig.leading.what_changed() is None
-    rig.world.topics["t"][3] = 1
-    rig.world.result(rig.world.network_client.refresh_metadata())
+    rig.cluster.topics["t"][3] = 1
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
     assert rig.leading.what_changed() == "topic 't' had 3 partitions and now has 4"
     rig.lead(a=Subscription(("t", "later")))
     assert rig.leading.what_changed() is None
-    rig.world.topics["later"] = {0: 1}
-    rig.world.result(rig.world.network_client.refresh_metadata())
+    rig.cluster.topics["later"] = {0: 1}
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
     assert rig.leading.what_changed() == "topic 'later' had 0 partitions and now has 1"
-    del rig.world.topics["later"], rig.world.topics["t"]
+    del rig.cluster.topics["later"], rig.cluster.topics["t"]
     rig.lead(a=Subscription(("t",)))
-    rig.world.topic_errors["t"] = 5
-    rig.world.result(rig.world.network_client.refresh_metadata())
+    rig.cluster.topic_errors["t"] = 5
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
     assert rig.leading.what_changed() is None, "an answer that says nothing changes nothing"
 
 
 def test_a_leader_that_comes_back_only_watches() -> None:
     rig = Rig()
     assert rig.lead(a=Subscription(("t",)), skip=True) == {}
-    rig.world.topics["t"][3] = 1
-    rig.world.result(rig.world.network_client.refresh_metadata())
+    rig.cluster.topics["t"][3] = 1
+    rig.cluster.result(rig.cluster.network_client.refresh_metadata())
     assert rig.leading.what_changed() is not None
 
 

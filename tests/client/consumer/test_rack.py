@@ -1,13 +1,14 @@
 """A whole consumer that reads from the replica in its own rack (KIP-392), as long as that serves it."""
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import groupby
 
 import pytest
 
+from barnabas.protocol.apis import ApiKey
 from barnabas.types import TopicPartition
-from simulation.consumer_cluster import OFFSET_OUT_OF_RANGE, Cluster
-from simulation.consumer_front import SimulatedConsumer, virtual_time
+from simulation.cluster import Cluster
+from simulation.consumer import SimulatedConsumer, virtual_time
 
 T0 = TopicPartition("t", 0)
 LEADER, FOLLOWER = 1, 2
@@ -15,35 +16,19 @@ MAX_AGE_S = 60
 
 
 class RackCluster(Cluster):
-    """Its leader sends readers of rack `here` to the other broker, which has the log up to `reach`."""
+    """A cluster whose leader sends readers of rack `here` to the other broker."""
 
     def __init__(self) -> None:
-        super().__init__({"t": 1}, initial_rebalance_delay_ms=0)
-        self.topics["t"][0] = LEADER
-        self.sends = True
-        self.closest = FOLLOWER
-        self.reach = 1_000
-        self.requests = 0
-        self.asked: list[int] = []
-        """The broker of each request, as often as they come from different ones."""
+        super().__init__({"t": 1}, nodes=2, initial_rebalance_delay_ms=0)
+        self.rack = "here"
+        self.preferred_replicas[T0] = FOLLOWER
+        self.readable_followers = {FOLLOWER}
 
-    def _read(self, asked: Any, *, at_once: bool = False) -> Any:
-        self._rack = asked.request.rack_id
-        self.requests += 1
-        if self.asked[-1:] != [asked.node_id]:
-            self.asked.append(asked.node_id)
-        return super()._read(asked, at_once=at_once)
-
-    def _fenced(self, node_id: int, where: TopicPartition, epoch: int) -> int:
-        return 0 if node_id == FOLLOWER else super()._fenced(node_id, where, epoch)
-
-    def _read_partition(self, node_id: int, where: TopicPartition, asked: Any, read_committed: bool) -> Any:
-        answer = super()._read_partition(node_id, where, asked, read_committed)
-        if node_id == LEADER and self.sends and self._rack == "here":
-            answer.records, answer.preferred_read_replica = b"", self.closest
-        elif node_id == FOLLOWER and asked.fetch_offset > self.reach:
-            answer.records, answer.error_code = b"", OFFSET_OUT_OF_RANGE
-        return answer
+    @property
+    def asked(self) -> list[int]:
+        """The broker of each Fetch, once as long as it stays the same."""
+        fetches = (received.node_id for received in self.requests if received.api_key == ApiKey.FETCH)
+        return [node_id for node_id, _ in groupby(fetches)]
 
 
 @pytest.fixture
@@ -91,7 +76,7 @@ def test_the_leader_is_asked_again_once_its_word_is_old(cluster: RackCluster) ->
     consumer = reader(cluster)
     write(cluster)
     read(consumer)
-    cluster.sends = False
+    cluster.preferred_replicas.clear()
     assert consumer.poll(MAX_AGE_S + 5) == []
     assert cluster.asked == [LEADER, FOLLOWER, LEADER]
     write(cluster)
@@ -102,7 +87,8 @@ def test_a_replica_that_is_behind_sends_back_to_the_leader_and_nothing_is_reset(
     consumer = reader(cluster)
     write(cluster)
     read(consumer)
-    cluster.reach, cluster.sends = 1, False
+    cluster.follower_ends[T0] = 1
+    cluster.preferred_replicas.clear()
     write(cluster)
     assert read(consumer) == [3, 4, 5]
     assert cluster.asked == [LEADER, FOLLOWER, LEADER]
@@ -112,7 +98,7 @@ def test_a_replica_that_is_gone_is_left_for_the_leader(cluster: RackCluster) -> 
     consumer = reader(cluster)
     write(cluster)
     read(consumer)
-    cluster.sends = False
+    cluster.preferred_replicas.clear()
     cluster.stop(FOLLOWER)
     write(cluster)
     assert read(consumer) == [3, 4, 5]
@@ -121,13 +107,13 @@ def test_a_replica_that_is_gone_is_left_for_the_leader(cluster: RackCluster) -> 
 
 def test_a_replica_that_metadata_does_not_know_is_not_asked_for_without_a_pause(cluster: RackCluster) -> None:
     """The leader names it each time it is asked."""
-    cluster.closest = 7
+    cluster.preferred_replicas[T0] = 7
     write(cluster)
     consumer = reader(cluster)
     assert consumer.poll(5) == []
     assert cluster.asked == [LEADER]
-    assert cluster.requests < 100
-    cluster.closest = FOLLOWER
+    assert cluster.count(ApiKey.FETCH) < 100
+    cluster.preferred_replicas[T0] = FOLLOWER
     assert read(consumer) == [0, 1, 2]
 
 
@@ -137,8 +123,7 @@ def test_a_log_that_was_cut_is_read_on_from_where_it_parts(cluster: RackCluster)
     write(cluster, 2)
     write(cluster, 3)
     assert read(consumer, 5) == [0, 1, 2, 3, 4]
-    log = cluster.log(*T0)
-    log.batches, log.end = log.batches[:1], 2
+    cluster.log(*T0).truncate(2)
     cluster.move_leader(T0, FOLLOWER)
     write(cluster, 2)
     assert read(consumer, 2) == [2, 3]

@@ -30,31 +30,61 @@ from barnabas.errors import (
     OffsetOutOfRange,
     TopicAuthorizationFailed,
 )
+from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages import fetch as messages
+from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
-from simulation.fetch_cluster import Cluster
+from simulation.cluster import Cluster
+from simulation.log import Log
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 
 
+NEWEST = 18
+
+
+def cluster_of(counts: dict[str, int], *, nodes: int = 2, version: int = NEWEST, slots: int = 10) -> Cluster:
+    """A cluster with these topics, that serves Fetch up to this version and has room for so many sessions."""
+    cluster = Cluster(counts, nodes=nodes, session_slots=slots)
+    cluster.versions[ApiKey.FETCH] = (4, version)
+    for name, count in counts.items():
+        for index in range(count):
+            cluster.log(name, index)
+    return cluster
+
+
+def append(log: Log, count: int) -> None:
+    """Appends batches of up to three records. Each value names itself and the one before it, so that a reader can tell
+    one history from another."""
+    values = []
+    for offset in range(log.end, log.end + count):
+        before = values[-1] if values else log.values.get(offset - 1, b"nothing")
+        assert before is not None
+        itself = b"%d.%d.%s" % (log.leader_epoch, offset, uuid4().hex[:8].encode())
+        values.append(b"%s after %s" % (itself, before.split()[0]))
+    for first in range(0, count, 3):
+        log.append(*values[first : first + 3], timestamp=1000)
+
+
 class Rig:
-    """A consumer's pure half in front of a cluster."""
+    """A consumer's fetcher, subscription and metadata, without a network client between them and the cluster."""
 
     def __init__(self, cluster: Cluster, rules: FetchRules | None = None, reset: str = "earliest") -> None:
         self.cluster = cluster
         self.metadata = Metadata()
-        self.metadata.want(cluster.ids)
+        self.metadata.want(cluster.topics)
         self.subscription = SubscriptionState(ResetStrategy(reset))
         self.fetcher = Fetcher(self.subscription, self.metadata, rules or FetchRules())
         self.refresh()
 
     @property
     def now(self) -> float:
-        return self.cluster.clock.now
+        return self.cluster.now
 
     def refresh(self) -> None:
-        self.cluster.metadata(self.metadata)
+        response = self.cluster.call(1, MetadataRequest(topics=None), 13)
+        self.metadata.take_in(response, None, self.now)
         self.fetcher.follow_leaders(lambda _: True)
 
     def start(self, *partitions: TopicPartition, offset: int = 0) -> None:
@@ -65,8 +95,16 @@ class Rig:
     def tasks(self, is_ready: Callable[[int], bool] = lambda _: True) -> list[FetchTask]:
         return self.fetcher.tasks(self.now, is_ready)
 
+    def fetch(self, task: FetchTask) -> messages.FetchResponse:
+        """Returns what the broker answers to the request."""
+        newest = self.cluster.versions[ApiKey.FETCH][1]
+        version = newest if task.at_most is None else min(newest, task.at_most)
+        response = self.cluster.call(task.node, task.request(version), version)
+        assert isinstance(response, messages.FetchResponse)
+        return response
+
     def answer(self, task: FetchTask, response: messages.FetchResponse | None = None) -> None:
-        self.fetcher.answered(task, answer_of(response or self.cluster.fetch(task)), self.now)
+        self.fetcher.answered(task, answer_of(response or self.fetch(task)), self.now)
 
     def round(self) -> int:
         """One request to each broker and its answer."""
@@ -103,8 +141,8 @@ class Rig:
 
 def one(count: int = 10, **options: Any) -> Rig:
     """One partition with `count` records, read from its beginning."""
-    cluster = Cluster({"t": 1}, nodes=1)
-    cluster.logs[T0].append(count)
+    cluster = cluster_of({"t": 1}, nodes=1)
+    append(cluster.logs[T0], count)
     rig = Rig(cluster, **options)
     rig.start(T0)
     return rig
@@ -114,9 +152,9 @@ def one(count: int = 10, **options: Any) -> Rig:
 
 
 def test_one_request_to_each_leader() -> None:
-    cluster = Cluster({"t": 2, "u": 1}, nodes=2)
+    cluster = cluster_of({"t": 2, "u": 1}, nodes=2)
     for log in cluster.logs.values():
-        log.append(4)
+        append(log, 4)
     rig = Rig(cluster)
     rig.start(T0, T1, U0)
     tasks = {task.node: task for task in rig.tasks()}
@@ -134,7 +172,7 @@ def test_whether_a_leader_has_a_request() -> None:
     (task,) = rig.tasks()
     assert rig.fetcher.is_asking(T0)
     assert not rig.fetcher.is_asking(U0), "not ours"
-    rig.subscription.prefer_replica(T0, 7, 100.0)
+    rig.subscription.prefer_replica(T0, 7, rig.now + 100)
     assert not rig.fetcher.is_asking(T0), "another broker would be asked"
     rig.subscription.clear_preferred_replica(T0)
     rig.answer(task)
@@ -158,16 +196,16 @@ def test_the_next_answer_is_on_its_way_while_one_is_read() -> None:
 
 
 def test_a_broker_need_not_wait_long_while_others_of_its_partitions_are_not_asked_for() -> None:
-    cluster = Cluster({"t": 2}, nodes=1)
-    cluster.logs[T0].append(90)
+    cluster = cluster_of({"t": 2}, nodes=1)
+    append(cluster.logs[T0], 90)
     rig = Rig(cluster, FetchRules(max_partition_bytes=200, max_wait_ms=500))
     rig.start(T0, T1)
     assert [task.max_wait_ms for task in rig.tasks()] == [500]
 
 
 def test_a_full_partition_shortens_the_wait_of_its_neighbours() -> None:
-    cluster = Cluster({"t": 2}, nodes=1)
-    cluster.logs[T0].append(90)
+    cluster = cluster_of({"t": 2}, nodes=1)
+    append(cluster.logs[T0], 90)
     rig = Rig(cluster, FetchRules(max_partition_bytes=200, max_wait_ms=500))
     rig.start(T0, T1)
     rig.round()
@@ -187,9 +225,9 @@ def test_nothing_is_asked_for_while_too_much_is_in_store() -> None:
 
 
 def test_what_is_in_store_of_a_paused_partition_gives_way() -> None:
-    cluster = Cluster({"t": 2}, nodes=1)
+    cluster = cluster_of({"t": 2}, nodes=1)
     for log in cluster.logs.values():
-        log.append(5)
+        append(log, 5)
     rig = Rig(cluster, FetchRules(max_bytes=100))
     rig.start(T0)
     rig.round()
@@ -223,7 +261,7 @@ def test_a_broker_that_cannot_be_sent_to_is_left_alone() -> None:
 
 def test_without_a_leader_metadata_is_asked_for() -> None:
     rig = one()
-    rig.cluster.logs[T0].leader = -1
+    rig.cluster.topics["t"][0] = -1
     rig.start(T1)
     rig.metadata.request(rig.now)
     assert not rig.metadata.is_stale
@@ -233,12 +271,12 @@ def test_without_a_leader_metadata_is_asked_for() -> None:
 
 @pytest.mark.parametrize("version", [4, 6, 7, 11, 12, 13, 16, 18])
 def test_every_version(version: int) -> None:
-    cluster = Cluster({"t": 2, "u": 1}, nodes=1, version=version)
+    cluster = cluster_of({"t": 2, "u": 1}, nodes=1, version=version)
     rig = Rig(cluster)
     rig.start(T0, T1, U0)
     for _ in range(4):
         for log in cluster.logs.values():
-            log.append(2)
+            append(log, 2)
         rig.round()
     found: dict[TopicPartition, list[int]] = {}
     while offsets := rig.offsets(3):
@@ -264,7 +302,7 @@ def test_what_the_settings_say_is_asked_for() -> None:
 
 def test_a_topic_without_an_id_is_asked_for_by_name() -> None:
     rig = one()
-    rig.cluster.ids["t"] = uuid4().__class__(int=0)
+    rig.cluster.topic_ids["t"] = uuid4().__class__(int=0)
     rig.refresh()
     (task,) = rig.tasks()
     assert task.at_most == 12
@@ -314,21 +352,21 @@ def test_partitions_that_go_take_everything_with_them() -> None:
 @pytest.mark.parametrize("version", [11, 18])
 def test_what_the_former_leader_gave_is_not_read_behind_a_check_with_the_new_one(version: int) -> None:
     """The new leader lacks the second record and has others instead. Brokers before Fetch v12 do not tell later."""
-    cluster = Cluster({"t": 1}, nodes=3, version=version)
+    cluster = cluster_of({"t": 1}, nodes=3, version=version)
     log = cluster.logs[T0]
-    log.append(2)
+    append(log, 2)
     rig = Rig(cluster)
     rig.start(T0)
     rig.round()
     assert rig.offsets(1) == {T0: [0]}, "the second one is in store"
-    log.leader, log.epoch = log.leader % 3 + 1, log.epoch + 1
-    del log.records[1:]
-    log.append(2)
+    cluster.move_leader(T0, 2)
+    log.truncate(1)
+    append(log, 2)
     rig.refresh()
     (asked,) = rig.subscription.needing_validation(rig.now).values()
     assert rig.subscription.validated(T0, asked, *log.end_of_epoch(asked.offset_epoch)) is None
     rig.round()
-    assert [record.value for record in rig.read()[T0]] == [record[1] for record in log.records[1:]]
+    assert [record.value for record in rig.read()[T0]] == [log.values[1], log.values[2]]
 
 
 def test_a_partition_that_is_being_revoked_gives_nothing() -> None:
@@ -342,7 +380,7 @@ def test_a_partition_that_is_being_revoked_gives_nothing() -> None:
 def test_answers_of_requests_that_were_given_up() -> None:
     rig = one()
     (task,) = rig.tasks()
-    response = rig.cluster.fetch(task)
+    response = rig.fetch(task)
     rig.fetcher.failed(task)
     rig.answer(task, response)
     rig.fetcher.failed(task)
@@ -357,15 +395,15 @@ def test_answers_of_requests_that_were_given_up() -> None:
 @pytest.mark.parametrize("code", [3, 6, 9, 56, 74, 78, 100, 103])
 def test_errors_that_ask_for_metadata(code: int) -> None:
     rig = one()
-    rig.subscription.prefer_replica(T0, 1, until=99.0)
+    rig.subscription.prefer_replica(T0, 1, until=rig.now + 99)
     rig.metadata.request(rig.now)
-    rig.cluster.logs[T0].error = code
-    rig.cluster.replies_with_leader = False
+    rig.cluster.logs[T0].fetch_error = code
+    rig.cluster.names_leader = False
     rig.round()
     assert rig.metadata.is_stale
     assert rig.subscription.preferred_replica(T0, rig.now) == -1
     assert rig.offsets() == {}
-    rig.cluster.logs[T0].error = 0
+    rig.cluster.logs[T0].fetch_error = 0
     assert rig.tasks() == [], "not at once"
     assert rig.fetcher.next_deadline() == rig.now + RETRY_S
     rig.refresh()
@@ -377,12 +415,12 @@ def test_errors_that_ask_for_metadata(code: int) -> None:
 def test_errors_that_pass(code: int) -> None:
     rig = one()
     rig.metadata.request(rig.now)
-    rig.cluster.logs[T0].error = code
+    rig.cluster.logs[T0].fetch_error = code
     rig.round()
-    rig.cluster.logs[T0].error = 0
+    rig.cluster.logs[T0].fetch_error = 0
     assert not rig.metadata.is_stale
     assert rig.tasks() == []
-    rig.cluster.clock.now += RETRY_S
+    rig.cluster.advance(RETRY_S)
     rig.round()
     assert rig.offsets()[T0] == list(range(10))
 
@@ -393,8 +431,8 @@ def test_errors_that_pass(code: int) -> None:
 def test_errors_that_the_application_hears(code: int, error: type[Exception]) -> None:
     rig = one()
     rig.round()
-    rig.cluster.logs[T0].append(1)
-    rig.cluster.logs[T0].error = code
+    append(rig.cluster.logs[T0], 1)
+    rig.cluster.logs[T0].fetch_error = code
     rig.round()
     assert rig.offsets()[T0] == list(range(10)), "what came before it first"
     if error is KafkaStorageError:
@@ -404,20 +442,20 @@ def test_errors_that_the_application_hears(code: int, error: type[Exception]) ->
     with pytest.raises(error, match="fetching t-0 from offset 10"):
         rig.offsets()
     assert rig.offsets() == {}
-    rig.cluster.logs[T0].error = 0
-    rig.cluster.clock.now += RETRY_S
+    rig.cluster.logs[T0].fetch_error = 0
+    rig.cluster.advance(RETRY_S)
     rig.round()
     assert rig.offsets() == {T0: [10]}
 
 
 def test_a_failure_does_not_outlive_a_seek() -> None:
     rig = one()
-    rig.cluster.logs[T0].error = 29
+    rig.cluster.logs[T0].fetch_error = 29
     rig.round()
     rig.subscription.seek(T0, 3)
     assert rig.offsets() == {}
-    rig.cluster.logs[T0].error = 0
-    rig.cluster.clock.now += RETRY_S
+    rig.cluster.logs[T0].fetch_error = 0
+    rig.cluster.advance(RETRY_S)
     rig.round()
     assert rig.offsets()[T0] == list(range(3, 10))
 
@@ -452,21 +490,21 @@ def test_out_of_range_ahead_of_what_is_read_waits_for_it() -> None:
     rig = one(9, rules=FetchRules(max_partition_bytes=300))
     rig.round()
     log = rig.cluster.logs[T0]
-    kept, log.records = log.records, log.records[:1]
+    end, log.end = log.end, 1
     rig.round()
-    log.records = kept
+    log.end = end
     assert rig.subscription.needing_reset(rig.now) == {}
     assert rig.tasks() == []
     assert rig.offsets() == {T0: [0, 1, 2]}
-    rig.cluster.clock.now += RETRY_S
+    rig.cluster.advance(RETRY_S)
     rig.round()
     assert rig.offsets() == {T0: [3, 4, 5]}
 
 
 def test_a_follower_that_is_behind_sends_us_back_to_the_leader() -> None:
-    cluster = Cluster({"t": 1}, nodes=2)
-    cluster.logs[T0].append(10)
-    cluster.preferred[T0] = 2
+    cluster = cluster_of({"t": 1}, nodes=2)
+    append(cluster.logs[T0], 10)
+    cluster.preferred_replicas[T0] = 2
     rig = Rig(cluster)
     rig.start(T0)
     assert [task.node for task in rig.tasks()] == [1]
@@ -479,39 +517,39 @@ def test_a_follower_that_is_behind_sends_us_back_to_the_leader() -> None:
     rig.answer(task)
     assert rig.offsets()[T0] == list(range(10))
     cluster.follower_ends[T0] = 5
-    cluster.logs[T0].append(1)
+    append(cluster.logs[T0], 1)
     rig.round()
     assert rig.subscription.preferred_replica(T0, rig.now) == -1
     assert rig.position() == 10
-    cluster.preferred.clear()
+    cluster.preferred_replicas.clear()
     assert [task.node for task in rig.tasks()] == [1]
 
 
 def test_a_preferred_replica_is_asked_while_it_is_there_and_fresh() -> None:
-    cluster = Cluster({"t": 1}, nodes=2)
-    cluster.logs[T0].append(3)
+    cluster = cluster_of({"t": 1}, nodes=2)
+    append(cluster.logs[T0], 3)
     rig = Rig(cluster, FetchRules(replica_max_age_s=60))
     rig.start(T0)
     rig.refresh()
-    rig.subscription.prefer_replica(T0, 7, until=99.0)
-    rig.metadata.request(0)
+    rig.subscription.prefer_replica(T0, 7, until=rig.now + 99)
+    rig.metadata.request(rig.now)
     assert [task.node for task in rig.tasks()] == [1], "unknown"
     assert rig.metadata.is_stale
-    cluster.preferred[T0] = 2
+    cluster.preferred_replicas[T0] = 2
     rig.answer(rig.fetcher._in_flight[1])
-    assert rig.subscription.preferred_replica(T0, 60.0) == 2
-    assert rig.subscription.preferred_replica(T0, 60.1) == -1
+    assert rig.subscription.preferred_replica(T0, rig.now + 60) == 2
+    assert rig.subscription.preferred_replica(T0, rig.now + 60.1) == -1
 
 
 def test_a_broker_that_says_who_leads_now() -> None:
-    cluster = Cluster({"t": 1}, nodes=2)
-    cluster.logs[T0].append(6)
+    cluster = cluster_of({"t": 1}, nodes=2)
+    append(cluster.logs[T0], 6)
     rig = Rig(cluster)
     rig.start(T0)
     rig.round()
     rig.offsets()
-    cluster.logs[T0].leader, cluster.logs[T0].epoch = 2, 1
-    cluster.logs[T0].append(2)
+    cluster.move_leader(T0, 2)
+    append(cluster.logs[T0], 2)
     rig.round()
     asked = rig.subscription.needing_validation(rig.now)[T0]
     assert (asked.leader, asked.leader_epoch) == (2, 1)
@@ -524,9 +562,9 @@ def test_a_topic_that_was_made_anew() -> None:
     rig = one()
     rig.round()
     rig.offsets()
-    rig.cluster.ids["t"] = uuid4()
-    rig.cluster.logs[T0].records = []
-    rig.cluster.logs[T0].append(2)
+    rig.cluster.topic_ids["t"] = uuid4()
+    rig.cluster.logs[T0].truncate(0)
+    append(rig.cluster.logs[T0], 2)
     rig.round()
     assert rig.metadata.is_stale, "the id is unknown"
     rig.refresh()
@@ -540,7 +578,7 @@ def test_a_topic_that_was_made_anew() -> None:
 def test_bytes_without_a_whole_batch() -> None:
     rig = one()
     (task,) = rig.tasks()
-    response = rig.cluster.fetch(task)
+    response = rig.fetch(task)
     partition = response.responses[0].partitions[0]
     assert partition.records is not None
     partition.records = bytes(partition.records)[:50]
@@ -552,7 +590,7 @@ def test_bytes_without_a_whole_batch() -> None:
 def test_a_broken_record_comes_up_again_until_there_is_a_seek() -> None:
     rig = one(9)
     (task,) = rig.tasks()
-    response = rig.cluster.fetch(task)
+    response = rig.fetch(task)
     partition = response.responses[0].partitions[0]
     data = bytearray(bytes(partition.records or b""))
     data[-1] ^= 1
@@ -586,7 +624,7 @@ def test_batches() -> None:
     assert rig.position() == 7
     assert store.next_fetch() is None
     assert store.size_bytes == 0
-    rig.cluster.logs[T0].error = TopicAuthorizationFailed.code
+    rig.cluster.logs[T0].fetch_error = TopicAuthorizationFailed.code
     rig.round()
     assert store.next_fetch(tells_failures=False) is None
     with pytest.raises(TopicAuthorizationFailed):
@@ -598,13 +636,13 @@ def test_batches() -> None:
 
 
 def test_a_session_sends_what_changed_only() -> None:
-    cluster = Cluster({"t": 2, "u": 1}, nodes=1)
+    cluster = cluster_of({"t": 2, "u": 1}, nodes=1)
     rig = Rig(cluster)
     rig.start(T0, T1, U0)
     (first,) = rig.tasks()
     assert first.session.is_full
     rig.answer(first)
-    cluster.logs[T1].append(3)
+    append(cluster.logs[T1], 3)
     (second,) = rig.tasks()
     assert not second.session.is_full
     assert second.session.to_send == {}
@@ -617,21 +655,21 @@ def test_a_session_sends_what_changed_only() -> None:
     (fourth,) = rig.tasks()
     assert [where for where, _ in fourth.session.to_forget] == [U0]
     rig.answer(fourth)
-    assert len(cluster.caches[1]) == 1
+    assert len(cluster.sessions[1]) == 1
     (ending,) = rig.fetcher.closing()
-    cluster.fetch(ending)
-    assert len(cluster.caches[1]) == 0
+    rig.fetch(ending)
+    assert len(cluster.sessions[1]) == 0
     assert rig.fetcher.closing() == []
 
 
 def test_a_session_that_the_broker_lost_begins_anew() -> None:
-    cluster = Cluster({"t": 1}, nodes=1)
+    cluster = cluster_of({"t": 1}, nodes=1)
     rig = Rig(cluster)
     rig.start(T0)
     rig.round()
     (task,) = rig.tasks()
-    cluster.caches[1].end(task.session.session_id)
-    cluster.logs[T0].append(2)
+    cluster.sessions[1].end(task.session.session_id)
+    append(cluster.logs[T0], 2)
     rig.answer(task)
     assert rig.offsets() == {}
     (again,) = rig.tasks()
@@ -642,26 +680,26 @@ def test_a_session_that_the_broker_lost_begins_anew() -> None:
 
 
 def test_a_lost_request_ends_the_session_it_may_have_changed() -> None:
-    cluster = Cluster({"t": 1}, nodes=1)
+    cluster = cluster_of({"t": 1}, nodes=1)
     rig = Rig(cluster)
     rig.start(T0)
     rig.round()
     (lost,) = rig.tasks()
-    cluster.fetch(lost)
+    rig.fetch(lost)
     rig.fetcher.failed(lost)
     (again,) = rig.tasks()
     assert again.session.is_full
     assert again.session.session_id == lost.session.session_id != 0
     rig.answer(again)
-    assert len(cluster.caches[1]) == 1, "the former one is gone"
+    assert len(cluster.sessions[1]) == 1, "the former one is gone"
 
 
 def test_a_broker_without_room_for_sessions() -> None:
-    cluster = Cluster({"t": 1}, nodes=1, slots=0)
+    cluster = cluster_of({"t": 1}, nodes=1, slots=0)
     rig = Rig(cluster)
     rig.start(T0)
     for count in range(3):
-        cluster.logs[T0].append(1)
+        append(cluster.logs[T0], 1)
         (task,) = rig.tasks()
         assert task.session.is_full
         rig.answer(task)
@@ -670,11 +708,11 @@ def test_a_broker_without_room_for_sessions() -> None:
 
 @pytest.mark.parametrize("extra", [True, False])
 def test_an_answer_that_does_not_fit_its_request(extra: bool) -> None:
-    cluster = Cluster({"t": 2}, nodes=1, version=12)
+    cluster = cluster_of({"t": 2}, nodes=1, version=12)
     rig = Rig(cluster)
     rig.start(T0, T1)
     (task,) = rig.tasks()
-    response = cluster.fetch(task)
+    response = rig.fetch(task)
     (topic,) = response.responses
     stranger = messages.PartitionData(partition_index=9)
     topic.partitions = [*topic.partitions, stranger] if extra else topic.partitions[:1]
@@ -684,7 +722,7 @@ def test_an_answer_that_does_not_fit_its_request(extra: bool) -> None:
     rig.answer(again)
     (incremental,) = rig.tasks()
     assert not incremental.session.is_full
-    response = cluster.fetch(incremental)
+    response = rig.fetch(incremental)
     response.responses = [messages.FetchableTopicResponse(topic="t", partitions=[stranger])] if extra else []
     rig.answer(incremental, response)
     (following,) = rig.tasks()
@@ -692,12 +730,12 @@ def test_an_answer_that_does_not_fit_its_request(extra: bool) -> None:
 
 
 def test_a_session_keeps_to_names_or_ids() -> None:
-    cluster = Cluster({"t": 1, "u": 1}, nodes=1)
+    cluster = cluster_of({"t": 1, "u": 1}, nodes=1)
     rig = Rig(cluster)
     rig.start(T0)
     rig.round()
     no_id = uuid4().__class__(int=0)
-    cluster.ids["u"] = no_id
+    cluster.topic_ids["u"] = no_id
     rig.refresh()
     rig.subscription.assign([T0, U0])
     rig.subscription.seek(U0, 0)
@@ -705,7 +743,7 @@ def test_a_session_keeps_to_names_or_ids() -> None:
     assert task.session.is_full
     assert task.at_most == 12
     rig.answer(task)
-    assert len(cluster.caches[1]) == 1
+    assert len(cluster.sessions[1]) == 1
 
 
 # --- everything at once -----------------------------------------------------------------------------------------------
@@ -718,7 +756,7 @@ class Simulation(RuleBasedStateMachine):
 
     @initialize(version=st.sampled_from([6, 11, 12, 18]), slots=st.sampled_from([0, 10]))
     def begin(self, version: int, slots: int) -> None:
-        self.cluster = Cluster({"t": 2, "u": 1}, nodes=3, version=version, slots=slots)
+        self.cluster = cluster_of({"t": 2, "u": 1}, nodes=3, version=version, slots=slots)
         self.rig = Rig(self.cluster, FetchRules(max_partition_bytes=250, max_bytes=2000))
         self.wheres = [T0, T1, U0]
         self.rig.start(*self.wheres)
@@ -734,13 +772,16 @@ class Simulation(RuleBasedStateMachine):
 
     # the cluster
 
+    def leader(self, where: TopicPartition) -> int:
+        return self.cluster.topics[where.topic][where.partition]
+
     @rule(data=st.data(), count=st.integers(1, 7))
     def produce(self, data: st.DataObject, count: int) -> None:
         where = data.draw(st.sampled_from(self.wheres))
         log = self.cluster.logs[where]
-        log.append(count)
+        append(log, count)
         for offset in range(log.end - count, log.end):
-            self.seen[where].setdefault(offset, set()).add(log.records[offset][1])
+            self.seen[where].setdefault(offset, set()).add(log.values[offset])
 
     @rule(data=st.data(), lost=st.integers(0, 4))
     def elect(self, data: st.DataObject, lost: int) -> None:
@@ -749,10 +790,8 @@ class Simulation(RuleBasedStateMachine):
         log = self.cluster.logs[where]
         if lost:
             self.shaken.add(where)
-        log.leader = log.leader % 3 + 1
-        log.epoch += 1
-        keep = max(log.start, log.end - lost)
-        del log.records[keep:]
+        self.cluster.move_leader(where, self.leader(where) % 3 + 1)
+        log.truncate(max(log.start, log.end - lost))
 
     @rule(data=st.data(), count=st.integers(1, 5))
     def retain(self, data: st.DataObject, count: int) -> None:
@@ -763,17 +802,17 @@ class Simulation(RuleBasedStateMachine):
 
     @rule(told=st.booleans())
     def tell_leaders(self, told: bool) -> None:
-        self.cluster.replies_with_leader = told
+        self.cluster.names_leader = told
 
     @rule(data=st.data(), follower=st.integers(1, 3), behind=st.integers(0, 3))
     def prefer(self, data: st.DataObject, follower: int, behind: int) -> None:
         where = data.draw(st.sampled_from(self.wheres))
-        self.cluster.preferred[where] = follower
+        self.cluster.preferred_replicas[where] = follower
         self.cluster.follower_ends[where] = max(0, self.cluster.logs[where].end - behind)
 
     @rule()
     def lose_sessions(self) -> None:
-        for cache in self.cluster.caches.values():
+        for cache in self.cluster.sessions.values():
             for session_id in list(cache._sessions):
                 cache.end(session_id)
 
@@ -790,7 +829,7 @@ class Simulation(RuleBasedStateMachine):
         index = data.draw(st.integers(0, len(self.pending) - 1))
         task, response = self.pending[index]
         if response is None:
-            self.pending[index] = task, self.cluster.fetch(task)
+            self.pending[index] = task, self.rig.fetch(task)
 
     @precondition(lambda self: any(response for _, response in self.pending))
     @rule(data=st.data())
@@ -842,7 +881,7 @@ class Simulation(RuleBasedStateMachine):
 
     @rule()
     def wait(self) -> None:
-        self.cluster.clock.now += RETRY_S
+        self.cluster.advance(RETRY_S)
 
     @rule()
     def settle_positions(self) -> None:
@@ -852,11 +891,11 @@ class Simulation(RuleBasedStateMachine):
             assert where in self.shaken, "the position was there all the time"
             log = self.cluster.logs[where]
             self.last.pop(where, None)
-            subscription.reset_to(where, strategy, FetchPosition(log.start, -1, log.leader, log.epoch))
+            subscription.reset_to(where, strategy, FetchPosition(log.start, -1, self.leader(where), log.leader_epoch))
             self.expected[where] = log.start
         for where, asked in subscription.needing_validation(self.rig.now).items():
             log = self.cluster.logs[where]
-            if (asked.leader, asked.leader_epoch) == (log.leader, log.epoch):
+            if (asked.leader, asked.leader_epoch) == (self.leader(where), log.leader_epoch):
                 subscription.validated(where, asked, *log.end_of_epoch(asked.offset_epoch))
                 position = subscription.position(where)
                 if position is not None and position.offset != self.expected[where]:
@@ -875,7 +914,7 @@ class Simulation(RuleBasedStateMachine):
                 assert record.offset == self.expected[where], "left out, or twice"
                 assert record.value in self.seen[where][record.offset], "never was in the log"
                 itself, _, before = record.value.split()
-                if where in self.last and self.cluster.version >= 11:
+                if where in self.last and self.cluster.versions[ApiKey.FETCH][1] >= 11:
                     assert self.last[where] == before, "the log was cut below the position, and nobody noticed"
                 self.last[where] = itself
                 self.expected[where] = record.offset + 1

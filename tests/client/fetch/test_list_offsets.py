@@ -7,74 +7,31 @@ import pytest
 from barnabas.client.fetch.list_offsets import epoch_ends, list_offsets
 from barnabas.client.offset_messages import EARLIEST, LATEST, PartitionOffset
 from barnabas.errors import OperationTimedOut, TopicAuthorizationFailed, TopicNotFound
-from barnabas.protocol.messages.list_offsets import (
-    ListOffsetsPartitionResponse,
-    ListOffsetsResponse,
-    ListOffsetsTopicResponse,
-)
-from barnabas.protocol.messages.offset_for_leader_epoch import (
-    EpochEndOffset,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderTopicResult,
-)
+from barnabas.protocol.apis import ApiKey
 from barnabas.types import TopicPartition
-from simulation.world import Asked, World
+from simulation.cluster import SingleClientCluster
 
-LIST, EPOCHS, METADATA = 2, 23, 3
 NOT_LEADER, FENCED_EPOCH = 6, 74
 
 
-class Leaders(World):
-    """Two brokers lead t-0 and t-1; an offset is ten times the timestamp asked for."""
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Leaders(SingleClientCluster):
+    """Two brokers lead t-0 and t-1, in the epochs 4 and 5. Each partition has ten records of each timestamp up to 9."""
 
     def __init__(self) -> None:
-        super().__init__(nodes=2)
-        self.topics["t"] = {0: 1, 1: 2}
-        self.epochs = {("t", 0): 4, ("t", 1): 5}
-        self.codes: list[int] = []
-        self.handlers[LIST] = self._list
-        self.handlers[EPOCHS] = self._epochs
-
-    def _code(self, topic: str, partition: int, node_id: int) -> int:
-        if self.codes:
-            return self.codes.pop(0)
-        return 0 if self.topics.get(topic, {}).get(partition) == node_id else NOT_LEADER
-
-    def _list(self, asked: Asked) -> Any:
-        topics = []
-        for topic in asked.request.topics:
-            partitions = [
-                ListOffsetsPartitionResponse(
-                    partition_index=p.partition_index,
-                    error_code=self._code(topic.name, p.partition_index, asked.node_id),
-                    offset=p.timestamp * 10,
-                    timestamp=p.timestamp,
-                    leader_epoch=p.current_leader_epoch,
-                )
-                for p in topic.partitions
-            ]
-            topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-        return ListOffsetsResponse(topics=topics)
-
-    def _epochs(self, asked: Asked) -> Any:
-        topics = [
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(partition=p.partition, leader_epoch=p.leader_epoch, end_offset=100)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in asked.request.topics
-        ]
-        return OffsetForLeaderEpochResponse(topics=topics)
+        super().__init__({"t": 2}, nodes=2)
+        for partition, leader_epoch in ((P0, 4), (P1, 5)):
+            log = self.log(*partition)
+            log.leader_epoch = leader_epoch - 1
+            for timestamp in range(10):
+                log.append(*[b"value"] * 10, timestamp=timestamp)
+            log.leader_epoch = leader_epoch
 
     def ask(self, *, timeout_s: float = 30.0, **partitions: int) -> Any:
         wanted = {TopicPartition("t", int(name[1:])): timestamp for name, timestamp in partitions.items()}
         return self.result(list_offsets(self.network_client, wanted, read_committed=False, timeout_s=timeout_s))
-
-
-P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
@@ -85,28 +42,28 @@ def leaders() -> Leaders:
 def test_each_leader_is_asked_once(leaders: Leaders) -> None:
     began = leaders.now
     assert leaders.ask(p0=3, p1=4) == {P0: PartitionOffset(30, 3, 4), P1: PartitionOffset(40, 4, 5)}
-    assert (leaders.count(LIST), leaders.now) == (2, began)
-    assert leaders.ask(p0=LATEST)[P0].offset == -10
-    (request,) = [asked.request for asked in leaders.asked[-1:]]
+    assert (leaders.count(ApiKey.LIST_OFFSETS), leaders.now) == (2, began)
+    assert leaders.ask(p0=LATEST)[P0].offset == 100
+    (request,) = [received.request for received in leaders.requests[-1:]]
     assert (request.isolation_level, request.timeout_ms) == (0, 30_000)
     wanted = list_offsets(leaders.network_client, {P0: EARLIEST}, read_committed=True, timeout_s=1)
     leaders.result(wanted)
-    assert leaders.asked[-1].request.isolation_level == 1
+    assert leaders.requests[-1].request.isolation_level == 1
 
 
 @pytest.mark.parametrize("code", [3, 5, NOT_LEADER, 9, 56, FENCED_EPOCH, 75, 78])
 def test_passing_errors_ask_again_with_fresh_metadata(leaders: Leaders, code: int) -> None:
     leaders.ask(p0=1)
-    before = leaders.count(METADATA)
-    leaders.codes = [code, code]
+    before = leaders.count(ApiKey.METADATA)
+    leaders.add_fault(ApiKey.LIST_OFFSETS, code, code)
     assert leaders.ask(p0=1)[P0].offset == 10
-    assert leaders.count(METADATA) >= before + 1
+    assert leaders.count(ApiKey.METADATA) >= before + 1
 
 
 def test_a_leader_that_moved_is_found(leaders: Leaders) -> None:
     leaders.ask(p0=1, p1=1)
-    leaders.topics["t"][0], leaders.epochs["t", 0] = 2, 6
-    assert leaders.ask(p0=1, p1=2)[P0] == PartitionOffset(10, 1, 6)
+    leaders.move_leader(P0, 2)
+    assert leaders.ask(p0=1, p1=2)[P0] == PartitionOffset(10, 1, 5)
 
 
 def test_a_leader_that_is_away_for_a_while(leaders: Leaders) -> None:
@@ -123,11 +80,11 @@ def test_only_what_is_missing_is_asked_again(leaders: Leaders) -> None:
     assert not promise.done
     leaders.topics["t"][1] = 2
     assert set(leaders.result(promise)) == {P0, P1}
-    assert leaders.count(LIST) == 2
+    assert leaders.count(ApiKey.LIST_OFFSETS) == 2
 
 
 def test_what_does_not_pass_fails_at_once(leaders: Leaders) -> None:
-    leaders.codes = [29]
+    leaders.add_fault(ApiKey.LIST_OFFSETS, 29)
     with pytest.raises(TopicAuthorizationFailed, match="t-0"):
         leaders.ask(p0=1, p1=1)
 
@@ -149,6 +106,10 @@ def test_nobody_there(leaders: Leaders) -> None:
 
 
 def test_ends_of_epochs(leaders: Leaders) -> None:
-    assert leaders.result(epoch_ends(leaders.network_client, {P0: 2, P1: 3}, 5)) == {P0: (2, 100), P1: (3, 100)}
-    asked = {asked.node_id: asked.request for asked in leaders.asked if asked.api_key == EPOCHS}
+    assert leaders.result(epoch_ends(leaders.network_client, {P0: 3, P1: 4}, 5)) == {P0: (3, 100), P1: (4, 100)}
+    asked = {
+        received.node_id: received.request
+        for received in leaders.requests
+        if received.api_key == ApiKey.OFFSET_FOR_LEADER_EPOCH
+    }
     assert asked[1].topics[0].partitions[0].current_leader_epoch == 4

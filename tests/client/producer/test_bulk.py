@@ -27,7 +27,7 @@ from barnabas.protocol.messages.produce import (
 )
 from barnabas.records.bulk_kernel import murmur2
 from client.fetch.kernel_forms import SOURCE_BULK
-from simulation.producing import Producing
+from simulation.producer import SimulatedProducer
 
 T0 = 1_700_000_000_000
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -59,16 +59,16 @@ def table_of(given_rows: list[Any], kind: Any = None, maps: bool = True) -> pa.T
     )
 
 
-def logs(producing: Producing) -> dict[int, list[Any]]:
+def logs(producing: SimulatedProducer) -> dict[int, list[Any]]:
     """Each partition's records as they were read, by offset, and the sizes of its batches."""
     return {
-        partition: [log.read, [(h.record_count, h.size_bytes, h.compression_type) for h in log.headers]]
-        for (_, partition), log in sorted(producing.brokers.logs.items())
+        partition: [log.records(), [(h.record_count, h.size_bytes, h.compression_type) for h in log.headers]]
+        for (_, partition), log in sorted(producing.cluster.logs.items())
     }
 
 
 def single(given_rows: list[Any], **how: Any) -> dict[int, list[Any]]:
-    producing = Producing(partitions=3, **how)
+    producing = SimulatedProducer(partitions=3, **how)
     for key, value, timestamp, partition, headers in given_rows:
         producing.send(value, key=key, timestamp=timestamp, partition=partition, headers=headers)
     producing.flush()
@@ -81,7 +81,7 @@ def test_a_table_is_written_as_its_rows_one_by_one(
     given_rows: list[Any], codec: str, partitioner: Any, maps: bool
 ) -> None:
     how = {"compression_type": codec, "batch_size": 300, "partitioner_class": partitioner, "linger_ms": 1000}
-    producing = Producing(partitions=3, **how)
+    producing = SimulatedProducer(partitions=3, **how)
     delivery = producing.send_table(table_of(given_rows, maps=maps))
     producing.flush()
     assert logs(producing) == single(given_rows, **how)
@@ -95,7 +95,7 @@ def test_lists_are_written_as_their_rows_one_by_one(given_rows: list[Any], codec
     how = {"compression_type": codec, "batch_size": 300, "linger_ms": 1000}
     given_rows = [(*row[:3], partition, row[4]) for row in given_rows]
     keys, values, timestamps, _, headers = columns_of(given_rows)
-    producing = Producing(partitions=3, **how)
+    producing = SimulatedProducer(partitions=3, **how)
     delivery = producing.send_many(values, keys=keys, headers=headers, timestamps=timestamps, partition=partition)
     producing.flush()
     assert logs(producing) == single(given_rows, **how)
@@ -117,24 +117,24 @@ def test_slices_chunks_and_types_of_columns(given_rows: list[Any], offset: int, 
         whole = whole.set_column(whole.schema.get_field_index(name), name, whole[name].cast(kind))
     padded = pa.concat_tables([table_of([(None, b"x", 1, 0, ())] * offset).cast(whole.schema), whole]).slice(offset)
     for table in (padded, pa.concat_tables([whole.slice(0, offset), whole.slice(offset)])):
-        producing = Producing(partitions=3, **how)
+        producing = SimulatedProducer(partitions=3, **how)
         producing.send_table(table)
         producing.flush()
         assert logs(producing) == expected
 
 
 def test_what_was_sent_before_stands_before_it() -> None:
-    producing = Producing(partitions=1, linger_ms=1000)
+    producing = SimulatedProducer(partitions=1, linger_ms=1000)
     producing.send(b"a")
     producing.send_many([b"b", b"c"])
     producing.send(b"d")
     producing.flush()
     assert producing.values() == [b"a", b"b", b"c", b"d"]
-    assert len(producing.brokers.log("t", 0).headers) == 1
+    assert len(producing.cluster.log("t", 0).headers) == 1
 
 
 def test_a_delivery_says_where_the_records_stand() -> None:
-    producing = Producing(partitions=2, batch_size=300)
+    producing = SimulatedProducer(partitions=2, batch_size=300)
     producing.send(b"first", partition=1)
     delivery = producing.send_many([bytes(100)] * 10, partition=1)
     assert not delivery.done()
@@ -148,13 +148,13 @@ def test_a_delivery_says_where_the_records_stand() -> None:
 
 
 def test_without_acknowledgements_no_offset_is_known() -> None:
-    producing = Producing(acks="0", batch_size=300)
+    producing = SimulatedProducer(acks="0", batch_size=300)
     assert producing.send_many([bytes(100)] * 5).result() == (("t", 0, -1, 5),)
 
 
 def test_many_chunks() -> None:
     values = [b"%d" % number for number in range(20_000)]
-    producing = Producing(partitions=1)
+    producing = SimulatedProducer(partitions=1)
     delivery = producing.send_table(pa.table({"value": values}))
     producing.flush()
     assert producing.values() == values
@@ -162,11 +162,11 @@ def test_many_chunks() -> None:
 
 
 def test_timestamps_of_other_units_and_the_clock_where_there_is_none() -> None:
-    producing = Producing(linger_ms=1000)
+    producing = SimulatedProducer(linger_ms=1000)
     column = pa.array([1_700_000_000_123_999, None], pa.timestamp("us"))
     producing.send_table(pa.table({"value": ["a", "b"], "timestamp": column}))
     producing.flush()
-    first, second = producing.brokers.log("t", 0).read
+    first, second = producing.cluster.log("t", 0).records()
     assert first.timestamp == 1_700_000_000_123
     assert second.timestamp > first.timestamp
 
@@ -175,16 +175,16 @@ def test_timestamps_of_other_units_and_the_clock_where_there_is_none() -> None:
 
 
 def test_a_bulk_call_stays_within_the_buffer() -> None:
-    producing = Producing(partitions=2, buffer_memory=5000, batch_size=1000)
+    producing = SimulatedProducer(partitions=2, buffer_memory=5000, batch_size=1000)
     most = 0
-    handle = producing.brokers.produce
+    handle = producing.cluster.produce
 
-    def watch(asked: Any) -> Any:
+    def watch(received: Any) -> Any:
         nonlocal most
         most = max(most, producing.core.intake.used)
-        return handle(asked)
+        return handle(received)
 
-    producing.world.handlers[0] = watch
+    producing.cluster.handlers[0] = watch
     delivery = producing.send_many([bytes(100)] * 1000)
     producing.flush()
     assert sum(part.record_count for part in delivery.result()) == 1000
@@ -192,7 +192,7 @@ def test_a_bulk_call_stays_within_the_buffer() -> None:
 
 
 def test_a_bulk_call_is_not_far_ahead_of_the_brokers() -> None:
-    producing = Producing(partitions=1, batch_size=1 << 20, max_request_size=4 << 20, linger_ms=1000)
+    producing = SimulatedProducer(partitions=1, batch_size=1 << 20, max_request_size=4 << 20, linger_ms=1000)
     bulk = bulk_of_lists(producing.core, "t", [bytes(1 << 19)] * 100, None, None, None, None)
     turns = 0
     while bulk.has_room():
@@ -208,10 +208,10 @@ def test_a_bulk_call_is_not_far_ahead_of_the_brokers() -> None:
 
 
 def test_which_rows_failed() -> None:
-    producing = Producing(partitions=2, batch_size=300)
+    producing = SimulatedProducer(partitions=2, batch_size=300)
     keys = [b"%d" % number for number in range(8)]
     where = [(murmur2(key) & 0x7FFFFFFF) % 2 for key in keys]
-    producing.brokers.next_error = [29]
+    producing.cluster.produce_errors = [29]
     delivery = producing.send_many([bytes(50)] * 8, keys=keys)
     producing.run(delivery.done)
     failure = delivery.exception()
@@ -227,7 +227,7 @@ def test_which_rows_failed() -> None:
 
 
 def test_neighbours_that_failed_alike_are_one_range() -> None:
-    producing = Producing(partitions=1, batch_size=300)
+    producing = SimulatedProducer(partitions=1, batch_size=300)
     delivery = producing.send_many([bytes(100)] * 10)
     producing.core.sender.purge(RecordsPurged("purged"), in_flight=True)
     failure = delivery.exception()
@@ -236,16 +236,16 @@ def test_neighbours_that_failed_alike_are_one_range() -> None:
 
 
 def test_records_that_the_broker_refuses_by_name() -> None:
-    producing = Producing(partitions=1)
+    producing = SimulatedProducer(partitions=1)
 
-    def refuse(asked: Any) -> Any:
+    def refuse(received: Any) -> Any:
         named = [BatchIndexAndErrorMessage(batch_index=2, batch_index_error_message="no key")]
         answer = PartitionProduceResponse(index=0, error_code=87, base_offset=-1, record_errors=named)
-        topic = asked.request.topic_data[0].name
-        return ProduceResponse(responses=[TopicProduceResponse(name=topic, partition_responses=[answer])])
+        topic_id = received.request.topic_data[0].topic_id
+        return ProduceResponse(responses=[TopicProduceResponse(topic_id=topic_id, partition_responses=[answer])])
 
     producing.send(b"of somebody else")
-    producing.world.handlers[0] = refuse
+    producing.cluster.handlers[0] = refuse
     failure = producing.send_many([b"a", b"b", b"c"]).exception()
     assert failure is not None
     assert [part.rows for part in failure.failed] == [range(1), range(1, 2), range(2, 3)]
@@ -256,9 +256,9 @@ def test_records_that_the_broker_refuses_by_name() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(1, 3), st.integers(2, 60), st.booleans(), st.sampled_from([200, 400]))
 def test_batches_that_are_split(partitions: int, count: int, keyed: bool, limit: int) -> None:
-    producing = Producing(partitions=partitions, batch_size=900)
+    producing = SimulatedProducer(partitions=partitions, batch_size=900)
     for partition in range(partitions):
-        producing.brokers.log("t", partition).batch_size_max = limit
+        producing.cluster.log("t", partition).batch_size_max = limit
     values = [b"%03d" % number + bytes(50) for number in range(count)]
     delivery = producing.send_many(values, keys=[b"%d" % number for number in range(count)] if keyed else None)
     producing.flush()
@@ -269,7 +269,7 @@ def test_batches_that_are_split(partitions: int, count: int, keyed: bool, limit:
 
 
 def test_the_rest_is_given_up() -> None:
-    producing = Producing(partitions=1, batch_size=300, buffer_memory=1000)
+    producing = SimulatedProducer(partitions=1, batch_size=300, buffer_memory=1000)
     bulk = bulk_of_lists(producing.core, "t", [bytes(100)] * 50, None, None, None, None)
     while not bulk.take():
         pass
@@ -312,7 +312,7 @@ BAD = [
 
 @pytest.mark.parametrize(("arguments", "kind", "message"), BAD, ids=range(len(BAD)))
 def test_rows_that_cannot_be_sent(arguments: dict[str, Any], kind: type[Exception], message: str) -> None:
-    producing = Producing(max_request_size=1000)
+    producing = SimulatedProducer(max_request_size=1000)
     with pytest.raises(kind, match=message):
         producing.send_many(**arguments)
     assert producing.core.accumulator.is_idle()
@@ -337,11 +337,11 @@ def test_one_wrong_row_and_nothing_is_sent(good: list[Any], place: int, where: s
         "timestamps": [1] * (len(good) + 1),
     }
     lists[where][place] = bad
-    producing = Producing(partitions=2, batch_size=100)
+    producing = SimulatedProducer(partitions=2, batch_size=100)
     with pytest.raises((TypeError, UsageError), match=rf"{where}\[{place}\]"):
         producing.send_many(**lists)
     producing.flush()
-    assert producing.brokers.logs == {}
+    assert producing.cluster.logs == {}
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_a_partition_twice() -> None:
 
 
 def test_bytearrays_and_views_are_taken() -> None:
-    producing = Producing()
+    producing = SimulatedProducer()
     producing.send_many([bytearray(b"a"), memoryview(b"b"), None]).result()
     assert producing.values() == [b"a", b"b", None]
 
@@ -390,7 +390,7 @@ def test_serializers_and_partitioners_of_the_callers() -> None:
     def choose(topic: str, key: Any, value: Any, count: int) -> int:
         return int(key) % count
 
-    producing = Producing(
+    producing = SimulatedProducer(
         partitions=3, value_serializer=str.encode, key_serializer=lambda key: b"%d" % key, partitioner_class=choose
     )
     producing.send_many(["a", "b", "c"], keys=[4, 1, 2]).result()
@@ -403,7 +403,7 @@ def test_serializers_and_partitioners_of_the_callers() -> None:
 
 
 def test_a_partition_that_is_not_there_yet() -> None:
-    producing = Producing(partitions=1)
+    producing = SimulatedProducer(partitions=1)
     bulk = bulk_of_lists(producing.core, "t", [b"a"], None, None, None, 1)
     assert (bulk.take(), bulk.taken) == (2, 0)
     assert rows_of_lists([b"a"], None, None, [3], None, 100).highest_partition == 3

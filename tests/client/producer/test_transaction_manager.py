@@ -1,6 +1,5 @@
 """Transactions of the producer's core, against simulated brokers of either transaction version."""
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -22,27 +21,24 @@ from barnabas.errors import (
     UsageError,
 )
 from barnabas.types import TopicPartition
-from simulation.producing import Producing
-from simulation.transactional_brokers import ONGOING, PREPARED, TransactionalBrokers
-from simulation.world import SILENT
+from simulation.cluster import SILENT
+from simulation.producer import SimulatedProducer
+from simulation.transaction_coordinator import ONGOING, PREPARED
 
 INIT, ADD_PARTITIONS, ADD_OFFSETS, END, OFFSETS = 22, 24, 25, 26, 28
 WHERE = TopicPartition("in", 0)
 
 
-class Transacting(Producing):
-    brokers: TransactionalBrokers
-
+class Transacting(SimulatedProducer):
     def __init__(self, version: int = 2, *, verifies: bool = True, **settings: Any) -> None:
-        brokers = partial(TransactionalBrokers, version=version, verifies=verifies)
         settings = {"transactional_id": "tx", "linger_ms": 0, **settings}
-        super().__init__(brokers=brokers, **settings)
+        super().__init__(transaction_version=version, verifies_transactions=verifies, **settings)
         assert self.core.transactions is not None
         self.transactions: TransactionManager = self.core.transactions
 
     def wait(self, promise: Any) -> Any:
         try:
-            return self.world.result(promise)
+            return self.cluster.result(promise)
         finally:
             self.transactions.heard(promise)
 
@@ -56,7 +52,7 @@ class Transacting(Producing):
         self.wait(self.transactions.abort())
 
     def seen(self, partition: int = 0) -> list[bytes | None]:
-        return self.brokers.log("t", partition).read_committed()
+        return self.cluster.log("t", partition).committed_values()
 
     @property
     def identity(self) -> tuple[int, int]:
@@ -65,7 +61,7 @@ class Transacting(Producing):
 
     @property
     def at_coordinator(self) -> Any:
-        return self.brokers.transactions["tx"]
+        return self.cluster.transactions.transactions["tx"]
 
 
 @pytest.fixture(params=[2, 0], ids=["v2", "v0"])
@@ -100,8 +96,8 @@ def test_an_abort_does_not_send_what_waits(it: Transacting) -> None:
     handle = it.send(b"a")
     it.abort()
     assert isinstance(handle.exception(), TransactionAborted)
-    assert it.world.count(0) == 0
-    assert it.world.count(END) == 0
+    assert it.cluster.count(0) == 0
+    assert it.cluster.count(END) == 0
     it.transactions.begin()
     it.send(b"b")
     it.commit()
@@ -113,8 +109,8 @@ def test_the_versions_of_requests_fit_the_transaction_version(it: Transacting) -
     it.send(b"a")
     it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(7)}, GroupMetadata("g")))
     it.commit()
-    versions = {asked.api_key: asked.version for asked in it.world.asked}
-    if it.brokers.version >= 2:
+    versions = {received.api_key: received.version for received in it.cluster.requests}
+    if it.cluster.transactions.version >= 2:
         assert versions[0] >= 12
         assert (versions[END], versions[OFFSETS]) == (5, 5)
         assert ADD_PARTITIONS not in versions
@@ -122,27 +118,27 @@ def test_the_versions_of_requests_fit_the_transaction_version(it: Transacting) -
     else:
         assert versions[0] == 11
         assert (versions[ADD_PARTITIONS], versions[END], versions[OFFSETS]) == (3, 4, 4)
-        assert it.world.count(ADD_OFFSETS) == 1
-    assert it.brokers.offsets == {("g", "in", 0): 7}
+        assert it.cluster.count(ADD_OFFSETS) == 1
+    assert it.cluster.transactions.offsets == {("g", "in", 0): 7}
 
 
 def test_offsets_are_committed_with_the_transaction_only(it: Transacting) -> None:
     it.transactions.begin()
     it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(3)}, GroupMetadata("g", 5, "m", "i")))
-    asked = next(asked for asked in it.world.asked if asked.api_key == OFFSETS).request
+    asked = next(received for received in it.cluster.requests if received.api_key == OFFSETS).request
     assert (asked.generation_id, asked.member_id, asked.group_instance_id) == (5, "m", "i")
     it.abort()
-    assert it.brokers.offsets == {}
+    assert it.cluster.transactions.offsets == {}
     it.transactions.begin()
     it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(4)}, GroupMetadata("g")))
     it.commit()
-    assert it.brokers.offsets == {("g", "in", 0): 4}
+    assert it.cluster.transactions.offsets == {("g", "in", 0): 4}
 
 
 @pytest.mark.parametrize("code", [14, 15, 16, 51])
 @pytest.mark.parametrize("after", [False, True])
 def test_what_passes_is_tried_again(it: Transacting, code: int, after: bool) -> None:
-    errors = it.brokers.coordinator_error_after if after else it.brokers.coordinator_error
+    errors = it.cluster.transactions.errors_after if after else it.cluster.transactions.errors
     it.transactions.begin()
     errors.append(code)
     it.send(b"a")
@@ -152,25 +148,25 @@ def test_what_passes_is_tried_again(it: Transacting, code: int, after: bool) -> 
     errors.append(code)
     it.commit()
     assert it.seen() == [b"a"]
-    assert it.brokers.offsets == {("g", "in", 0): 7}
+    assert it.cluster.transactions.offsets == {("g", "in", 0): 7}
 
 
 def test_markers_that_take_their_time_hold_up_nothing_for_good(it: Transacting) -> None:
-    it.brokers.patience = 3
+    it.cluster.transactions.marker_delay = 3
     for value in (b"a", b"b"):
         it.transactions.begin()
         it.send(value)
         it.commit()
-    it.brokers.write_markers(it.at_coordinator)
+    it.cluster.transactions.write_markers(it.at_coordinator)
     assert it.seen() == [b"a", b"b"]
-    assert it.world.now < 1003
+    assert it.cluster.now < 1003
 
 
 def test_a_record_that_fails_fails_its_transaction(it: Transacting) -> None:
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    it.brokers.next_error = [29]
+    it.cluster.produce_errors = [29]
     refused = it.send(b"b")
     behind = it.send(b"c")
     with pytest.raises(TransactionFailed, match="abort_transaction"):
@@ -194,17 +190,17 @@ def test_without_an_answer_to_records_the_next_transaction_has_another_epoch() -
     it = Transacting(0, verifies=False, delivery_timeout_ms=3000, request_timeout_ms=2000)
     it.init()
     it.transactions.begin()
-    it.world.handlers[0] = lambda asked: SILENT
+    it.cluster.handlers[0] = lambda received: SILENT
     it.send(b"late")
     promise = it.transactions.commit()
     it.run(seconds=10)
     with pytest.raises(TransactionFailed):
         it.wait(promise)
-    it.world.handlers[0] = it.brokers.produce
+    it.cluster.handlers[0] = it.cluster.produce
     before = it.identity
     it.abort()
     assert it.identity == (before[0], before[1] + 1)
-    assert it.world.count(INIT) == 2
+    assert it.cluster.count(INIT) == 2
     it.transactions.begin()
     it.send(b"next")
     it.commit()
@@ -229,7 +225,7 @@ def test_a_partition_that_fences_leaves_it_to_the_coordinator(it: Transacting) -
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    it.brokers.next_error = [47]
+    it.cluster.produce_errors = [47]
     it.send(b"b")
     with pytest.raises(TransactionFailed):
         it.commit()
@@ -245,11 +241,11 @@ def test_the_group_may_have_moved_on(it: Transacting) -> None:
     it.send(b"a")
     it.flush()
 
-    def refuse(asked: Any) -> Any:
-        it.brokers.coordinator_error.append(22)
-        return it.brokers.commit_offsets(asked)
+    def refuse(received: Any) -> Any:
+        it.cluster.transactions.errors.append(22)
+        return it.cluster.transactions.commit_offsets(received)
 
-    it.world.handlers[OFFSETS] = refuse
+    it.cluster.handlers[OFFSETS] = refuse
     with pytest.raises(CommitFailed, match="abort_transaction"):
         it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(7)}, GroupMetadata("g", 1, "m")))
     with pytest.raises(TransactionFailed):
@@ -263,7 +259,7 @@ def test_an_abort_that_the_coordinator_does_not_understand_begins_anew(it: Trans
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    it.brokers.coordinator_error.append(code)
+    it.cluster.transactions.errors.append(code)
     it.abort()
     it.transactions.begin()
     it.send(b"b")
@@ -275,7 +271,7 @@ def test_a_coordinator_that_moves_is_found_again() -> None:
     it = Transacting(2, nodes=3)
     it.init()
     for node in (2, 3, 1, 2):
-        it.world.coordinator = node
+        it.cluster.coordinator = node
         it.transactions.begin()
         it.send(b"%d" % node)
         it.commit()
@@ -310,7 +306,7 @@ def test_a_call_that_timed_out_is_taken_up_again_and_no_other_comes_between() ->
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    it.brokers.coordinator_error += [14] * 10
+    it.cluster.transactions.errors += [14] * 10
     first = it.transactions.commit()
     it.run(seconds=0.5)
     assert not first.done
@@ -343,7 +339,7 @@ def test_an_end_that_nobody_heard_of_can_be_asked_for_again() -> None:
 @pytest.mark.parametrize("code", [50, 53, 31])
 def test_an_init_that_is_refused_can_be_tried_again(code: int) -> None:
     it = Transacting()
-    it.brokers.coordinator_error.append(code)
+    it.cluster.transactions.errors.append(code)
     with pytest.raises((InvalidTransactionTimeout, TransactionalIdAuthorizationFailed, Exception)):
         it.init()
     assert it.transactions.state is TransactionState.UNINITIALIZED
@@ -356,9 +352,9 @@ def test_init_aborts_what_the_predecessor_left_open(it: Transacting) -> None:
     it.send(b"a")
     it.flush()
     assert it.at_coordinator.state is ONGOING
-    successor = Transacting(it.brokers.version)
-    successor.brokers.transactions = it.brokers.transactions
-    successor.brokers.logs = it.brokers.logs
+    successor = Transacting(it.cluster.transactions.version)
+    successor.cluster.transactions.transactions = it.cluster.transactions.transactions
+    successor.cluster.logs = it.cluster.logs
     successor.init()
     assert it.at_coordinator.outcomes == [False]
     successor.transactions.begin()
@@ -375,11 +371,11 @@ def test_who_closes_while_a_commit_is_under_way_hears_it() -> None:
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    it.world.handlers[END] = lambda asked: SILENT
+    it.cluster.handlers[END] = lambda received: SILENT
     promise = it.transactions.commit()
-    it.world.turn()
+    it.cluster.turn()
     it.core.close()
-    it.world.network_client.close()
+    it.cluster.network_client.close()
     assert isinstance(promise.error, ClientClosed)
 
 
@@ -392,7 +388,7 @@ def test_two_phase_commit_needs_its_setting_and_a_broker_that_knows_it() -> None
     with pytest.raises(UsageError, match=r"two\.phase"):
         it.transactions.prepare()
     old = Transacting(transaction_two_phase_commit_enable=True)
-    old.world.versions[INIT] = (0, 5)
+    old.cluster.versions[INIT] = (0, 5)
     with pytest.raises(UnsupportedVersion, match="InitProducerId v5"):
         old.init()
 
@@ -420,18 +416,18 @@ def test_brokers_that_check_nothing_get_no_end_before_late_bytes_are_gone() -> N
     it.init()
     it.transactions.begin()
     it.send(b"late")
-    while not (links := [link for link in it.world.links.values() if link.pending and link.pending[0].api_key == 0]):
-        it.world.turn()
-        for link in [link for link in it.world.links.values() if link.pending and link.pending[0].api_key != 0]:
-            it.world.answer(link)
-    began = it.world.now
-    it.world.cut(links[0])
+    while not (links := [link for link in it.cluster.links.values() if link.pending and link.pending[0].api_key == 0]):
+        it.cluster.turn()
+        for link in [link for link in it.cluster.links.values() if link.pending and link.pending[0].api_key != 0]:
+            it.cluster.answer(link)
+    began = it.cluster.now
+    it.cluster.cut(links[0])
     promise = it.transactions.abort()
     it.run(seconds=1)
     assert not promise.done
-    it.world.handle(links[0])
+    it.cluster.handle(links[0])
     it.wait(promise)
-    assert it.world.now >= began + 2
+    assert it.cluster.now >= began + 2
     it.transactions.begin()
     it.send(b"next")
     it.commit()
@@ -441,14 +437,14 @@ def test_brokers_that_check_nothing_get_no_end_before_late_bytes_are_gone() -> N
 def test_brokers_of_2_4() -> None:
     it = Transacting(0, verifies=False)
     oldest = {0: (0, 8), 3: (0, 9), 10: (0, 3), 18: (0, 3), INIT: (0, 2), ADD_PARTITIONS: (0, 1), ADD_OFFSETS: (0, 1)}
-    it.world.versions |= {**oldest, END: (0, 1), OFFSETS: (0, 2)}
+    it.cluster.versions |= {**oldest, END: (0, 1), OFFSETS: (0, 2)}
     it.init()
     it.transactions.begin()
     it.send(b"a")
     it.wait(it.transactions.send_offsets({WHERE: OffsetAndMetadata(3)}, GroupMetadata("g", 5, "m", "i")))
     it.commit()
     it.transactions.begin()
-    it.brokers.next_error = [29]
+    it.cluster.produce_errors = [29]
     refused = it.send(b"b")
     with pytest.raises(TransactionFailed):
         it.commit()
@@ -458,7 +454,7 @@ def test_brokers_of_2_4() -> None:
     it.send(b"c")
     it.commit()
     assert it.seen() == [b"a", b"c"]
-    assert it.brokers.offsets == {("g", "in", 0): 3}
+    assert it.cluster.transactions.offsets == {("g", "in", 0): 3}
 
 
 def test_an_interrupt_in_the_middle_of_an_end_leaves_a_producer_that_can_only_be_closed(

@@ -1,6 +1,7 @@
-"""A producer core in a world: what the fronts do, without waiting."""
+"""A producer on the simulated cluster: what the fronts do, without waiting."""
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Iterator
 from typing import Any
 
 from librt.threading import Lock
@@ -12,12 +13,11 @@ from barnabas.client.producer.producer_core import ProducerCore
 from barnabas.client.producer.record_appender import NO_ROOM
 from barnabas.client.settings import ProducerSettings
 from barnabas.connection.promise import Promise
-from simulation.broker_logs import Brokers
-from simulation.world import World
+from simulation.cluster import SingleClientCluster
 
 
-class Producing:
-    """World, brokers and a producer with `settings`; topic "t" has `partitions` whose leaders go round the nodes."""
+class SimulatedProducer:
+    """A cluster and a producer with `settings`; topic "t" has `partitions`, whose leaders go round the nodes."""
 
     def __init__(
         self,
@@ -25,21 +25,26 @@ class Producing:
         nodes: int = 1,
         partitions: int = 1,
         seed: int = 0,
-        brokers: Callable[[World], Brokers] = Brokers,
+        transaction_version: int = 0,
+        verifies_transactions: bool = True,
         **settings: Any,
     ) -> None:
-        self.world = World(nodes=nodes, seed=seed)
-        self.brokers = brokers(self.world)
-        self.world.topics["t"] = {index: index % nodes + 1 for index in range(partitions)}
+        self.cluster = SingleClientCluster(
+            {"t": partitions},
+            nodes=nodes,
+            seed=seed,
+            transaction_version=transaction_version,
+            verifies_transactions=verifies_transactions,
+        )
         self.settings = ProducerSettings(bootstrap_servers="boot:9092", **settings)
-        self.core = ProducerCore(self.world.network_client, self.settings, self, Lock(), self.world.rng)
-        self.completed = self.world.network_client.completions
-        self.world.result(self.core.open_topic("t", 60))
+        self.core = ProducerCore(self.cluster.network_client, self.settings, self, Lock(), random.Random(seed))
+        self.completed = self.cluster.network_client.completions
+        self.cluster.result(self.core.open_topic("t", 60))
 
     # --- as a front -------------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        return self.world.now
+        return self.cluster.now
 
     def opened(self) -> None: ...
 
@@ -90,11 +95,11 @@ class Producing:
             elif why:
                 raise AssertionError(f"not taken: {why}")
             else:
-                self.world.turn()
+                self.cluster.turn()
         return bulk.delivery
 
     def run(self, until: Any = lambda: False, *, seconds: float = 3600.0) -> bool:
-        done = self.world.run(until, seconds=seconds)
+        done = self.cluster.run(until, seconds=seconds)
         while self.completed:
             self.completed.popleft()()
         return done
@@ -105,4 +110,4 @@ class Producing:
         self.core.accumulator.flushing -= 1
 
     def values(self, partition: int = 0, topic: str = "t") -> list[bytes | None]:
-        return self.brokers.log(topic, partition).records
+        return list(self.cluster.log(topic, partition).values.values())

@@ -10,7 +10,7 @@ from barnabas.client.consumer import reading, threads
 from barnabas.client.consumer.consumer_core import ConsumerCore
 from barnabas.client.consumer.front import Consumer
 from barnabas.errors import ClientClosed
-from simulation.consumer_cluster import Client, Cluster
+from simulation.cluster import Client, Cluster
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Driver:
 
     def run(self, action: Callable[[], T]) -> T:
         self._check_open()
-        self.client.now = self.network_client.now = self.client.cluster.now
+        self.network_client.now = self.client.cluster.now
         result = action()
         self.client.turn()
         self._call_back()
@@ -63,7 +63,7 @@ class Driver:
     ) -> bool:
         """Every answer is followed by a turn, whether the caller needs it or not."""
         self._check_open()
-        self.client.now = self.network_client.now = self.client.cluster.now
+        self.network_client.now = self.client.cluster.now
         self.client.turn()
         found = self.client.cluster.run(done, seconds=3600.0 if timeout_s is None else timeout_s)
         self._call_back()
@@ -97,7 +97,7 @@ class SimulatedConsumer(Consumer):
 
     def _open(self) -> None:
         self.client = self.cluster.client(self.name)
-        wall_ms = self.cluster.rig.scheduler.wall_ms
+        wall_ms = self.cluster.scheduler.wall_ms
         self._core = ConsumerCore(self.client.network_client, self.settings, wall_ms)
         self._driver = Driver(self.client)  # type: ignore[assignment]
         if self._subscribed is not None:

@@ -1,4 +1,4 @@
-"""A membership against a coordinator that answers by script, and an application that does what it is asked to."""
+"""A member whose group coordinator answers as the test says, and an application that does what the member asks for."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -6,17 +6,15 @@ from typing import Any
 
 from barnabas.client.consumer.group.heartbeat import MembershipSettings
 from barnabas.client.consumer.group.membership import Membership
-from barnabas.connection.network_client import COORDINATOR_ROLE
 from barnabas.errors import BarnabasError
-from barnabas.protocol.messages.heartbeat import HeartbeatResponse
+from barnabas.protocol.apis import ApiKey
 from barnabas.protocol.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
-from barnabas.protocol.messages.leave_group import LeaveGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
-from simulation.world import Asked, World, frame_response
+from simulation.cluster import LATER, SingleClientCluster
+from simulation.requests import ReceivedRequest, refusal
 
-JOIN, HEARTBEAT, LEAVE, SYNC, FIND = 11, 12, 13, 14, 10
 PARKED = object()
-"""An answer that is kept for later."""
+"""The response that `ScriptedGroup.release` sends later."""
 
 
 class Role:
@@ -51,24 +49,25 @@ class Role:
             finish()
 
 
-class Script:
-    """The coordinator: answers for each API in order, the last one for ever; ints are error codes."""
+class ScriptedGroup:
+    """A member and its coordinator, whose `answers` to each API come in order, the last one for ever. Numbers are error
+    codes."""
 
     def __init__(self, **settings: Any) -> None:
-        self.world = World()
+        self.cluster = SingleClientCluster()
         self.role = Role()
         self.settings = MembershipSettings("g", **settings)
-        self.membership = Membership(self.world.network_client, self.settings, self.role)
-        self.world.network_client.components.append(self.membership)
+        self.membership = Membership(self.cluster.network_client, self.settings, self.role)
+        self.cluster.network_client.components.append(self.membership)
         self.answers: dict[int, deque[Any]] = {
-            JOIN: deque([self.joined()]),
-            SYNC: deque([SyncGroupResponse(assignment=b"mine")]),
-            HEARTBEAT: deque([0]),
-            LEAVE: deque([0]),
+            ApiKey.JOIN_GROUP: deque([self.joined()]),
+            ApiKey.SYNC_GROUP: deque([SyncGroupResponse(assignment=b"mine")]),
+            ApiKey.HEARTBEAT: deque([0]),
+            ApiKey.LEAVE_GROUP: deque([0]),
         }
         for api_key in self.answers:
-            self.world.handlers[api_key] = self._answer
-        self.parked: list[Asked] = []
+            self.cluster.handlers[api_key] = self._answer
+        self.parked: list[ReceivedRequest] = []
         self.told: list[str] = []
 
     def joined(self, *, member: str = "m-1", leader: str = "m-1", generation: int = 1, **more: Any) -> Any:
@@ -80,39 +79,33 @@ class Script:
     def answer_with(self, api_key: int, *answers: Any) -> None:
         self.answers[api_key].extendleft(reversed(answers))
 
-    def _answer(self, asked: Asked) -> Any:
-        queue = self.answers[asked.api_key]
+    def _answer(self, received: ReceivedRequest) -> Any:
+        queue = self.answers[received.api_key]
         answer = queue[0] if len(queue) == 1 else queue.popleft()
         if answer is PARKED:
-            self.parked.append(asked)
-            return None
-        if isinstance(answer, int):
-            kinds = {JOIN: JoinGroupResponse, SYNC: SyncGroupResponse, HEARTBEAT: HeartbeatResponse}
-            return kinds.get(asked.api_key, LeaveGroupResponse)(error_code=answer)
-        return answer
+            self.parked.append(received)
+            return LATER
+        return refusal(received, answer) if isinstance(answer, int) else answer
 
     def release(self, response: Any) -> None:
-        """Answer what was parked first."""
-        asked = self.parked.pop(0)
-        peer = self.world.network_client._peers.get(asked.node_id, COORDINATOR_ROLE)
-        assert peer is not None
-        self.world.network_client.received(peer.number, frame_response(asked, response), self.world.now)
+        """Answers the first of the parked requests."""
+        self.cluster.reply(self.parked.pop(0), response)
 
     # --- the application ----------------------------------------------------------------------------------------------
 
     def poll(self, seconds: float = 0.0) -> None:
-        """What the consumer's poll does for membership, for so long."""
-        membership, world = self.membership, self.world
-        end = world.now + seconds
-        membership.watch.look_in(world.now, True)
+        """Does what a consumer's poll does for its membership, for so long."""
+        membership, cluster = self.membership, self.cluster
+        end = cluster.now + seconds
+        membership.watch.look_in(cluster.now, True)
         try:
             while True:
-                world.run(self._wanted, seconds=max(end - world.now, 0.0))
+                cluster.run(self._wanted, seconds=max(end - cluster.now, 0.0))
                 if not self._wanted():
                     return
                 self._serve()
         finally:
-            membership.watch.look_in(world.now, False)
+            membership.watch.look_in(cluster.now, False)
 
     def _wanted(self) -> bool:
         membership = self.membership
@@ -142,10 +135,10 @@ class Script:
 
     def idle(self, seconds: float) -> None:
         """The application is busy; only the background is at work."""
-        self.world.run(seconds=seconds)
+        self.cluster.run(seconds=seconds)
 
     def asked(self, api_key: int) -> list[Any]:
-        return [asked.request for asked in self.world.asked if asked.api_key == api_key]
+        return [received.request for received in self.cluster.requests if received.api_key == api_key]
 
     def reasons(self) -> list[str]:
-        return [request.reason for request in self.asked(JOIN)]
+        return [request.reason for request in self.asked(ApiKey.JOIN_GROUP)]
