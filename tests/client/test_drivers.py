@@ -21,7 +21,7 @@ from barnabas.connection.drivers.channel import Channel, makes_room, resolve
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.network_client import ANY, NetworkClient, NetworkClientSettings
 from barnabas.connection.promise import Promise
-from barnabas.connection.retry import ask
+from barnabas.connection.retry import send_with_retries
 from barnabas.errors import BrokerUnreachable, ClientClosed, OperationTimedOut, UsageError
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
@@ -43,7 +43,7 @@ def driver(broker: Broker) -> Iterator[SyncDriver]:
 
 
 def groups(driver: Any) -> Promise[Any]:
-    promise: Promise[Any] = driver.run(lambda: ask(driver.client, ListGroupsRequest(), ANY, timeout_s=60))
+    promise: Promise[Any] = driver.run(lambda: send_with_retries(driver.client, ListGroupsRequest(), ANY, timeout_s=60))
     return promise
 
 
@@ -108,7 +108,7 @@ def test_a_turn_that_is_left_to_a_wait_is_made_by_whoever_leads(driver: SyncDriv
     other.start()
     try:
         assert held.wait(60)
-        driver.ask(lambda: made.append(ask(driver.client, ListGroupsRequest(), ANY, timeout_s=60)))
+        driver.ask(lambda: made.append(send_with_retries(driver.client, ListGroupsRequest(), ANY, timeout_s=60)))
         asked.set()
         deadline = time.monotonic() + 60
         while driver._leader != other.ident and not made[0].done:

@@ -8,7 +8,7 @@ from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.connection.broker.frame_buffer import FrameBuffer
 from barnabas.connection.network_client import ANY, CONTROLLER, Coordinator, Node
 from barnabas.connection.promise import Promise
-from barnabas.connection.retry import ask
+from barnabas.connection.retry import send_with_retries
 from barnabas.errors import (
     BrokerUnreachable,
     ClientClosed,
@@ -148,14 +148,14 @@ def test_sasl_comes_before_all_requests() -> None:
 def test_wrong_credentials_are_told_at_once() -> None:
     cluster = sasl_cluster(Plain, lambda data: SaslAuthenticateResponse(error_code=58, error_message="no such user"))
     with pytest.raises(SaslAuthenticationFailed, match=r"n1|boot.*no such user"):
-        cluster.result(ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
+        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
     assert cluster.now < 1001
 
 
 def test_a_broker_that_cannot_prove_itself_is_refused() -> None:
     cluster = sasl_cluster(Talkative, lambda data: SaslAuthenticateResponse(auth_bytes=b"guess"))
     with pytest.raises(SaslAuthenticationFailed, match="does not know the password"):
-        cluster.result(ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
+        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
 
 
 def test_a_mechanism_that_is_not_offered() -> None:
@@ -164,7 +164,7 @@ def test_a_mechanism_that_is_not_offered() -> None:
 
     cluster = sasl_cluster(Other, lambda data: SaslAuthenticateResponse())
     with pytest.raises(UnsupportedSaslMechanism, match="OTHER; it offers: PLAIN, TALK"):
-        cluster.result(ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
+        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
 
 
 def test_a_session_is_renewed_before_it_ends() -> None:
@@ -215,7 +215,7 @@ def test_an_outage_is_told_within_seconds_and_once() -> None:
         assert "no broker reachable: " in told.texts[-1]
         assert "boot:9092: tcp: connection refused" in told.texts[-1]
         cluster.up.add(1)
-        cluster.result(ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=60))
+        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=60))
     told.run(seconds=300)
     assert len(told.at) == 2
 
@@ -273,7 +273,7 @@ def test_a_broker_that_was_met_is_waited_for() -> None:
     groups(cluster)
     assert cluster.result(sent(cluster, ListGroupsRequest(), ANY)) == ListGroupsResponse()
     cluster.stop(1)
-    promise = ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=60)
+    promise = send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=60)
     cluster.run(seconds=20)
     assert not promise.done
     cluster.up.add(1)
@@ -284,7 +284,7 @@ def test_requests_wait_for_a_broker() -> None:
     cluster = SingleClientCluster()
     groups(cluster)
     cluster.up.clear()
-    promise = ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=60)
+    promise = send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=60)
     cluster.run(seconds=20)
     assert not promise.done
     cluster.up.add(1)
@@ -505,7 +505,10 @@ def test_another_broker_is_asked_when_one_dies() -> None:
     cluster.topics["t"] = {0: 1}
     cluster.result(cluster.network_client.topic("t", 5))
     cluster.stop(1)
-    assert cluster.result(ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30)) == ListGroupsResponse()
+    assert (
+        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=30))
+        == ListGroupsResponse()
+    )
     assert cluster.requests[-1].node_id != 1
 
 
@@ -513,7 +516,7 @@ def test_another_broker_is_asked_when_one_dies() -> None:
 
 
 def heartbeat(cluster: SingleClientCluster) -> Any:
-    return ask(
+    return send_with_retries(
         cluster.network_client,
         HeartbeatRequest(group_id="g"),
         Coordinator("g"),
@@ -556,7 +559,7 @@ def test_the_controller_is_asked() -> None:
 def test_retries_end_with_the_reasons() -> None:
     cluster = SingleClientCluster()
     cluster.handlers[16] = lambda received: ListGroupsResponse(error_code=15)
-    promise = ask(
+    promise = send_with_retries(
         cluster.network_client, ListGroupsRequest(), ANY, timeout_s=5, check=lambda response: response.error_code
     )
     with pytest.raises(Exception, match="COORDINATOR_NOT_AVAILABLE"):
@@ -565,5 +568,5 @@ def test_retries_end_with_the_reasons() -> None:
     cluster = SingleClientCluster()
     cluster.up.clear()
     with pytest.raises(OperationTimedOut, match=r"gave up after 5 s.*connection refused") as raised:
-        cluster.result(ask(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=5))
+        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=5))
     assert raised.value.attempts

@@ -21,7 +21,7 @@ from barnabas.connection.broker.frames import choose_version
 from barnabas.connection.drivers.os_errors import describe, hint_for
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.network_client import ANY, NetworkClient
-from barnabas.connection.retry import ask
+from barnabas.connection.retry import send_with_retries
 from barnabas.errors import Attempt, BrokerUnreachable, ClientError, InvalidRequest, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import ApiKey, message_classes
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -85,7 +85,7 @@ class Probe:
     def ask(self, request: Request) -> Any:
         """The answer. Raises KafkaError, ClientError."""
         driver, timeout_s = self._driver, self._timeout_s
-        return driver.wait_for(driver.run(lambda: ask(self._client, request, ANY, timeout_s=timeout_s)))
+        return driver.wait_for(driver.run(lambda: send_with_retries(self._client, request, ANY, timeout_s=timeout_s)))
 
     def versions(self) -> ApiVersionsResponse:
         """What is served there."""

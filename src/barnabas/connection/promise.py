@@ -3,7 +3,7 @@
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Promise", "nothing_to_wait_for"]
+__all__ = ["Promise", "resolved"]
 
 T = TypeVar("T")
 
@@ -43,6 +43,12 @@ class Promise(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def settled(self) -> "Promise[None]":
+        """Returns a promise that is resolved once this one is settled, with a value or an error."""
+        settled: Promise[None] = Promise()
+        self.on_done(lambda _: settled.resolve(None))
+        return settled
+
     def __await__(self) -> "Generator[Promise[T], None, T]":
         """For flows of the core, which whoever runs them goes on with once it is settled; not for an event loop."""
         if not self.done:
@@ -58,8 +64,8 @@ class Promise(Generic[T]):
         return value
 
 
-def nothing_to_wait_for() -> Promise[None]:
-    """It is done already."""
-    promise: Promise[None] = Promise()
-    promise.resolve(None)
+def resolved(value: T) -> Promise[T]:
+    """Returns a promise that is settled already."""
+    promise: Promise[T] = Promise()
+    promise.resolve(value)
     return promise

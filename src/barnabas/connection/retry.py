@@ -1,123 +1,344 @@
-"""A request that is sent again until it succeeds, fails for good, or its time is over."""
+"""The one retry policy of the clients: what is retried, how long the pauses are, and when an operation is given up."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from barnabas.connection.broker.client_request import Build, ClientRequest, Error
-from barnabas.connection.network_client import CONTROLLER, Coordinator, NetworkClient, Target
+from barnabas.connection.flow import settle
+from barnabas.connection.network_client import CONTROLLER, Coordinator, NetworkClient, Node, Target
 from barnabas.connection.promise import Promise
-from barnabas.connection.timers import spelled
+from barnabas.connection.timers import NEVER, spelled
 from barnabas.errors import (
     Attempt,
+    BarnabasError,
+    ClientClosed,
     ClientError,
+    ConcurrentTransactions,
+    ConnectionLost,
     CoordinatorNotAvailable,
     KafkaError,
     NotCoordinator,
     OperationTimedOut,
+    RequestTimedOut,
     error_for,
 )
 from barnabas.protocol.schema import Request
 
-__all__ = ["ask"]
+__all__ = [
+    "CONCURRENT_TRANSACTIONS_BACKOFF_S",
+    "Answer",
+    "RequestBuilder",
+    "Results",
+    "Retry",
+    "find_target_again",
+    "send_with_retries",
+]
 
-ATTEMPTS_KEPT = 20
+K = TypeVar("K")
+V = TypeVar("V")
+
+ATTEMPTS_KEPT: Final = 20
+CONCURRENT_TRANSACTIONS_BACKOFF_S: Final = 0.02
+"""The first pause after CONCURRENT_TRANSACTIONS: the markers of the transaction before are written in milliseconds."""
+
+Answer = tuple[K, KafkaError | int, V]
+"""(item, its error or error code, its result)."""
+Check = Callable[[Any], Error | int | None]
+"""Takes the error or the error code out of a response."""
 
 
-def ask(
+class RequestBuilder(NamedTuple):
+    """A request, or its class and `build` for the version that a broker speaks. It is not sent to a broker that speaks
+    none of the versions from `at_least` to `at_most`."""
+
+    request: Request | type[Request]
+    build: Build | None = None
+    at_most: int | None = None
+    at_least: int = 0
+
+
+class Results(Generic[K, V]):
+    """The items of an operation: which are pending (and why they failed last), which succeeded, which failed."""
+
+    def __init__(self, items: Iterable[K]) -> None:
+        self.pending: dict[K, Error | None] = dict.fromkeys(items)
+        self.succeeded: dict[K, V] = {}
+        self.failed: dict[K, BarnabasError] = {}
+
+
+def find_target_again(client: NetworkClient, target: Target, error: Error) -> None:
+    """Makes the client look up the coordinator or the controller anew, if `error` may mean that it has moved."""
+    if isinstance(target, Coordinator):
+        if isinstance(error, ConnectionLost | NotCoordinator | CoordinatorNotAvailable | RequestTimedOut):
+            client.forget_coordinator(target)
+    elif target is CONTROLLER:
+        client.metadata.mark_stale()
+
+
+def send_with_retries(
     client: NetworkClient,
-    request: Request | type[Request],
-    to: Target,
+    request: Request | RequestBuilder,
+    target: Target,
     *,
     timeout_s: float,
-    build: Build | None = None,
-    at_most: int | None = None,
-    check: Callable[[Any], int | KafkaError | None] | None = None,
+    check: Check | None = None,
     attempt_timeout_s: float | None = None,
 ) -> Promise[Any]:
-    """The response. `check` takes the error or its code out of it: a retriable one is tried again, another one fails.
+    """Returns the response. See `Retry.send`."""
+    return settle(Retry(client, timeout_s=timeout_s).send(request, target, check, attempt_timeout_s=attempt_timeout_s))
 
-    Lost connections and what KafkaError calls retriable are tried again after a pause that grows; a coordinator that
-    moved is looked for again. Fails with OperationTimedOut and all attempts, or with the last KafkaError.
+
+class Retry:
+    """Sends the requests of one operation, again after a pause where that helps, until its deadline.
+
+    Its coroutines are flows (`barnabas.connection.flow`), so they serve threads and event loops. `gave_up` begins the
+    text of the OperationTimedOut that ends the operation.
     """
-    return _Asking(client, request, to, timeout_s, build, at_most, check, attempt_timeout_s).promise
 
-
-class _Asking:
     def __init__(
         self,
         client: NetworkClient,
-        request: Request | type[Request],
-        to: Target,
-        timeout_s: float,
-        build: Build | None,
-        at_most: int | None,
-        check: Callable[[Any], int | KafkaError | None] | None,
-        attempt_timeout_s: float | None,
+        *,
+        timeout_s: float = NEVER,
+        retries: float = float("inf"),
+        gave_up: str = "gave up",
+        attempts: list[Attempt] | None = None,
     ) -> None:
-        self.promise: Promise[Any] = Promise()
-        self._client = client
-        self._request = request
-        self._to = to
-        self._build = build
-        self._at_most = at_most
-        self._check = check
-        self._attempt_timeout_s = attempt_timeout_s
-        self._timeout_s = timeout_s
-        self._until = client.now + timeout_s
-        self._attempts: list[Attempt] = []
-        self._failures = 0
-        self._last: Error | None = None
-        timer = client.at(self._until, self._give_up)
-        self.promise.on_done(lambda _: timer.cancel())
-        self._try()
+        self.client = client
+        self.attempts = [] if attempts is None else attempts
+        """The last attempts that failed, oldest first."""
+        self.failures = 0
+        """Attempts that failed since the operation began."""
+        self.retries = retries
+        self.timeout_s = timeout_s
+        self.deadline = client.now + timeout_s
+        self._gave_up = gave_up
+        self._last_error: Error | None = None
 
-    def _try(self) -> None:
-        if self.promise.done:
-            return
-        call = ClientRequest(
-            self._request,
-            self._done,
-            build=self._build,
-            at_most=self._at_most,
-            timeout_s=self._attempt_timeout_s,
+    # --- one request ------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        request: Request | RequestBuilder,
+        target: Target,
+        check: Check | None = None,
+        *,
+        attempt_timeout_s: float | None = None,
+        is_retriable: Callable[[KafkaError], bool] = lambda error: error.retriable,
+        is_wanted: Callable[[], bool] = lambda: True,
+    ) -> Any:
+        """Returns the response. Raises an error that no retry mends, what the operation ends with at its deadline, or
+        the last error when the response is not wanted any more (but never before the attempt in flight has ended)."""
+        while True:
+            try:
+                return await self.send_once(request, target, check, attempt_timeout_s)
+            except (KafkaError, ClientError) as error:
+                retriable = is_retriable(error) if isinstance(error, KafkaError) else error.retriable
+                if not retriable or not is_wanted():
+                    raise
+                await self.pause(error)
+                if not is_wanted():
+                    raise
+
+    def send_once(
+        self,
+        request: Request | RequestBuilder,
+        target: Target,
+        check: Check | None = None,
+        attempt_timeout_s: float | None = None,
+    ) -> Promise[Any]:
+        """Makes one attempt, which ends at the deadline with OperationTimedOut, and keeps a note of its failure."""
+        promise: Promise[Any] = Promise()
+        builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
+
+        def done(response: Any, error: Error | None) -> None:
+            found = check(response) if error is None and check is not None else error
+            if not found:
+                promise.resolve(response)
+                return
+            if isinstance(found, int):
+                found = error_for(found, getattr(response, "error_message", None) or "")
+            self.note(found, target)
+            promise.fail(found)
+
+        kind, build, at_most, at_least = builder
+        self.client.send(
+            ClientRequest(kind, done, build=build, at_most=at_most, at_least=at_least, timeout_s=attempt_timeout_s),
+            target,
         )
-        self._client.send(call, self._to)
+        return self.end_at_deadline(promise)
 
-    def _done(self, response: Any, error: Error | None) -> None:
-        if error is None and self._check is not None:
-            found = self._check(response)
-            if found:
-                told = getattr(response, "error_message", None) or ""
-                error = error_for(found, told) if isinstance(found, int) else found
-        if error is None:
-            self.promise.resolve(response)
-            return
-        self._note(error)
-        if not error.retriable:
-            self.promise.fail(error)
-            return
-        self._failures += 1
-        pause = self._client.backoff_s(self._failures)
-        self._client.at(self._client.now + pause, self._try)
+    # --- several items ----------------------------------------------------------------------------------------------
 
-    def _note(self, error: Error) -> None:
-        self._last = error
+    async def send_each(
+        self,
+        results: Results[K, V],
+        target_of: Callable[[K], Target | None],
+        request_for: Callable[[list[K]], Request | RequestBuilder],
+        answers: Callable[[Any, list[K]], Iterable[Answer[K, V]]],
+        *,
+        is_retriable: Callable[[KafkaError], bool] = lambda error: error.retriable,
+        on_success: Callable[[K, V], None] = lambda item, value: None,
+        ends_with_first_failure: bool = False,
+    ) -> None:
+        """Sends each pending item to its target until it has succeeded or failed; None stands for a target that is not
+        known before the next metadata. Items of one target share a request, whose response `answers` reads."""
+        while results.pending:
+            await self._send_round(
+                results, target_of, request_for, answers, is_retriable, on_success, ends_with_first_failure
+            )
+            if not results.pending or (results.failed and ends_with_first_failure):
+                return
+            self.failures += 1
+            again = self.client.now + self.client.backoff_s(self.failures)
+            over: Error | None = None
+            if self.failures <= self.retries and again < self.deadline:
+                over = await self._refresh_metadata()
+                if isinstance(over, ClientClosed):
+                    raise over
+                if over is None or over.retriable:
+                    await self.sleep_until(again)
+                    continue
+            if isinstance(over, OperationTimedOut):
+                over = None
+            for item, last in results.pending.items():
+                results.failed[item] = over or self.given_up(last)
+            results.pending.clear()
+
+    async def _send_round(
+        self,
+        results: Results[K, V],
+        target_of: Callable[[K], Target | None],
+        request_for: Callable[[list[K]], Request | RequestBuilder],
+        answers: Callable[[Any, list[K]], Iterable[Answer[K, V]]],
+        is_retriable: Callable[[KafkaError], bool],
+        on_success: Callable[[K, V], None],
+        ends_with_first_failure: bool,
+    ) -> None:
+        """Sends all pending items at once and waits for the responses."""
+        over: Promise[None] = Promise()
+        pending, targets = results.pending, dict[Target, list[K]]()
+
+        def failed(item: K, error: Error, retriable: bool) -> None:
+            if retriable:
+                pending[item] = error
+            else:
+                del pending[item]
+                results.failed[item] = error
+
+        def answered(target: Target, items: list[K], response: Promise[Any]) -> None:
+            if over.done:
+                return
+            del targets[target]
+            try:
+                found: Iterable[Answer[K, V]] = list(answers(response.result(), items))
+            except (ClientError, KafkaError) as error:
+                for item in items:
+                    timed_out = isinstance(error, OperationTimedOut)
+                    failed(item, self.given_up(pending[item]) if timed_out else error, error.retriable)
+                found = ()
+            except Exception as error:
+                over.fail(error)
+                return
+            for item, code, value in found:
+                if item in pending and code:
+                    refusal = error_for(code) if isinstance(code, int) else code
+                    self.note(refusal, target)
+                    failed(item, refusal, is_retriable(refusal))
+                elif item in pending:
+                    del pending[item]
+                    results.succeeded[item] = value
+                    on_success(item, value)
+            if not targets or (results.failed and ends_with_first_failure):
+                over.resolve(None)
+
+        for item in list(pending):
+            try:
+                target = target_of(item)
+            except KafkaError as error:
+                failed(item, error, retriable=False)
+                continue
+            if target is not None:
+                targets.setdefault(target, []).append(item)
+        if not targets:
+            return
+        for target, items in list(targets.items()):
+            self.send_once(request_for(items), target).on_done(partial(answered, target, items))
+        await over
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    async def pause(self, error: Error) -> None:
+        """Waits after a failed attempt, longer after each. Raises what the operation ends with if no time is left."""
+        self.failures += 1
+        backoff_s = self.client.backoff_s(self.failures)
+        if isinstance(error, ConcurrentTransactions):
+            backoff_s = min(backoff_s, CONCURRENT_TRANSACTIONS_BACKOFF_S * 2.0 ** min(self.failures - 1, 10))
+        again = self.client.now + backoff_s
+        if self.failures > self.retries or again >= self.deadline:
+            raise self.given_up(error)
+        await self.sleep_until(again)
+
+    def sleep_until(self, when: float) -> Promise[None]:
+        slept: Promise[None] = Promise()
+        self.client.at(when, lambda: slept.resolve(None))
+        return slept
+
+    def end_at_deadline(self, promise: Promise[V]) -> Promise[V]:
+        """Fails the promise with what the operation ends with if it is not settled by then."""
+        if self.deadline < NEVER and not promise.done:
+            timer = self.client.at(self.deadline, lambda: promise.fail(self.given_up(self._last_error)))
+            promise.on_done(lambda _: timer.cancel())
+        return promise
+
+    async def refresh_metadata(self) -> None:
+        """Waits for metadata that is asked for after this call. Raises OperationTimedOut, and what no waiting mends:
+        wrong credentials, wrong addresses."""
+        while True:
+            error = await self._refresh_metadata()
+            if error is None:
+                return
+            if not error.retriable:
+                raise error
+
+    async def _refresh_metadata(self) -> Error | None:
+        refreshed = self.end_at_deadline(self.client.refresh_metadata())
+        try:
+            await refreshed
+        except (KafkaError, ClientError) as error:
+            if not isinstance(error, OperationTimedOut):
+                self.note(error, CONTROLLER)
+            if self.client.closed:
+                return ClientClosed("the client is closed")
+            return error
+        return None
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    def note(self, error: Error, target: Target) -> None:
+        """Keeps a failed attempt for the error of the operation, and has a target that may have moved found again."""
+        self._last_error = error
         if isinstance(error, ClientError):
-            self._attempts += error.attempts
+            new = error.attempts
         else:
-            self._attempts.append(Attempt("broker", "request", f"{error.kafka_name}: {error}", ""))
-        del self._attempts[:-ATTEMPTS_KEPT]
-        if isinstance(self._to, Coordinator) and isinstance(
-            error, NotCoordinator | CoordinatorNotAvailable | ClientError
-        ):
-            self._client.forget_coordinator(self._to)
-        elif self._to is CONTROLLER:
-            self._client.metadata.mark_stale()
+            new = (Attempt(_name_of(target), "request", f"{error.kafka_name}: {error}", ""),)
+        self.attempts += [attempt for attempt in new if attempt not in self.attempts[-len(new) :]]
+        del self.attempts[:-ATTEMPTS_KEPT]
+        find_target_again(self.client, target, error)
 
-    def _give_up(self) -> None:
-        if isinstance(self._last, KafkaError):
-            self.promise.fail(self._last)
-            return
-        attempts = tuple(self._attempts) or self._client.unreachable().attempts
-        why = self._last or (self._client.unreachable() if attempts else "no answer came")
-        self.promise.fail(OperationTimedOut(f"gave up after {spelled(self._timeout_s)}: {why}", attempts))
+    def given_up(self, error: Error | None) -> Error:
+        """Returns what the operation ends with when its time or its attempts are over, given the last failure."""
+        if isinstance(error, KafkaError | OperationTimedOut):
+            return error
+        attempts = tuple(self.attempts) or self.client.unreachable().attempts
+        why = error or (self.client.unreachable() if attempts else "no answer came")
+        return OperationTimedOut(f"{self._gave_up} after {spelled(self.timeout_s)}: {why}", attempts)
+
+
+def _name_of(target: Target) -> str:
+    if isinstance(target, Node):
+        return f"broker {target.node_id}"
+    if isinstance(target, Coordinator):
+        return f"coordinator of {target.key!r}"
+    return "controller" if target is CONTROLLER else "broker"

@@ -99,7 +99,7 @@ def test_passing_errors_are_tried_again(script: ScriptedGroup, api_key: int, cod
     script.poll(5)
     assert script.told == ["assigned mine"]
     lookups = len(script.asked(ApiKey.FIND_COORDINATOR))
-    assert lookups == (3 if code in (COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR) else 1)
+    assert lookups == (1 if code == LOAD_IN_PROGRESS else 3)
     assert len(script.membership.history.past[0].setbacks) == 2
 
 

@@ -176,7 +176,7 @@ class TopicCalls(Calls):
             check=lambda r: r.error_code,
             again=controller_moves,
         )
-        outcome: Outcome[TopicPartition, bool] = Outcome("elect_leaders")
+        outcome: Outcome[TopicPartition, bool] = Outcome("elect_leaders", ())
         for where, code, message in election_answers(response):
             if code and code != ElectionNotNeeded.code:
                 outcome.failed[where] = error_for(code, message or f"{where}: {error_for(code)}")

@@ -30,7 +30,7 @@ from barnabas.client.fetch.positions import ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata, PartitionOffset
 from barnabas.client.settings import ConsumerSettings
 from barnabas.connection.network_client import COORDINATOR_ROLE, NetworkClient
-from barnabas.connection.promise import Promise, nothing_to_wait_for
+from barnabas.connection.promise import Promise, resolved
 from barnabas.connection.timers import spelled
 from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, UsageError, WokenUp
 from barnabas.records.consumer_record import AnyRecord
@@ -217,7 +217,7 @@ class ConsumerCore:
         if self.standalone is not None:
             self.standalone.abandon()
         if self.membership is None or self.rebalancing is None or self.leading is None:
-            return nothing_to_wait_for()
+            return resolved(None)
         self.rebalancing.abandon()
         self.leading.follow()
         self.group_commits().membership = None
@@ -489,7 +489,7 @@ class ConsumerCore:
             self._came_back()
         if self.auto_commit is not None and self.subscription.kind is not SubscriptionKind.NONE:
             return self.auto_commit.commit(timeout_s or None)
-        return nothing_to_wait_for()
+        return resolved(None)
 
     def can_say_goodbye(self) -> bool:
         """Whether the coordinator is known and the last connection to it came about, so that waiting for its answer

@@ -5,7 +5,7 @@ from typing import Any, Final
 from barnabas.connection.broker.client_request import Error
 from barnabas.connection.network_client import ANY, NetworkClient
 from barnabas.connection.promise import Promise
-from barnabas.connection.retry import ask
+from barnabas.connection.retry import send_with_retries
 from barnabas.errors import ClientClosed
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -38,7 +38,9 @@ class Identity:
         if self._asked is None and self.error is None:
             # 2147483647 as in Kafka's clients: without a transaction there is nothing that could time out
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
-            self._asked = ask(self._client, request, ANY, timeout_s=ASK_S, check=lambda response: response.error_code)
+            self._asked = send_with_retries(
+                self._client, request, ANY, timeout_s=ASK_S, check=lambda response: response.error_code
+            )
             self._asked.on_done(self._answered)
 
     def _answered(self, promise: Promise[Any]) -> None:

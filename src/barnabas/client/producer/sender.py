@@ -24,11 +24,11 @@ from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.producer_id import Identity
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.split import halves_of
-from barnabas.client.producer.transactions.insisting import CONCURRENT_S
 from barnabas.client.producer.transactions.transaction_manager import TransactionManager
 from barnabas.connection.broker.client_request import ClientRequest, Error
 from barnabas.connection.metadata import NO_ID_BYTES
 from barnabas.connection.network_client import NetworkClient, Node
+from barnabas.connection.retry import CONCURRENT_TRANSACTIONS_BACKOFF_S
 from barnabas.connection.timers import NEVER
 from barnabas.errors import (
     Attempt,
@@ -341,7 +341,7 @@ class Sender:
         follows = isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId)
         batch.retry_at = self._client.now + (0.0 if follows else self._client.backoff_s(batch.attempts))
         if isinstance(error, ConcurrentTransactions):
-            batch.retry_at = min(batch.retry_at, self._client.now + CONCURRENT_S)
+            batch.retry_at = min(batch.retry_at, self._client.now + CONCURRENT_TRANSACTIONS_BACKOFF_S)
         elif not follows:
             self._client.metadata.mark_stale()
         state.put_back([batch])

@@ -22,15 +22,14 @@ from barnabas.client.consumer.group.requests import (
 from barnabas.connection.broker.client_request import ClientRequest, Error
 from barnabas.connection.network_client import Coordinator, NetworkClient
 from barnabas.connection.promise import Promise
+from barnabas.connection.retry import find_target_again
 from barnabas.errors import (
     BarnabasError,
     ClientError,
-    CoordinatorNotAvailable,
     FencedInstanceId,
     IllegalGeneration,
     InconsistentGroupProtocol,
     MemberIdRequired,
-    NotCoordinator,
     RebalanceInProgress,
     UnknownMemberId,
     error_for,
@@ -275,7 +274,7 @@ class Membership:
         text = f"{stage}: {name_of(error)}"
         self.history.set_back(text)
         _log.info("group %r: %s", self.settings.group_id, error if isinstance(error, ClientError) else text)
-        self._note_coordinator(error)
+        find_target_again(self._client, self.coordinator, error)
         if self._reason is None:
             self._reason = self.history.reason
         if isinstance(error, UnknownMemberId | IllegalGeneration):
@@ -302,10 +301,6 @@ class Membership:
         self.history.end(self._client.now, self.generation.generation_id)
         self.failure = explained(error, self.settings)
         self._reason = f"after {name_of(error)}"
-
-    def _note_coordinator(self, error: Error) -> None:
-        if isinstance(error, NotCoordinator | CoordinatorNotAvailable | ClientError):
-            self._client.forget_coordinator(self.coordinator)
 
     def _reset(self, reason: str, *, forget_member: bool) -> None:
         """We are not in the group: what is under way is void, what we own is lost."""
@@ -346,7 +341,7 @@ class Membership:
         elif isinstance(error, IllegalGeneration | UnknownMemberId):
             self.expelled(error, "Heartbeat")
         elif error.retriable:
-            self._note_coordinator(error)
+            find_target_again(self._client, self.coordinator, error)
             self.pulse.failed(now, self._client.backoff_s(1))
         else:
             self._reset(f"{name_of(error)} to Heartbeat", forget_member=isinstance(error, FencedInstanceId))

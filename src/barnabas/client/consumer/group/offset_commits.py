@@ -7,8 +7,9 @@ outside the group.
 """
 
 import logging
+import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Any
 
 from barnabas.client.consumer.group.generation import Generation, MemberState, explained
 from barnabas.client.consumer.group.membership import Membership
@@ -20,23 +21,20 @@ from barnabas.client.offset_messages import (
     committed_answers,
     committed_request,
 )
-from barnabas.connection.broker.client_request import ClientRequest, Error
+from barnabas.connection.broker.client_request import Error
+from barnabas.connection.flow import settle
 from barnabas.connection.network_client import Coordinator, NetworkClient
-from barnabas.connection.promise import Promise
-from barnabas.connection.retry import ask
+from barnabas.connection.promise import Promise, resolved
+from barnabas.connection.retry import RequestBuilder, Retry
+from barnabas.connection.timers import NEVER
 from barnabas.errors import (
-    Attempt,
     ClientError,
     CommitFailed,
-    CoordinatorNotAvailable,
     FencedInstanceId,
     GroupAuthorizationFailed,
     IllegalGeneration,
     KafkaError,
-    NotCoordinator,
-    OperationTimedOut,
     RebalanceInProgress,
-    RequestTimedOut,
     TopicAuthorizationFailed,
     UnknownMemberId,
     UsageError,
@@ -49,8 +47,6 @@ __all__ = ["AutoCommit", "OffsetCommits", "Offsets"]
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-ATTEMPTS_KEPT: Final = 20
-_MOVED: Final = (NotCoordinator, CoordinatorNotAvailable, RequestTimedOut)
 
 _log = logging.getLogger("barnabas.consumer")
 
@@ -64,10 +60,10 @@ class OffsetCommits:
         """Set while partitions come from the group."""
         self.sent = 0
         self.on_committed: list[Callable[[Offsets], None]] = []
-        self._client = client
+        self.client = client
         self._instance_id = group_instance_id
         self._coordinator = Coordinator(group_id)
-        self._under_way: dict[_Committing, None] = {}
+        self._in_flight: dict[Commit, None] = {}
         """In the order in which they were asked for."""
 
     def commit(self, offsets: Offsets, *, timeout_s: float | None = None) -> Promise[None]:
@@ -81,18 +77,26 @@ class OffsetCommits:
             if committed.offset < 0:
                 promise.fail(UsageError(f"{where}: offset {committed.offset} is negative; give the next one to read"))
                 return promise
-        _Committing(self, dict(offsets), timeout_s, promise)
+
+        def failed(flow: Promise[None]) -> None:
+            if flow.error is not None:
+                promise.fail(flow.error)
+
+        wait_s, retries = (NEVER, 0) if timeout_s is None else (timeout_s, sys.maxsize)
+        retry = Retry(self.client, timeout_s=wait_s, retries=retries, gave_up="the commit was given up")
+        commit = Commit(dict(offsets), retry.end_at_deadline(promise))
+        self._in_flight[commit] = None
+        promise.on_done(lambda _: self._in_flight.pop(commit))
+        settle(self._commit(commit, retry)).on_done(failed)
         return promise
 
     def committed(
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
         """What is committed for each of these, None for nothing."""
-        found: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
         wanted = list(partitions)
         if not wanted:
-            found.resolve({})
-            return found
+            return resolved({})
 
         def check(response: Any) -> KafkaError | None:
             code, answers = committed_answers(response)
@@ -103,27 +107,22 @@ class OffsetCommits:
                     return error_for(partition_code, f"committed offset of {where}: {error_for(partition_code)}")
             return None
 
-        def done(promise: Promise[Any]) -> None:
-            if promise.error is not None:
-                found.fail(promise.error)
-                return
-            answers = committed_answers(promise.result())[1]
-            found.resolve({where: answers[where][1] if where in answers else None for where in wanted})
-
-        ask(
-            self._client,
+        request = RequestBuilder(
             OffsetFetchRequest,
-            self._coordinator,
-            timeout_s=timeout_s,
-            build=lambda version: committed_request(version, self.group_id, wanted, require_stable=True),
+            lambda version: committed_request(version, self.group_id, wanted, require_stable=True),
             at_most=NAMES_UNTIL,
-            check=check,
-        ).on_done(done)
-        return found
+        )
+
+        async def fetch() -> dict[TopicPartition, OffsetAndMetadata | None]:
+            retry = Retry(self.client, timeout_s=timeout_s)
+            answers = committed_answers(await retry.send(request, self._coordinator, check))[1]
+            return {where: answers[where][1] if where in answers else None for where in wanted}
+
+        return settle(fetch())
 
     # --- one try ----------------------------------------------------------------------------------------------------
 
-    def identity(self) -> Generation:
+    def _identity(self) -> Generation:
         """Whom to commit as. Raises RebalanceInProgress or CommitFailed."""
         membership = self.membership
         if membership is None:
@@ -140,25 +139,37 @@ class OffsetCommits:
             " poll joins it again; if the application polls too seldom, see max.poll.interval.ms and max.poll.records"
         )
 
-    def send(self, offsets: Offsets, identity: Generation, done: Callable[[Error | None], None]) -> None:
-        """One request; `done` hears its outcome, which membership has taken in."""
-        request = commit_request(
-            self.group_id,
-            offsets,
-            generation_id=identity.generation_id,
-            member_id=identity.member_id,
-            group_instance_id=self._instance_id if identity.member_id else None,
-        )
+    async def _commit(self, commit: "Commit", retry: Retry) -> None:
+        made_in: Generation | None = None
+        while not commit.promise.done:
+            made_in = self._identity() if made_in is None else self._identity_still(made_in)
+            sent, identity = dict(commit.offsets), made_in
+            request = commit_request(
+                self.group_id,
+                sent,
+                generation_id=identity.generation_id,
+                member_id=identity.member_id,
+                group_instance_id=self._instance_id if identity.member_id else None,
+            )
 
-        def answered(response: Any, error: Error | None) -> None:
-            if error is None:
+            def check(response: Any, identity: Generation = identity) -> Error | None:
                 error = self._outcome(commit_answers(response))
-            if error is not None:
-                error = self._judge(error, identity)
-            done(error)
+                return None if error is None else self._judge(error, identity)
 
-        self.sent += 1
-        self._client.send(ClientRequest(request, answered, at_most=NAMES_UNTIL), self._coordinator)
+            self.sent += 1
+            try:
+                await retry.send_once(RequestBuilder(request, at_most=NAMES_UNTIL), self._coordinator, check)
+            except (KafkaError, ClientError) as error:
+                if not error.retriable or not retry.retries:
+                    raise
+                await retry.pause(error)
+                while not commit.promise.done and (later := self._later_than(commit)) is not None:
+                    await later.promise.settled()
+            else:
+                for listener in self.on_committed:
+                    listener(sent)
+                self._supersede(commit, sent)
+                commit.promise.resolve(None)
 
     def _outcome(self, codes: Mapping[TopicPartition, int]) -> KafkaError | None:
         """The error that decides; unauthorized topics only if there is nothing worse."""
@@ -183,8 +194,6 @@ class OffsetCommits:
     def _judge(self, error: Error, sent: Generation) -> Error:
         """What an error means for the membership, and which one the application hears."""
         membership = self.membership
-        if isinstance(error, (ClientError, *_MOVED)):
-            self._client.forget_coordinator(self._coordinator)
         if isinstance(error, UnknownMemberId | IllegalGeneration | FencedInstanceId):
             if membership is None or not sent.member_id:
                 return CommitFailed(
@@ -209,117 +218,46 @@ class OffsetCommits:
             f"group {self.group_id!r} is rebalancing; the next polls complete that, then commit again"
         )
 
-    def identity_still(self, made_in: Generation) -> Generation:
+    def _identity_still(self, made_in: Generation) -> Generation:
         """Returns the generation that a commit was made in. Raises RebalanceInProgress or CommitFailed if this consumer
         is not, or no longer, a stable member of it."""
-        now = self.identity()
+        now = self._identity()
         if now != made_in:
             raise self._moved_on(
                 f"the commit was made in generation {made_in.generation_id}, this is generation {now.generation_id}"
             )
         return made_in
 
-    def succeeded(self, offsets: Offsets) -> None:
-        for listener in self.on_committed:
-            listener(offsets)
-
-    def begin(self, commit: "_Committing") -> None:
-        """It is under way until its promise is settled."""
-        self._under_way[commit] = None
-        commit.promise.on_done(lambda _: self._under_way.pop(commit))
-
-    def later_than(self, commit: "_Committing") -> "_Committing | None":
+    def _later_than(self, commit: "Commit") -> "Commit | None":
         """The last one that was asked for after it and is about some of its partitions."""
-        for other in reversed(self._under_way):
+        for other in reversed(self._in_flight):
             if other is commit:
                 break
             if not other.offsets.keys().isdisjoint(commit.offsets):
                 return other
         return None
 
-    def supersede(self, commit: "_Committing", offsets: Offsets) -> None:
+    def _supersede(self, commit: "Commit", offsets: Offsets) -> None:
         """It has succeeded with these: what was asked for before it must not be tried again."""
-        for other in list(self._under_way):
+        for other in list(self._in_flight):
             if other is commit:
                 break
             other.leave_out(offsets)
 
-    @property
-    def client(self) -> NetworkClient:
-        return self._client
 
+class Commit:
+    """One commit with its retries; `promise` is settled when it has ended."""
 
-class _Committing:
-    """One commit with its retries."""
-
-    def __init__(
-        self,
-        commits: OffsetCommits,
-        offsets: dict[TopicPartition, OffsetAndMetadata],
-        timeout_s: float | None,
-        promise: Promise[None],
-    ) -> None:
+    def __init__(self, offsets: dict[TopicPartition, OffsetAndMetadata], promise: Promise[None]) -> None:
         self.offsets = offsets
         self.promise = promise
-        self._commits = commits
-        self._timeout_s = timeout_s
-        self._failures = 0
-        self._attempts: list[Attempt] = []
-        self._last: Error | None = None
-        self._made_in: Generation | None = None
-        """None until the first try."""
-        if timeout_s is not None:
-            timer = commits.client.at(commits.client.now + timeout_s, self._give_up)
-            promise.on_done(lambda _: timer.cancel())
-        commits.begin(self)
-        self._try()
 
     def leave_out(self, offsets: Offsets) -> None:
-        """Of these partitions something later is committed."""
-        for where in offsets:
-            self.offsets.pop(where, None)
+        """Drops the partitions for which something later is committed."""
+        for topic_partition in offsets:
+            self.offsets.pop(topic_partition, None)
         if not self.offsets:
             self.promise.resolve(None)
-
-    def _try(self) -> None:
-        if self.promise.done:
-            return
-        later = self._commits.later_than(self) if self._failures else None
-        if later is not None:
-            later.promise.on_done(lambda _: self._try())
-            return
-        commits, made_in = self._commits, self._made_in
-        try:
-            self._made_in = commits.identity() if made_in is None else commits.identity_still(made_in)
-        except (RebalanceInProgress, CommitFailed) as error:
-            self.promise.fail(error)
-            return
-        sent = dict(self.offsets)
-        commits.send(sent, self._made_in, lambda error: self._done(sent, error))
-
-    def _done(self, sent: Offsets, error: Error | None) -> None:
-        if error is None:
-            self._commits.succeeded(sent)
-            self._commits.supersede(self, sent)
-            self.promise.resolve(None)
-            return
-        self._last = error
-        if isinstance(error, ClientError):
-            self._attempts = [*self._attempts, *error.attempts][-ATTEMPTS_KEPT:]
-        if self._timeout_s is None or not error.retriable:
-            self.promise.fail(error)
-            return
-        self._failures += 1
-        client = self._commits.client
-        client.at(client.now + client.backoff_s(self._failures), self._try)
-
-    def _give_up(self) -> None:
-        if isinstance(self._last, KafkaError):
-            self.promise.fail(self._last)
-            return
-        attempts = tuple(self._attempts) or self._commits.client.unreachable().attempts
-        why = self._last or (self._commits.client.unreachable() if attempts else "no answer came")
-        self.promise.fail(OperationTimedOut(f"the commit was given up after {self._timeout_s:g} s: {why}", attempts))
 
 
 class AutoCommit:

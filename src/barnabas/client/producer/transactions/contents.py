@@ -13,7 +13,7 @@ from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.transactions.coordination import Coordination
 from barnabas.client.producer.transactions.requests import ABORTABLE
 from barnabas.connection.network_client import NetworkClient
-from barnabas.connection.promise import Promise, nothing_to_wait_for
+from barnabas.connection.promise import Promise, resolved
 from barnabas.errors import BarnabasError, ClientError, InvalidTxnState, KafkaError
 from barnabas.types import TopicPartition
 
@@ -47,7 +47,7 @@ class TransactionContents:
         self._to_add: dict[TopicPartition, None] = {}
         self._adding = False
         self._offsets_under_way = 0
-        self._offsets_before: Promise[None] = nothing_to_wait_for()
+        self._offsets_before: Promise[None] = resolved(None)
         """Settled when nobody's offsets are on their way: later ones must not be overtaken by a repeat."""
         self.started = False
         """The coordinator may know of the transaction."""

@@ -6,7 +6,6 @@ from typing import Any
 
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
 from barnabas.client.producer.producer_id import Identity
-from barnabas.client.producer.transactions.insisting import Insisting
 from barnabas.client.producer.transactions.requests import (
     OFFSETS_V1_UNTIL,
     PARTITIONS_UNTIL,
@@ -21,6 +20,7 @@ from barnabas.client.producer.transactions.requests import (
 )
 from barnabas.client.transaction_version import newest_end
 from barnabas.connection.network_client import GROUP, TRANSACTION, Coordinator, NetworkClient
+from barnabas.connection.retry import RequestBuilder, Retry
 from barnabas.errors import Attempt
 from barnabas.types import TopicPartition
 
@@ -37,7 +37,9 @@ class Coordination:
         self.two_phase = two_phase
         self._identity = identity
         self._timeout_ms = timeout_ms
-        self._insisting = Insisting(client)
+        self._client = client
+        self.attempts: list[Attempt] = []
+        """The last attempts that failed since somebody cleared this list."""
         self.be(transactional_id)
 
     def be(self, transactional_id: str) -> None:
@@ -46,14 +48,12 @@ class Coordination:
         self._coordinator = Coordinator(transactional_id, TRANSACTION)
 
     @property
-    def attempts(self) -> list[Attempt]:
-        """Tries that failed since somebody cleared them."""
-        return self._insisting.attempts
-
-    @property
     def producer(self) -> PreparedTransaction:
         """The producer that the transaction belongs to."""
         return PreparedTransaction(self._identity.producer_id, self._identity.producer_epoch)
+
+    def _retry(self) -> Retry:
+        return Retry(self._client, attempts=self.attempts)
 
     def _who(self) -> Identified:
         return Identified(self.transactional_id, *self.producer)
@@ -73,18 +73,17 @@ class Coordination:
             enable2_pc=self.two_phase,
             keep_prepared_txn=keep_prepared,
         )
-        response = await self._insisting.ask(
-            request,
+        response = await self._retry().send(
+            RequestBuilder(request, at_least=PREPARED_FROM if self.two_phase else 0),
             self._coordinator,
             lambda response: init_error(response.error_code, self.transactional_id, two_phase=self.two_phase),
-            at_least=PREPARED_FROM if self.two_phase else 0,
         )
         self._identity.producer_id, self._identity.producer_epoch = response.producer_id, response.producer_epoch
         return response
 
     async def add_partitions(self, partitions: Collection[TopicPartition], wanted: Callable[[], bool]) -> None:
-        request = add_partitions_request(self._who(), partitions)
-        await self._insisting.ask(request, self._coordinator, added_error, at_most=PARTITIONS_UNTIL, wanted=wanted)
+        request = RequestBuilder(add_partitions_request(self._who(), partitions), at_most=PARTITIONS_UNTIL)
+        await self._retry().send(request, self._coordinator, added_error, is_wanted=wanted)
 
     async def add_group(self, group_id: str, wanted: Callable[[], bool]) -> None:
         from barnabas.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -96,7 +95,7 @@ class Coordination:
             producer_epoch=who.producer_epoch,
             group_id=group_id,
         )
-        await self._insisting.ask(request, self._coordinator, _code, wanted=wanted)
+        await self._retry().send(request, self._coordinator, _code, is_wanted=wanted)
 
     async def commit_offsets(
         self,
@@ -106,12 +105,13 @@ class Coordination:
         implicit: bool,
         wanted: Callable[[], bool],
     ) -> None:
-        await self._insisting.ask(
-            offsets_request(self._who(), group, offsets),
+        await self._retry().send(
+            RequestBuilder(
+                offsets_request(self._who(), group, offsets), at_most=None if implicit else OFFSETS_V1_UNTIL
+            ),
             Coordinator(group.group_id, GROUP),
             lambda response: offsets_error(response, group.group_id),
-            at_most=None if implicit else OFFSETS_V1_UNTIL,
-            wanted=wanted,
+            is_wanted=wanted,
         )
 
     async def end(self, commit: bool, *, implicit: bool) -> None:
@@ -119,13 +119,13 @@ class Coordination:
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
         who = self._who()
-        request = EndTxnRequest(
+        end = EndTxnRequest(
             transactional_id=who.transactional_id,
             producer_id=who.producer_id,
             producer_epoch=who.producer_epoch,
             committed=commit,
         )
-        response = await self._insisting.ask(request, self._coordinator, _code, at_most=newest_end(implicit))
+        response = await self._retry().send(RequestBuilder(end, at_most=newest_end(implicit)), self._coordinator, _code)
         if response.producer_id >= 0:
             self._identity.producer_id, self._identity.producer_epoch = response.producer_id, response.producer_epoch
 

@@ -25,7 +25,7 @@ from barnabas.client.producer.transactions.states import BEFORE, SENDING, Transa
 from barnabas.client.transaction_version import adds_by_itself
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient
-from barnabas.connection.promise import Promise, nothing_to_wait_for
+from barnabas.connection.promise import Promise, resolved
 from barnabas.errors import (
     BarnabasError,
     ClientClosed,
@@ -172,7 +172,7 @@ class TransactionManager:
             raise self.refusal("send_offsets_to_transaction")
         self._coordination.attempts.clear()
         if not offsets:
-            return nothing_to_wait_for()
+            return resolved(None)
         return settle(self._contents.send_offsets(offsets, group))
 
     def prepare(self) -> Promise[PreparedTransaction]:
@@ -200,7 +200,7 @@ class TransactionManager:
         if operation is not None and self.state in (S.COMMITTING, S.ABORTING):
             return operation.promise
         if self.state is S.READY:
-            return nothing_to_wait_for()
+            return resolved(None)
         if self.state is not S.PREPARED:
             raise self.refusal("complete_transaction")
         mine = self._kept or self._coordination.producer
@@ -213,7 +213,7 @@ class TransactionManager:
             return operation.promise
         if self.state in (S.IN_TRANSACTION, S.ABORTABLE_ERROR):
             return self.abort()
-        return nothing_to_wait_for()
+        return resolved(None)
 
     def heard(self, promise: Promise[Any]) -> None:
         """The application knows the end of what it asked for."""
