@@ -43,7 +43,7 @@ KERNELS += [
             f"client/fetch/{part}"
             for part in ("fetch_buffer", "fetch_response", "fetch_session", "fetcher", "positions", "sections")
         ),
-        *(f"client/consumer/{part}" for part in ("consumer_core", "fetch_requests", "subscription_state")),
+        *(f"client/consumer/{part}" for part in ("consumer_core", "subscription_state")),
         *(
             f"client/producer/{part}"
             for part in (

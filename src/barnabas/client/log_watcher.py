@@ -1,63 +1,145 @@
-"""For those who plan what is read elsewhere: where logs and epochs end, and when there is more."""
+"""The ends of logs and epochs, and the arrival of new records, for those who plan what others read: `LogWatcher`."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
-from barnabas.client.admin.front import Admin
+from barnabas.client.admin.calls import AdminCalls
+from barnabas.client.fetch.fetch_session import (
+    FINAL_EPOCH,
+    NO_SESSION,
+    ZERO_ID,
+    FetchConfig,
+    FetchRequestBuilder,
+    FetchRequestData,
+    RequestedPartition,
+)
+from barnabas.client.fetch.fetcher import FETCH_ROLE
 from barnabas.client.fetch.list_offsets import epoch_ends, list_offsets
 from barnabas.client.offset_messages import PartitionOffset
-from barnabas.connection.network_client import NetworkClient
+from barnabas.client.settings.admin import AdminSettings
+from barnabas.client.settings.network import network_client_settings
+from barnabas.client.settings.tls import ssl_context
+from barnabas.connection.broker.client_request import ClientRequest, Error
+from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.flow import settle
+from barnabas.connection.network_client import NetworkClient, Node
+from barnabas.connection.promise import Promise
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.types import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.client.fetch.record_waiter import RecordWaiter
 
 __all__ = ["LogWatcher"]
 
+T = TypeVar("T")
 
-class LogWatcher(Admin):
-    """An administrator that asks the same leaders again and again, with the metadata that it has, and parks a question
-    for new records with them. Its own calls are for one thread."""
+_BYTES_MAX: Final = 1
+"""Brokers send one batch all the same, which is not read."""
 
-    def _open(self) -> None:
-        super()._open()
-        self._parking: RecordWaiter | None = None
+
+class LogWatcher:
+    """Asks the leaders of partitions for offsets and epochs, and waits for new records. Connections and metadata are
+    kept between the calls, which are for one thread. Close it.
+
+    To wait, it sends one Fetch request to each leader, outside of sessions, which brokers hold back until there are
+    records. The first response with records ends the wait. The requests that are still held back then count for the
+    next wait."""
+
+    def __init__(self, settings: Mapping[str, object]) -> None:
+        """Settings of an administrator. Connects at the first use. Raises UsageError."""
+        found = AdminSettings(settings)
+        self._timeout_s = found.default_api_timeout_ms / 1000
+        self._client = NetworkClient(network_client_settings(found, allow_auto_topic_creation=False), time.monotonic())
+        self._driver = SyncDriver(self._client, ssl_context=ssl_context(found), name="log watcher")
+        self._calls = AdminCalls(self._client, found)
+        self._in_flight: set[int] = set()
+        """The nodes that have a Fetch request. Responses of a connection are in the order of its requests, so a node
+        never gets a second one."""
+        self._requested: dict[int, dict[TopicPartition, RequestedPartition]] = {}
+        self._deadline = float("-inf")
+        self._config = FetchConfig(max_bytes=_BYTES_MAX)
+        self._arrival: Promise[None] = Promise()
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def __enter__(self) -> "LogWatcher":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def admin(self, call: Callable[[AdminCalls], Coroutine[Any, Any, T]]) -> T:
+        """Returns the result of an administrator's call, which is made over the same connections."""
+        return self._driver.wait_for(self._driver.run(lambda: settle(call(self._calls))))
 
     def offsets_at(
-        self, times: Mapping[TopicPartition, int], *, read_committed: bool = False
+        self, timestamps: Mapping[TopicPartition, int], *, read_committed: bool = False
     ) -> dict[TopicPartition, PartitionOffset]:
-        """As `list_offsets`, by the numbers of the protocol: a time in ms, -1 for the end, -2 for the beginning."""
-        driver = self._opened()
-        found = driver.run(
-            lambda: list_offsets(self._client, times, read_committed=read_committed, timeout_s=self._timeout_s)
+        """Returns the first offset at or after each timestamp: ms, -1 for the end, -2 for the beginning."""
+        return self._driver.wait_for(
+            self._driver.run(
+                lambda: list_offsets(self._client, timestamps, read_committed=read_committed, timeout_s=self._timeout_s)
+            )
         )
-        return driver.wait_for(found)
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
-        """(epoch, end offset) of the largest leader epoch that is not above the asked one; -1 for none."""
-        driver = self._opened()
-        return driver.wait_for(driver.run(lambda: epoch_ends(self._client, epochs, self._timeout_s)))
+        """Returns (epoch, end offset) of the largest leader epoch that is not above the given one; -1 for none."""
+        return self._driver.wait_for(self._driver.run(lambda: epoch_ends(self._client, epochs, self._timeout_s)))
 
     def wait_for_records(
         self, offsets: Mapping[TopicPartition, int], timeout: float, *, read_committed: bool = False
     ) -> bool:
-        """Wait until there is a record at one of the offsets or behind it; False if there is none in time. Also true
-        when something is wrong, such as a leader that is not known: look again then."""
-        driver = self._opened()
-        if self._parking is None:
-            from barnabas.client.fetch.record_waiter import (
-                RecordWaiter,  # all of fetching; who never waits need not pay for it
-            )
+        """Waits until there may be a record at one of the offsets or behind it. Returns False if there is none in time.
+        Returns True also when something is wrong, such as a leader that is not known: the caller looks again then."""
+        arrival = self._driver.run(lambda: self._begin_wait(offsets, timeout, read_committed))
+        return self._driver.wait(lambda: arrival.done, timeout)
 
-            self._parking = RecordWaiter(self._client)
-        parking = self._parking
-        news = driver.run(lambda: parking.wait(offsets, timeout, read_committed=read_committed))
-        return driver.wait(lambda: news.done, timeout)
+    def _begin_wait(self, offsets: Mapping[TopicPartition, int], timeout: float, read_committed: bool) -> Promise[None]:
+        arrival = self._arrival = Promise()
+        self._config = self._config._replace(read_committed=read_committed)
+        self._deadline = self._client.now + timeout
+        self._requested = {}
+        metadata = self._client.metadata
+        topics = {topic_partition.topic for topic_partition in offsets}
+        metadata.unwant(set(metadata.wanted) - topics)
+        self._client.want_topics(topics)
+        for topic_partition, offset in offsets.items():
+            leader, known = metadata.leader(topic_partition), metadata.partition(topic_partition)
+            if leader < 0 or known is None:
+                metadata.mark_stale()
+                arrival.resolve(None)
+            else:
+                topic_id = metadata.topic_id(topic_partition.topic)
+                data = RequestedPartition(topic_id, offset, known.leader_epoch, _BYTES_MAX)
+                self._requested.setdefault(leader, {})[topic_partition] = data
+        for node in self._requested.keys() - self._in_flight:
+            self._send(node)
+        return arrival
 
-    @property
-    def _client(self) -> NetworkClient:
-        return self._calls._client
+    def _send(self, node: int) -> None:
+        requested = self._requested[node]
+        has_ids = all(each.topic_id != ZERO_ID for each in requested.values())
+        data = FetchRequestData(NO_SESSION, FINAL_EPOCH, requested, (), (), requested, has_ids)
+        wait_s = max(self._deadline - self._client.now, 0.0)
+        request = FetchRequestBuilder(node, data, round(wait_s * 1000), self._config)
+        self._in_flight.add(node)
+        timeout_s = self._client.settings.connection.request_timeout_s + wait_s
+        call = ClientRequest(
+            FetchRequest,
+            lambda response, error: self._answered(node, response, error),
+            build=request.build,
+            at_most=request.at_most,
+            timeout_s=timeout_s,
+        )
+        self._client.send(call, Node(node, FETCH_ROLE))
 
-    @property
-    def _timeout_s(self) -> float:
-        return self.settings.default_api_timeout_ms / 1000
+    def _answered(self, node: int, response: Any, error: Error | None) -> None:
+        self._in_flight.discard(node)
+        answers = () if error else [answer for topic in response.responses for answer in topic.partitions]
+        if error or response.error_code or any(answer.error_code for answer in answers):
+            self._client.metadata.mark_stale()
+            self._arrival.resolve(None)
+        elif any(answer.records for answer in answers):
+            self._arrival.resolve(None)
+        elif not self._arrival.done and node in self._requested and self._client.now < self._deadline:
+            self._send(node)  # the response was to a request of an earlier wait

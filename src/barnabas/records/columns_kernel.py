@@ -1,7 +1,7 @@
 """Records as columns: numbers as they are, keys and values as positions. Compiled like `kernel`.
 
 Nothing of a key or value is copied while the records are read. Of each the buffer says "bytes from a to b of the data,
-then a gap up to the next one", which Arrow's `take` turns into a column in one go (see `client.fetch.arrow_records`).
+then a gap up to the next one", which Arrow's `take` turns into a column in one go (see `client.fetch.columns`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     import pyarrow
 
-    from barnabas.client.partition_reader import RangeReader
+    from barnabas.client.partition_reader import PartitionReader
 
 __all__ = ["GENERATION", "switch_generation", "with_header"]
 
@@ -55,11 +55,11 @@ def switch_generation(
     header, ItemsFailed where the group has members (UnknownMemberId), TopicNotFound, OperationTimedOut.
     """
     from barnabas.client.admin.front import Admin
-    from barnabas.client.partition_reader import RangeReader
+    from barnabas.client.partition_reader import PartitionReader
 
     client = {"bootstrap.servers": settings} if isinstance(settings, str) else dict(settings)
     names = [topics] if isinstance(topics, str) else list(topics)
-    with Admin(client) as admin, closing(RangeReader(client)) as reader:
+    with Admin(client) as admin, closing(PartitionReader(client)) as reader:
         found = {
             TopicPartition(view.name, number): _Log(reader, TopicPartition(view.name, number), timeout)
             for view in admin.describe_topics(names).values()
@@ -79,12 +79,11 @@ def switch_generation(
 class _Log:
     """A partition whose records are looked at one by one."""
 
-    def __init__(self, reader: "RangeReader", partition: TopicPartition, timeout: float) -> None:
+    def __init__(self, reader: "PartitionReader", partition: TopicPartition, timeout: float) -> None:
         self._reader = reader
         self._partition = partition
         self._timeout = timeout
-        self._start = reader.beginning_offsets([partition])[partition]
-        self._end = reader.end_offsets([partition])[partition]
+        self._start, self._end = reader.bounds(partition)
 
     def newest(self) -> int:
         """Returns the generation of the last record."""

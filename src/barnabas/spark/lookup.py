@@ -57,7 +57,7 @@ class Lookup:
     def __init__(self, options: SourceOptions) -> None:
         known = AdminSettings.definitions
         settings = {name: value for name, value in options.client.items() if name in known}
-        self._admin = LogWatcher({"client.id": "barnabas-spark", **settings})
+        self._watcher = LogWatcher({"client.id": "barnabas-spark", **settings})
         self._options = options
         self._sizes: dict[TopicPartition, float] = {}
         self._sizes_until = float("-inf")
@@ -65,7 +65,7 @@ class Lookup:
         self._tells_epochs = True
 
     def close(self) -> None:
-        self._admin.close()
+        self._watcher.close()
 
     def __enter__(self) -> "Lookup":
         return self
@@ -80,7 +80,13 @@ class Lookup:
         wanted = self._options.subscription
         if wanted.pattern is not None:
             pattern = re.compile(wanted.pattern)
-            return _all_of([view for view in self._admin.list_topics() if pattern.fullmatch(view.name)])
+            return _all_of(
+                [
+                    view
+                    for view in self._watcher.admin(lambda calls: calls.list_topics())
+                    if pattern.fullmatch(view.name)
+                ]
+            )
         names = wanted.topics or tuple(dict.fromkeys(where.topic for where in wanted.partitions))
         views = self._described(names, missing_ok=missing_ok)
         if wanted.topics:
@@ -92,9 +98,12 @@ class Lookup:
             raise UsageError(f"option assign: {gone} does not exist; the topic has fewer partitions")
         return Topics(there, {name: str(view.topic_id) for name, view in views.items()})
 
+    def _list_topics(self) -> "list[TopicView]":
+        return self._watcher.admin(lambda calls: calls.list_topics())
+
     def _described(self, names: Collection[str], *, missing_ok: bool) -> "dict[str, TopicView]":
         try:
-            return self._admin.describe_topics(names)
+            return self._watcher.admin(lambda calls: calls.describe_topics(names))
         except ItemsFailed as error:
             missing = [name for name, each in error.failed.items() if isinstance(each, UnknownTopicOrPartition)]
             if missing_ok and len(missing) == len(error.failed):
@@ -110,7 +119,7 @@ class Lookup:
         return "assign" if self._options.subscription.partitions else "subscribe"
 
     def _no_topics(self, missing: list[str]) -> UsageError:
-        there = [view.name for view in self._admin.list_topics()]
+        there = [view.name for view in self._list_topics()]
         close = nearest(missing[0], there)
         hint = f"did you mean {close}?" if close else "create it first, or use subscribePattern for topics to come"
         which = f"topic {missing[0]!r} does not" if len(missing) == 1 else f"topics {', '.join(missing)} do not"
@@ -137,7 +146,7 @@ class Lookup:
         return {where: each.offset for where, each in self._asked(times).items()}
 
     def _asked(self, times: Mapping[TopicPartition, int]) -> "dict[TopicPartition, PartitionOffset]":
-        return self._admin.offsets_at(times, read_committed=self._read_committed) if times else {}
+        return self._watcher.offsets_at(times, read_committed=self._read_committed) if times else {}
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Where each leader epoch, or the last one before it, ends; nothing for partitions whose brokers do not
@@ -145,7 +154,7 @@ class Lookup:
         if not self._tells_epochs:
             return {}
         try:
-            found = self._admin.epoch_ends(epochs)
+            found = self._watcher.epoch_ends(epochs)
         except UnsupportedVersion as error:
             _log.warning("whether logs were cut cannot be told: %s", error)
             self._tells_epochs = False
@@ -154,7 +163,7 @@ class Lookup:
 
     def wait_for_records(self, offsets: Mapping[TopicPartition, int], seconds: float) -> bool:
         """Until there is a record at one of the offsets, or something is wrong with one; False: neither in time."""
-        return self._admin.wait_for_records(offsets, seconds, read_committed=self._read_committed)
+        return self._watcher.wait_for_records(offsets, seconds, read_committed=self._read_committed)
 
     def resolve(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Where each partition begins or ends. Raises UsageError."""
@@ -194,7 +203,9 @@ class Lookup:
         """What the group has committed; the beginning where it has not."""
         group_id = self._options.group_id
         assert group_id is not None, "checked with the options"
-        committed = self._admin.list_group_offsets(group_id, partitions, require_stable=True)
+        committed = self._watcher.admin(
+            lambda calls: calls.list_group_offsets(group_id, partitions, require_stable=True)
+        )
         return {
             where: committed[where].offset if where in committed else offset
             for where, offset in self.earliest(partitions).items()
@@ -212,21 +223,22 @@ class Lookup:
         earliest, latest = self.earliest(partitions), self.latest(partitions)
         stored = dict.fromkeys(partitions, 0)
         try:
-            for directories in self._admin.describe_log_dirs(partitions=partitions).values():
+            found = self._watcher.admin(lambda calls: calls.describe_log_dirs(partitions=partitions))
+            for directories in found.values():
                 for replica in (each for directory in directories for each in directory.replicas):
                     where = TopicPartition(replica.topic, replica.partition)
                     stored[where] = max(stored.get(where, 0), replica.size_bytes)
         except KafkaError as error:
             _log.warning("the size of records is taken for %d bytes: %s", _RECORD_BYTES, error)
-        found = {}
+        sizes = {}
         for where in partitions:
             count = latest[where] - earliest[where]
-            found[where] = stored[where] / count if stored[where] and count > 0 else float(_RECORD_BYTES)
-        return found
+            sizes[where] = stored[where] / count if stored[where] and count > 0 else float(_RECORD_BYTES)
+        return sizes
 
     def commit_for_lag(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
         """For tools that show lag."""
-        self._admin.alter_group_offsets(group_id, dict(offsets.items()), timeout=5)
+        self._watcher.admin(lambda calls: calls.alter_group_offsets(group_id, dict(offsets.items()), timeout=5))
 
 
 def _all_of(views: "Iterable[TopicView]") -> Topics:

@@ -17,13 +17,13 @@ from barnabas.spark.workers import TaskState, settle
 if TYPE_CHECKING:
     import pyarrow
 
-    from barnabas.client.partition_reader import RangeReader
+    from barnabas.client.partition_reader import PartitionReader
 
 __all__ = ["RangePartition", "TaskRules", "read_ranges"]
 
 _READERS_MAX: Final = 4
 """Clusters, or users, that one worker keeps connections for."""
-_readers: "dict[tuple[tuple[str, str], ...], RangeReader]" = {}
+_readers: "dict[tuple[tuple[str, str], ...], PartitionReader]" = {}
 
 
 class RangePartition(InputPartition):
@@ -53,7 +53,7 @@ def read_ranges(rules: TaskRules, wanted: Sequence[OffsetRange]) -> "Iterator[py
         yield from _read(reader, rules, each)
 
 
-def _read(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
+def _read(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> "Iterator[pyarrow.RecordBatch]":
     columns = rules.columns
     while True:
         position = wanted.start
@@ -69,11 +69,10 @@ def _read(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange) -> "Iter
             wanted = _behind_the_gap(reader, rules, wanted._replace(start=position))
 
 
-def _behind_the_gap(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
+def _behind_the_gap(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
     """What is left of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
     where = wanted.partition
-    first = reader.beginning_offsets([where])[where]
-    end = reader.end_offsets([where])[where]
+    first, end = reader.bounds(where)
     if first > wanted.start:
         gone = OffsetRange(where, wanted.start, min(first, wanted.end))
         lost(rules.on_data_loss, [gone], f"the log begins at {first} now: retention or DeleteRecords took them")
@@ -83,13 +82,13 @@ def _behind_the_gap(reader: "RangeReader", rules: TaskRules, wanted: OffsetRange
     return wanted._replace(end=min(wanted.end, end))
 
 
-def _reader(client: Mapping[str, str]) -> "RangeReader":
-    from barnabas.client.partition_reader import RangeReader  # who plans need not wait for it
+def _reader(client: Mapping[str, str]) -> "PartitionReader":
+    from barnabas.client.partition_reader import PartitionReader  # who plans need not wait for it
 
     key = tuple(sorted(client.items()))
     found = _readers.get(key)
     if found is None:
         while len(_readers) >= _READERS_MAX:
             _readers.pop(next(iter(_readers))).close()
-        found = _readers[key] = RangeReader({"client.id": "barnabas-spark", **client})
+        found = _readers[key] = PartitionReader({"client.id": "barnabas-spark", **client})
     return found

@@ -5,7 +5,7 @@ from contextlib import closing
 from math import ceil
 from typing import Final
 
-from barnabas.client.partition_reader import RangeReader
+from barnabas.client.partition_reader import PartitionReader
 from barnabas.spark.lookup import Lookup
 from barnabas.spark.options import SourceOptions
 
@@ -30,7 +30,7 @@ def newest_values(options: Mapping[str, str], count: int) -> tuple[list[bytes | 
         starts, ends = lookup.earliest(partitions), lookup.latest(partitions)
     there = [where for where in partitions if ends[where] > starts[where]]
     share = ceil(count / max(len(there), 1))
-    reader = RangeReader({"client.id": "barnabas-spark", **parsed.client})
+    reader = PartitionReader({"client.id": "barnabas-spark", **parsed.client})
     with closing(reader):
         for where in there:
             begin = max(starts[where], ends[where] - share)

@@ -13,7 +13,7 @@ from barnabas.client.consumer.subscription_state import (
     SubscriptionKind,
     SubscriptionState,
 )
-from barnabas.client.fetch.positions import FetchPosition, FetchState, ResetStrategy
+from barnabas.client.fetch.positions import FetchPosition, FetchState, PartitionState, ResetStrategy
 from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
@@ -32,15 +32,23 @@ def fetching(offset: int = 10, epoch: int = 3, *, reset: ResetStrategy = LATEST_
     """At an offset of epoch 3, checked with leader 1 in epoch 3."""
     state = manual(reset=reset)
     state.seek(T0, offset)
-    state.follow_leader(T0, 1, 3, can_validate=True)
-    state.advance(T0, offset, epoch)
+    of(state, T0).follow_leader(1, 3, can_validate=True)
+    of(state, T0).advance(offset, epoch)
     return state
 
 
-def state_of(subscription: SubscriptionState, where: TopicPartition = T0) -> FetchState:
-    state = subscription.get(where)
+def of(subscription: SubscriptionState, topic_partition: TopicPartition) -> PartitionState:
+    state = subscription.get(topic_partition)
     assert state is not None
-    return state.state
+    return state
+
+
+def fetchable(subscription: SubscriptionState) -> list[TopicPartition]:
+    return [each for each in subscription.assigned() if of(subscription, each).is_fetchable]
+
+
+def state_of(subscription: SubscriptionState, where: TopicPartition = T0) -> FetchState:
+    return of(subscription, where).state
 
 
 # --- subscriptions ----------------------------------------------------------------------------------------------------
@@ -131,11 +139,11 @@ def test_pausing() -> None:
     state.seek(T0, 0)
     state.seek(T1, 0)
     state.pause([T0])
-    assert state.fetchable() == [T1]
+    assert fetchable(state) == [T1]
     assert state.paused() == [T0]
     assert state.position(T0) is not None
     state.resume([T0])
-    assert state.fetchable() == [T0, T1]
+    assert fetchable(state) == [T0, T1]
 
 
 def test_pausing_is_all_or_nothing() -> None:
@@ -152,10 +160,10 @@ def test_pending_revocation_and_pending_callback() -> None:
     state.mark_pending_callback(added, True)
     assert state.needing_start() == []
     state.seek(T0, 1)
-    assert state.fetchable() == []
+    assert fetchable(state) == []
     state.mark_pending_callback(added, False)
     assert state.needing_start() == [T1]
-    assert state.fetchable() == [T0]
+    assert fetchable(state) == [T0]
     state.mark_pending_revocation([T0])
     assert not state.is_fetchable(T0)
     assert T0 in state.consumed(), "what was read may still be committed"
@@ -166,7 +174,7 @@ def test_turns() -> None:
     for where in (T0, T1, U0):
         state.seek(where, 0)
     state.take_turn(T0)
-    assert state.fetchable() == [T1, U0, T0]
+    assert fetchable(state) == [T1, U0, T0]
     state.take_turn(TopicPartition("gone", 0))
     assert state.assigned() == [T1, U0, T0]
 
@@ -223,7 +231,7 @@ def test_what_failed_is_asked_again_later() -> None:
 def test_consumed_positions_are_what_is_committed() -> None:
     state = manual(T0, T1)
     state.seek(T0, 4)
-    state.advance(T0, 9, 2)
+    of(state, T0).advance(9, 2)
     state.request_reset(T1)
     assert state.consumed() == {T0: OffsetAndMetadata(9, "", 2)}
 
@@ -247,11 +255,11 @@ def test_strategies() -> None:
 
 def test_another_leader_is_asked_whether_its_log_agrees() -> None:
     state = fetching()
-    state.follow_leader(T0, 1, 3, can_validate=True)
+    of(state, T0).follow_leader(1, 3, can_validate=True)
     assert state.is_fetchable(T0), "the same leader"
-    state.follow_leader(T0, -1, 3, can_validate=True)
+    of(state, T0).follow_leader(-1, 3, can_validate=True)
     assert state.is_fetchable(T0), "no leader is no news"
-    state.follow_leader(T0, 2, 4, can_validate=True)
+    of(state, T0).follow_leader(2, 4, can_validate=True)
     asked = FetchPosition(10, 3, 2, 4)
     assert state.needing_validation(0) == {T0: asked}
     assert state.position(T0) is None
@@ -262,10 +270,10 @@ def test_another_leader_is_asked_whether_its_log_agrees() -> None:
 
 def test_without_epochs_there_is_nothing_to_ask() -> None:
     state = fetching(epoch=-1)
-    state.follow_leader(T0, 2, 4, can_validate=True)
+    of(state, T0).follow_leader(2, 4, can_validate=True)
     assert state.position(T0) == FetchPosition(10, -1, 2, 4)
     state = fetching()
-    state.follow_leader(T0, 2, 4, can_validate=False)
+    of(state, T0).follow_leader(2, 4, can_validate=False)
     assert state.position(T0) == FetchPosition(10, 3, 2, 4)
 
 
@@ -273,7 +281,7 @@ def test_a_seek_with_an_epoch_is_validated_once_a_leader_is_known() -> None:
     state = manual()
     state.seek(T0, 8, 2)
     assert state.is_fetchable(T0)
-    state.follow_leader(T0, 1, 5, can_validate=True)
+    of(state, T0).follow_leader(1, 5, can_validate=True)
     assert state.needing_validation(0) == {T0: FetchPosition(8, 2, 1, 5)}
     state.seek(T0, 9, 2)
     assert state.needing_validation(0) == {T0: FetchPosition(9, 2, 1, 5)}
@@ -292,11 +300,11 @@ def test_a_seek_with_an_epoch_is_validated_once_a_leader_is_known() -> None:
 def test_a_log_that_was_cut(end_epoch: int, end_offset: int, expected: FetchPosition) -> None:
     asked = FetchPosition(10, 3, 2, 4)
     state = fetching()
-    state.follow_leader(T0, 2, 4, can_validate=True)
+    of(state, T0).follow_leader(2, 4, can_validate=True)
     assert state.validated(T0, asked, end_epoch, end_offset) is None
     assert state.position(T0) == expected
     strict = fetching(reset=NO_RESET)
-    strict.follow_leader(T0, 2, 4, can_validate=True)
+    of(strict, T0).follow_leader(2, 4, can_validate=True)
     truncation = strict.validated(T0, asked, end_epoch, end_offset)
     if expected == asked:
         assert truncation is None
@@ -310,11 +318,11 @@ def test_a_log_that_was_cut(end_epoch: int, end_offset: int, expected: FetchPosi
 @pytest.mark.parametrize(("end_epoch", "end_offset"), [(-1, 10), (3, -1)])
 def test_a_leader_that_does_not_know_the_epoch(end_epoch: int, end_offset: int) -> None:
     state = fetching()
-    state.follow_leader(T0, 2, 4, can_validate=True)
+    of(state, T0).follow_leader(2, 4, can_validate=True)
     assert state.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset) is None
     assert state.needing_reset(0) == {T0: LATEST_RESET}
     strict = fetching(reset=NO_RESET)
-    strict.follow_leader(T0, 2, 4, can_validate=True)
+    of(strict, T0).follow_leader(2, 4, can_validate=True)
     truncation = strict.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset)
     assert truncation is not None
     assert truncation.diverging is None
@@ -322,12 +330,12 @@ def test_a_leader_that_does_not_know_the_epoch(end_epoch: int, end_offset: int) 
 
 def test_an_answer_about_another_position_is_void() -> None:
     state = fetching()
-    state.follow_leader(T0, 2, 4, can_validate=True)
-    state.follow_leader(T0, 3, 5, can_validate=True)
+    of(state, T0).follow_leader(2, 4, can_validate=True)
+    of(state, T0).follow_leader(3, 5, can_validate=True)
     assert state.validated(T0, FetchPosition(10, 3, 2, 4), 3, 6) is None
     assert state.needing_validation(0) == {T0: FetchPosition(10, 3, 3, 5)}
     state.request_reset(T0)
-    state.follow_leader(T0, 4, 6, can_validate=True)
+    of(state, T0).follow_leader(4, 6, can_validate=True)
     assert state_of(state) is FetchState.AWAIT_RESET
 
 
@@ -336,29 +344,27 @@ def test_an_answer_about_another_position_is_void() -> None:
 
 def test_preferred_replica() -> None:
     state = fetching()
-    assert state.preferred_replica(T0, 0) == -1
-    state.prefer_replica(T0, 5, until=10.0)
-    state.prefer_replica(T0, 5, until=99.0)
-    assert state.preferred_replica(T0, 10.0) == 5
-    assert state.preferred_replica(T0, 10.1) == -1, "being told the same again does not put it off"
-    state.prefer_replica(T0, 6, until=50.0)
-    assert state.clear_preferred_replica(T0)
-    assert not state.clear_preferred_replica(T0)
-    state.prefer_replica(T0, 6, until=50.0)
-    state.follow_leader(T0, 2, 4, can_validate=True)
-    assert state.preferred_replica(T0, 0) == -1, "another leader"
-    assert state.preferred_replica(T1, 0) == -1
+    assert of(state, T0).preferred_replica_at(0) == -1
+    of(state, T0).prefer_replica(5, until=10.0)
+    of(state, T0).prefer_replica(5, until=99.0)
+    assert of(state, T0).preferred_replica_at(10.0) == 5
+    assert of(state, T0).preferred_replica_at(10.1) == -1, "being told the same again does not put it off"
+    of(state, T0).prefer_replica(6, until=50.0)
+    assert of(state, T0).clear_preferred_replica()
+    assert not of(state, T0).clear_preferred_replica()
+    of(state, T0).prefer_replica(6, until=50.0)
+    of(state, T0).follow_leader(2, 4, can_validate=True)
+    assert of(state, T0).preferred_replica_at(0) == -1, "another leader"
 
 
 def test_lag() -> None:
     state = fetching(offset=10)
     assert state.lag(read_committed=False) == {T0: None}
-    state.note_offsets(T0, 25, 20, 3)
-    state.note_offsets(T0, -1, -1, -1)
-    state.note_offsets(T1, 1, 1, 1)
+    of(state, T0).note_offsets(25, 20, 3)
+    of(state, T0).note_offsets(-1, -1, -1)
     assert state.lag(read_committed=False) == {T0: 15}
     assert state.lag(read_committed=True) == {T0: 10}
-    state.advance(T0, 30, 3)
+    of(state, T0).advance(30, 3)
     assert state.lag(read_committed=True) == {T0: 0}
 
 
@@ -390,8 +396,9 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(data=st.data(), leader=st.integers(-1, 2), epoch=st.integers(-1, 5), can_validate=st.booleans())
     def lead(self, data: st.DataObject, leader: int, epoch: int, can_validate: bool) -> None:
-        where = data.draw(st.sampled_from([T0, T1, U0]))
-        self.state.follow_leader(where, leader, epoch, can_validate=can_validate)
+        if self.state.assigned():
+            state = of(self.state, data.draw(st.sampled_from(self.state.assigned())))
+            state.follow_leader(leader, epoch, can_validate=can_validate)
         self.asked += self.state.needing_validation(0).items()
 
     @rule(data=st.data(), end_epoch=st.integers(-1, 5), end_offset=st.integers(-1, 50))

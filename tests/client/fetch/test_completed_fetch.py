@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from barnabas.client.fetch import arrow_records, columns, record_batch
-from barnabas.client.fetch.aborted_transactions import AbortedTransactions
-from barnabas.client.fetch.arrow_records import record_schema
+from barnabas.client.fetch import columns, record_batch
+from barnabas.client.fetch.columns import record_schema
 from barnabas.client.fetch.completed_fetch import CompletedFetch, RecordDeserializationFailed
 from barnabas.client.fetch.record_batch import RecordBatch
+from barnabas.client.fetch.sections import AbortedTransactions
 from barnabas.errors import CorruptMessage, UsageError
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, pack_header, read_header, set_crc
@@ -566,24 +566,24 @@ def test_without_pyarrow_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_many_records_in_one_arrow_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_records, "_multiples", {})
-    monkeypatch.setattr(arrow_records, "_COUNT_MAX", 10)
+    monkeypatch.setattr(columns, "_multiples", {})
+    monkeypatch.setattr(columns, "_COUNT_MAX", 10)
     data = build_batch(some(50))
     assert len(arrow_all(CompletedFetch(WHERE, data, 0))) == 50
-    assert arrow_records._multiples == {}
+    assert columns._multiples == {}
     assert len(arrow_all(CompletedFetch(WHERE, build_batch(some(9)), 0))) == 9
-    assert {step: len(kept) for step, kept in arrow_records._multiples.items()} == {2: 36, len(WHERE.topic): 40}
+    assert {step: len(kept) for step, kept in columns._multiples.items()} == {2: 36, len(WHERE.topic): 40}
     for length in range(20):
         longer = TopicPartition("t" * length, 0)
         batch = CompletedFetch(longer, build_batch(some(3)), 0).read_arrow()
         assert batch is not None
         assert batch.column("topic").to_pylist() == [longer.topic] * 3
-        assert len(arrow_records._multiples) <= arrow_records._STEPS_MAX
+        assert len(columns._multiples) <= columns._STEPS_MAX
 
 
 def test_more_records_than_one_arrow_batch_can_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrow_records, "_multiples", {})
-    monkeypatch.setattr(arrow_records, "PLACE_MAX", 200)
+    monkeypatch.setattr(columns, "_multiples", {})
+    monkeypatch.setattr(columns, "PLACE_MAX", 200)
     fetch = CompletedFetch(WHERE, build_batch(some(50)), 0)
     for _ in range(2):
         with pytest.raises(UsageError, match="too many records for one Arrow batch: seek"):

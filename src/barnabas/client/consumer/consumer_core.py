@@ -11,7 +11,6 @@ from typing import Final
 
 from barnabas.client.consumer.assignors import assignor_for
 from barnabas.client.consumer.delivered_records import DeliveredRecords, Held
-from barnabas.client.consumer.fetch_requests import FetchRequestManager
 from barnabas.client.consumer.group.heartbeat import MembershipSettings
 from barnabas.client.consumer.group.membership import Membership
 from barnabas.client.consumer.group.offset_commits import AutoCommit, OffsetCommits, Offsets
@@ -24,7 +23,8 @@ from barnabas.client.consumer.standalone_assignment import StandaloneAssignment
 from barnabas.client.consumer.subscribed_topics import SubscribedTopics
 from barnabas.client.consumer.subscription_state import Pattern, SubscriptionKind, SubscriptionState
 from barnabas.client.fetch.completed_fetch import CompletedFetch
-from barnabas.client.fetch.fetch_request import FetchRules
+from barnabas.client.fetch.fetch_session import FetchConfig
+from barnabas.client.fetch.fetcher import FetchRequestManager
 from barnabas.client.fetch.list_offsets import list_offsets
 from barnabas.client.fetch.positions import ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata, PartitionOffset
@@ -69,7 +69,7 @@ class ConsumerCore:
         self.rebalancing: Rebalancing | None
         self.standalone: StandaloneAssignment | None
         self._make_group(settings.group_id)
-        self.fetching = FetchRequestManager(client, self.subscription, FetchRules.of(settings))
+        self.fetching = FetchRequestManager(client, self.subscription, FetchConfig.of(settings))
         self.fetcher = self.fetching.fetcher
         self.locating = OffsetFetcher(
             client,
@@ -255,7 +255,7 @@ class ConsumerCore:
 
     def _follow_leaders(self) -> None:
         """Positions are checked with leaders that changed."""
-        self.fetcher.follow_leaders(_always)
+        self.fetcher.follow_leaders()
         self.locating.changed()
         self.fetching.changed()
 
@@ -333,11 +333,11 @@ class ConsumerCore:
 
     def more(self) -> Held | CompletedFetch | None:
         """Records that are held, or what is to be decoded next: read it without the lock, then `take` it."""
-        return self.handing.next_held() or self.fetcher.store.next_fetch()
+        return self.handing.next_held() or self.fetcher.buffer.next_fetch()
 
     def more_of_it(self) -> Held | CompletedFetch | None:
         """As `more`, for a poll that has some records already: what has failed can wait for the next one."""
-        return self.handing.next_held() or self.fetcher.store.next_fetch(tells_failures=False)
+        return self.handing.next_held() or self.fetcher.buffer.next_fetch(raises_errors=False)
 
     def take(self, fetch: CompletedFetch, records: list[AnyRecord], *, ended: bool) -> Held | None:
         """What came of a fetch; None if there is nothing to hand out, or the partition has moved elsewhere since."""
@@ -356,19 +356,19 @@ class ConsumerCore:
         before = None if state is None else state.stands_at()
         if before is None:
             return None
-        if ended and not self.fetcher.is_asking(fetch.partition):
+        if ended and not self.fetcher.is_fetching(fetch.partition):
             self.fetching.changed()
         if gives:
             self.handing.owe(fetch.partition, before)
-        return before if self.fetcher.store.was_read(fetch, ended=ended) else None
+        return before if self.fetcher.buffer.was_read(fetch, ended=ended) else None
 
     def is_ready(self) -> bool:
         """Whether `look` has something to say."""
-        return self._wants_application() or self.handing.next_held() is not None or not self.fetcher.store.is_empty
+        return self._wants_application() or self.handing.next_held() is not None or not self.fetcher.buffer.is_empty
 
     def has_little(self) -> bool:
         """Whether so little has come that asking for more can wait until the application has it."""
-        return self.fetcher.store.size_bytes <= LITTLE_BYTES
+        return self.fetcher.buffer.size_bytes <= LITTLE_BYTES
 
     def _take_failure(self) -> BarnabasError | None:
         failure = None if self.membership is None else self.membership.take_failure()
@@ -509,8 +509,3 @@ class ConsumerCore:
     def metrics(self) -> dict[str, int]:
         """What this consumer did and has in store, as plain numbers."""
         return metrics_of(self)
-
-
-def _always(_: int) -> bool:
-    """Brokers since 2.3 answer OffsetsForLeaderEpoch; older ones say so, and are believed."""
-    return True

@@ -140,7 +140,7 @@ class ReadingBase(ConsumerBase):
         return bool(settings.key_deserializer or settings.value_deserializer or settings.interceptor_classes)
 
     def _read_table(self, found: Held | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
-        from barnabas.client.fetch.arrow_records import require_pyarrow
+        from barnabas.client.fetch.columns import require_pyarrow
 
         pyarrow = require_pyarrow()
         if isinstance(found, Held):

@@ -51,7 +51,7 @@ def metrics_of(core: "ConsumerCore") -> dict[str, int]:
     return {
         "fetches": core.fetching.answers,
         "fetches_failed": core.fetching.failed,
-        "stored_bytes": core.fetcher.store.size_bytes,
+        "stored_bytes": core.fetcher.buffer.size_bytes,
         "assigned_partitions": len(core.subscription.assigned()),
         "commits": 0 if commits is None else commits.sent,
         "rebalances": 0 if membership is None else membership.history.count,

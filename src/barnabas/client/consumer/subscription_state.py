@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
-from barnabas.client.fetch.positions import NO_NODE, FetchPosition, FetchState, PartitionState, ResetStrategy
+from barnabas.client.fetch.positions import FetchPosition, FetchState, PartitionState, ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import LogTruncation, NoOffsetForPartition, UsageError
 from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
@@ -214,17 +214,11 @@ class SubscriptionState:
         self.seek(where, offset.offset)
         self._states[where].resumed_from = offset
 
-    def advance(self, where: TopicPartition, offset: int, offset_epoch: int) -> None:
-        """Records up to `offset` were returned."""
-        position = self._state(where).position
-        assert position is not None, where
-        self._states[where].position = position._replace(offset=offset, offset_epoch=offset_epoch)
-
     def go_back(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
         """What was returned since `before` has not come to the application."""
         state = self._states.get(where)
         if state is not None and state.position is not None:
-            self.advance(where, before.offset, before.leader_epoch)
+            state.advance(before.offset, before.leader_epoch)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What can be committed: all positions that are valid."""
@@ -233,14 +227,6 @@ class SubscriptionState:
             for where, state in self._states.items()
             if state.is_valid and (stands := state.stands_at()) is not None
         }
-
-    def note_empty(self, where: TopicPartition, offset: int) -> None:
-        """A broker has nothing from there on that it would give."""
-        self._states[where].empty_at = offset
-
-    def fetchable(self) -> list[TopicPartition]:
-        """In the order in which they take turns."""
-        return self._where(lambda state: state.is_fetchable)
 
     def is_fetchable(self, where: TopicPartition) -> bool:
         state = self._states.get(where)
@@ -300,12 +286,6 @@ class SubscriptionState:
 
     # --- leaders and validation (KIP-320) ---------------------------------------------------------------------------
 
-    def follow_leader(self, where: TopicPartition, leader: int, leader_epoch: int, *, can_validate: bool) -> None:
-        """See `PartitionState.follow_leader`."""
-        state = self._states.get(where)
-        if state is not None:
-            state.follow_leader(leader, leader_epoch, can_validate=can_validate)
-
     def needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
         """Positions to ask the leaders about, by OffsetsForLeaderEpoch."""
         return {
@@ -322,11 +302,9 @@ class SubscriptionState:
         state = self._states.get(where)
         if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
             return None
-        if end_offset == NO_OFFSET or end_epoch == NO_LEADER_EPOCH:
-            return self._truncated(where, asked, None)
-        if end_offset < asked.offset or end_epoch < asked.offset_epoch:
-            # an epoch that ends at or behind the position, but is an earlier one, does not contain it either
-            return self._truncated(where, asked, OffsetAndMetadata(min(end_offset, asked.offset), "", end_epoch))
+        diverging = state.diverging(end_epoch, end_offset)
+        if diverging is not None:
+            return self._truncated(where, asked, None if diverging.offset == NO_OFFSET else diverging)
         state.state = FetchState.FETCHING
         return None
 
@@ -342,45 +320,6 @@ class SubscriptionState:
             state.seek(asked._replace(offset=diverging.offset, offset_epoch=diverging.leader_epoch))
             state.resumed_from = None
         return None
-
-    # --- what answers tell ------------------------------------------------------------------------------------------
-
-    def note_offsets(
-        self, where: TopicPartition, high_watermark: int, last_stable_offset: int, log_start_offset: int
-    ) -> None:
-        """-1: not said."""
-        state = self._states.get(where)
-        if state is None:
-            return
-        if high_watermark >= 0:
-            state.high_watermark = high_watermark
-        if last_stable_offset >= 0:
-            state.last_stable_offset = last_stable_offset
-        if log_start_offset >= 0:
-            state.log_start_offset = log_start_offset
-
-    def prefer_replica(self, where: TopicPartition, node: int, until: float) -> None:
-        """The leader sends us to a closer replica (KIP-392)."""
-        state = self._states.get(where)
-        if state is not None and state.preferred_replica != node:
-            state.preferred_replica, state.preferred_until = node, until
-
-    def preferred_replica(self, where: TopicPartition, now: float) -> int:
-        """-1 for none; it expires, so that the leader can think again."""
-        state = self._states.get(where)
-        if state is None:
-            return NO_NODE
-        if now > state.preferred_until:
-            state.preferred_replica = NO_NODE
-        return state.preferred_replica
-
-    def clear_preferred_replica(self, where: TopicPartition) -> bool:
-        """Whether there was one: back to the leader."""
-        state = self._states.get(where)
-        if state is None or state.preferred_replica == NO_NODE:
-            return False
-        state.preferred_replica = NO_NODE
-        return True
 
     def lag(self, *, read_committed: bool) -> Mapping[TopicPartition, int | None]:
         return {where: state.lag(read_committed=read_committed) for where, state in self._states.items()}

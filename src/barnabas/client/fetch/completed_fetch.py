@@ -1,12 +1,11 @@
-"""One partition's share of one Fetch answer, on its way to the consumer: decoded as far as it is asked for."""
+"""The records of one partition in one Fetch response, which are decoded as they are read."""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.client.fetch.aborted_transactions import AbortedTransactions
-from barnabas.client.fetch.columns import columns_of
+from barnabas.client.fetch.columns import Columns, columns_of, require_pyarrow, to_arrow
 from barnabas.client.fetch.record_batch import RecordBatch, cursor_of, origin_of
-from barnabas.client.fetch.sections import Section, Sections, end_offset
+from barnabas.client.fetch.sections import AbortedTransactions, Section, Sections, end_offset
 from barnabas.errors import BarnabasError, CorruptMessage, RecordDeserializationFailed, UsageError
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import Buffer
@@ -23,14 +22,14 @@ __all__ = ["CompletedFetch"]
 Deserializer = Callable[[bytes], Any]
 
 BATCH_BYTES: Final = 512 * 1024
-"""Bytes of records that become one batch. Values that are taken out of twice as much make the allocator map and unmap
-memory for each batch, which halves the rate."""
+"""The size of one batch. With twice as much the allocator would map and unmap memory for each batch, which halves the
+rate."""
 ARROW_BYTES: Final = 1024 * 1024
-"""Bytes of records that become one Arrow batch: more would fall out of the processor's cache."""
+"""The size of one Arrow batch: more would not fit into the processor's cache."""
 
 
 class CompletedFetch:
-    """Records of `partition` from the offset on that was asked for."""
+    """The records of `partition` from the offset on that was requested."""
 
     __slots__ = (
         "_cursor",
@@ -59,21 +58,21 @@ class CompletedFetch:
         value_deserializer: Deserializer | None = None,
         max_bytes: int = DECOMPRESSED_MAX_BYTES,
     ) -> None:
-        """`data`: the records of the answer, as they came; a Part stays where it is. `first_offset`: what was
-        asked for. `aborted`: (producer id, first offset) of aborted transactions for read_committed, None for
-        read_uncommitted. `max_bytes`: the most that one batch may hold uncompressed."""
+        """`data`: the records of the response; a Part is not copied. `first_offset`: the offset that was requested.
+        `aborted`: (producer id, first offset) of aborted transactions for read_committed, None for read_uncommitted.
+        `max_bytes`: the most that one batch may hold uncompressed."""
         self.partition = partition
         self.size_bytes = len(data)
         self.next_offset = first_offset
-        """Where to go on: behind what was returned and behind what consumers never see."""
+        """The offset behind the records that were returned or left out."""
         self.leader_epoch = NO_LEADER_EPOCH
-        """Of the batch before `next_offset`."""
+        """The leader epoch of the batch before `next_offset`."""
         if not isinstance(data, Part):
             whole = data if type(data) is bytes else bytes(data)
             data = Part(whole, 0, len(whole))
         filtered = None if aborted is None else AbortedTransactions(aborted)
         self.end_offset = end_offset(data.data, data.start, data.end)
-        """Behind the last whole batch; None if there is none."""
+        """The offset behind the last whole batch; None if there is none."""
         self._sections = Sections(
             str(partition),
             data.data,
@@ -103,12 +102,13 @@ class CompletedFetch:
 
     @property
     def bytes_left(self) -> int:
-        """Bytes of batches that were not begun."""
+        """The size of the batches of which nothing was read."""
         return self._sections.bytes_left
 
     def read(self, limit: int) -> list[AnyRecord]:
-        """At most `limit` records; an empty list at the end. What is wrong with a record is raised when all before it
-        were returned, and again by each further call: CorruptMessage, RecordDeserializationFailed."""
+        """Returns at most `limit` records; an empty list at the end. Raises CorruptMessage and
+        RecordDeserializationFailed when all records before the broken one were returned, and again at each further
+        call."""
         records: list[AnyRecord] = []
         if self._failure is None:
             try:
@@ -123,9 +123,24 @@ class CompletedFetch:
         return records
 
     def read_batch(self, *, headers: bool = False, size_bytes: int = BATCH_BYTES) -> RecordBatch | None:
-        """The next records as a batch of about `size_bytes`; None at the end, errors as for `read`, but what comes
-        before a broken record in its own batch on the wire is not read either. No deserializer sees them. `headers`: if
-        these are wanted for Arrow."""
+        """Returns the next records as a batch of about `size_bytes`, None at the end. Raises errors as `read` does, but
+        the records before a broken one in its own batch on the wire are not returned either. Deserializers are not
+        called. `headers`: whether headers are wanted for Arrow."""
+        columns = self._read_columns(headers, size_bytes)
+        return None if columns is None else RecordBatch(self.partition, columns)
+
+    def read_arrow(self, *, headers: bool = False, size_bytes: int = ARROW_BYTES) -> "pyarrow.RecordBatch | None":
+        """Returns the next records as an Arrow batch, as `read_batch` does. Needs pyarrow."""
+        require_pyarrow()
+        before = self.next_offset
+        columns = self._read_columns(headers, size_bytes)
+        try:
+            return None if columns is None else to_arrow(self.partition, columns)
+        except UsageError as error:
+            self._failure, self.next_offset = error, before
+            raise
+
+    def _read_columns(self, headers: bool, size_bytes: int) -> Columns | None:
         while self._failure is None:
             sections = self._gather(size_bytes)
             if not sections:
@@ -135,28 +150,15 @@ class CompletedFetch:
             except (ValueError, IndexError):
                 columns = columns_of(self._whole_ones(sections), headers=headers)
             if columns.columns.count:
-                return RecordBatch(self.partition, columns)
+                return columns
         if self._failure is not None:
             raise self._failure
         return None
 
-    def read_arrow(self, *, headers: bool = False, size_bytes: int = ARROW_BYTES) -> "pyarrow.RecordBatch | None":
-        """As `read_batch`, for Arrow. Needs pyarrow."""
-        from barnabas.client.fetch.arrow_records import require_pyarrow
-
-        require_pyarrow()
-        before = self.next_offset
-        batch = self.read_batch(headers=headers, size_bytes=size_bytes)
-        try:
-            return None if batch is None else batch.to_arrow(headers=headers)
-        except UsageError as error:
-            self._failure, self.next_offset = error, before
-            raise
-
     # --- sections ---------------------------------------------------------------------------------------------------
 
     def _open(self) -> bool:
-        """Make sure that there is a section with something left; False at the end."""
+        """Opens the next section if the one before is read to its end. Returns False if there is none."""
         while self._section is None:
             section = self._sections.next()
             if section is None or not (section.record_count or section.position < section.end):
@@ -208,7 +210,7 @@ class CompletedFetch:
     # --- batches ----------------------------------------------------------------------------------------------------
 
     def _gather(self, size_bytes: int) -> list[Section]:
-        """Sections of about that many bytes and of one type of timestamp; the rest of one that was begun first."""
+        """Returns sections of about that many bytes and of one type of timestamp."""
         sections: list[Section] = []
         size = 0
         try:
@@ -227,7 +229,7 @@ class CompletedFetch:
         return sections
 
     def _whole_ones(self, sections: list[Section]) -> list[Section]:
-        """The sections before the first that is broken, which is kept for the next call to be raised."""
+        """Returns the sections before the first broken one, whose error the next call raises."""
         for index, section in enumerate(sections):
             try:
                 columns_of([section])

@@ -1,29 +1,32 @@
-"""Incremental fetch sessions from the consumer's side (KIP-227): after a full request only what changed is sent.
+"""Fetch requests to one broker: incremental fetch sessions (KIP-227), and the requests that are made of them.
 
-One session for each broker and consumer. When the two sides do not agree any more, the next request is a full one.
+A session is between one broker and one client. After a full request only changes are sent. When the two sides disagree,
+the next request is a full one.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from barnabas.client.offset_messages import grouped
+from barnabas.client.fetch.completed_fetch import Deserializer
+from barnabas.client.settings import ConsumerSettings
 from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError
-from barnabas.protocol.messages import fetch as messages
+from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
 from barnabas.types import TopicPartition
 
-__all__ = ["FetchSession", "SessionRequest", "Wanted"]
+__all__ = ["FetchConfig", "FetchRequestBuilder", "FetchRequestData", "FetchSessionHandler", "RequestedPartition"]
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-TOPIC_IDS_FROM: Final = 13
+READ_COMMITTED: Final = 1
 ZERO_ID: Final = UUID(int=0)
+_TOPIC_IDS_FROM: Final = 13
 _EPOCH_MAX: Final = 2**31 - 1
 
 
-class Wanted(NamedTuple):
-    """What is wanted of one partition."""
+class RequestedPartition(NamedTuple):
+    """The fields of a Fetch request about one partition."""
 
     topic_id: UUID
     offset: int
@@ -31,118 +34,172 @@ class Wanted(NamedTuple):
     max_bytes: int
 
 
-class SessionRequest(NamedTuple):
-    """The part of a Fetch request that is about the session and its partitions."""
+class FetchRequestData(NamedTuple):
+    """The part of a Fetch request about the session and its partitions."""
 
     session_id: int
     epoch: int
-    to_send: Mapping[TopicPartition, Wanted]
-    """What is new or has changed; everything in a full request."""
+    to_send: Mapping[TopicPartition, RequestedPartition]
+    """The partitions that are new or have changed; all of them in a full request."""
     to_forget: tuple[tuple[TopicPartition, UUID], ...]
     to_replace: tuple[tuple[TopicPartition, UUID], ...]
-    """Topics that were made anew, by their former ids: forgotten where topics go by id."""
-    partitions: Mapping[TopicPartition, Wanted]
-    """All that the session has now: what an answer may speak of."""
+    """Partitions of topics that were created anew, with their former ids. They are forgotten where requests have topic
+    ids."""
+    partitions: Mapping[TopicPartition, RequestedPartition]
+    """All partitions of the session, which the response may have."""
     uses_topic_ids: bool
 
     @property
     def is_full(self) -> bool:
         return self.epoch in (INITIAL_EPOCH, FINAL_EPOCH)
 
-    def topics(self, version: int) -> list[messages.FetchTopic]:
-        return _topics(self.to_send, by_id=version >= TOPIC_IDS_FROM)
+    def topics(self, version: int) -> list[FetchTopic]:
+        found: dict[str, list[FetchPartition]] = {}
+        for (topic, partition), requested in self.to_send.items():
+            data = FetchPartition(
+                partition=partition,
+                current_leader_epoch=requested.leader_epoch,
+                fetch_offset=requested.offset,
+                partition_max_bytes=requested.max_bytes,
+            )
+            found.setdefault(topic, []).append(data)
+        if version < _TOPIC_IDS_FROM:
+            return [FetchTopic(topic=topic, partitions=partitions) for topic, partitions in found.items()]
+        ids = {topic: requested.topic_id for (topic, _), requested in self.to_send.items()}
+        return [FetchTopic(topic_id=ids[topic], partitions=partitions) for topic, partitions in found.items()]
 
-    def forgotten(self, version: int) -> list[messages.ForgottenTopic]:
-        by_id = version >= TOPIC_IDS_FROM
+    def forgotten(self, version: int) -> list[ForgottenTopic]:
+        by_id = version >= _TOPIC_IDS_FROM
         found: dict[str | UUID, list[int]] = {}
-        for where, topic_id in (*self.to_forget, *(self.to_replace if by_id else ())):
-            found.setdefault(topic_id if by_id else where.topic, []).append(where.partition)
+        for topic_partition, topic_id in (*self.to_forget, *(self.to_replace if by_id else ())):
+            found.setdefault(topic_id if by_id else topic_partition.topic, []).append(topic_partition.partition)
         return [
-            messages.ForgottenTopic(topic_id=key, partitions=partitions)
+            ForgottenTopic(topic_id=key, partitions=partitions)
             if isinstance(key, UUID)
-            else messages.ForgottenTopic(topic=key, partitions=partitions)
+            else ForgottenTopic(topic=key, partitions=partitions)
             for key, partitions in found.items()
         ]
 
 
-def _topics(to_send: Mapping[TopicPartition, Wanted], *, by_id: bool) -> list[messages.FetchTopic]:
-    def partition(where: TopicPartition) -> messages.FetchPartition:
-        wanted = to_send[where]
-        return messages.FetchPartition(
-            partition=where.partition,
-            current_leader_epoch=wanted.leader_epoch,
-            fetch_offset=wanted.offset,
-            partition_max_bytes=wanted.max_bytes,
+class FetchConfig(NamedTuple):
+    """The consumer's settings about fetching."""
+
+    min_bytes: int = 1
+    max_wait_ms: int = 500
+    max_bytes: int = 50 * 1024**2
+    max_partition_bytes: int = 1024**2
+    read_committed: bool = False
+    check_crcs: bool = True
+    rack: str = ""
+    replica_max_age_s: float = 300.0
+    """A preferred replica is used for so long before the leader is asked again."""
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+
+    @classmethod
+    def of(cls, settings: ConsumerSettings) -> "FetchConfig":
+        return cls(
+            settings.fetch_min_bytes,
+            settings.fetch_max_wait_ms,
+            settings.fetch_max_bytes,
+            settings.max_partition_fetch_bytes,
+            settings.read_committed,
+            settings.check_crcs,
+            settings.client_rack,
+            settings.metadata_max_age_ms / 1000,
+            settings.key_deserializer,
+            settings.value_deserializer,
         )
 
-    def topic(name: str, partitions: list[messages.FetchPartition]) -> messages.FetchTopic:
-        if not by_id:
-            return messages.FetchTopic(topic=name, partitions=partitions)
-        first = TopicPartition(name, partitions[0].partition)
-        return messages.FetchTopic(topic_id=to_send[first].topic_id, partitions=partitions)
 
-    return grouped(to_send, partition, topic)
+class FetchRequestBuilder(NamedTuple):
+    """A Fetch request to a broker, which may hold it back for `max_wait_ms`."""
+
+    node: int
+    data: FetchRequestData
+    max_wait_ms: int
+    config: FetchConfig
+
+    @property
+    def at_most(self) -> int | None:
+        """The newest version that may be used; None: any."""
+        return None if self.data.uses_topic_ids else _TOPIC_IDS_FROM - 1
+
+    def build(self, version: int) -> FetchRequest:
+        config = self.config
+        return FetchRequest(
+            max_wait_ms=self.max_wait_ms,
+            min_bytes=config.min_bytes,
+            max_bytes=config.max_bytes,
+            isolation_level=READ_COMMITTED if config.read_committed else 0,
+            session_id=self.data.session_id,
+            session_epoch=self.data.epoch,
+            topics=self.data.topics(version),
+            forgotten_topics_data=self.data.forgotten(version),
+            rack_id=config.rack,
+        )
 
 
-class FetchSession:
-    """See the module. One request at a time: `request`, then `answered` or `failed`."""
+class FetchSessionHandler:
+    """The client's side of a fetch session. There is one request at a time: `request`, then `answered` or `failed`."""
 
     def __init__(self) -> None:
         self._session_id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._partitions: dict[TopicPartition, Wanted] = {}
+        self._partitions: dict[TopicPartition, RequestedPartition] = {}
         self._uses_topic_ids = False
+        self._needs_full_request = False
 
     @property
     def partitions(self) -> Collection[TopicPartition]:
         return self._partitions.keys()
 
-    def request(self, wanted: Mapping[TopicPartition, Wanted]) -> SessionRequest:
-        """What to send for exactly these partitions."""
-        uses_ids = all(each.topic_id != ZERO_ID for each in wanted.values())
-        if uses_ids != self._uses_topic_ids and self._epoch != INITIAL_EPOCH:
-            # a session names its topics in one way to its end
+    def request(self, requested: Mapping[TopicPartition, RequestedPartition]) -> FetchRequestData:
+        """Returns the next request, for exactly these partitions."""
+        uses_ids = all(each.topic_id != ZERO_ID for each in requested.values())
+        # a session names its topics in one way to its end
+        if uses_ids != self._uses_topic_ids or self._needs_full_request:
             self._epoch = INITIAL_EPOCH
-        self._uses_topic_ids = uses_ids
+        self._uses_topic_ids, self._needs_full_request = uses_ids, False
         if self._epoch == INITIAL_EPOCH:
-            self._partitions = dict(wanted)
-            everything = dict(wanted)
-            return SessionRequest(self._session_id, self._epoch, everything, (), (), everything, uses_ids)
-        return self._difference(wanted, uses_ids)
+            self._partitions = dict(requested)
+            everything = dict(requested)
+            return FetchRequestData(self._session_id, self._epoch, everything, (), (), everything, uses_ids)
+        return self._difference(requested, uses_ids)
 
-    def _difference(self, wanted: Mapping[TopicPartition, Wanted], uses_ids: bool) -> SessionRequest:
+    def _difference(self, requested: Mapping[TopicPartition, RequestedPartition], uses_ids: bool) -> FetchRequestData:
         forget = []
         replace = []
-        for where, before in list(self._partitions.items()):
-            now = wanted.get(where)
+        for topic_partition, before in list(self._partitions.items()):
+            now = requested.get(topic_partition)
             if now is None:
-                forget.append((where, before.topic_id))
-                del self._partitions[where]
+                forget.append((topic_partition, before.topic_id))
+                del self._partitions[topic_partition]
             elif now.topic_id != before.topic_id and ZERO_ID not in (now.topic_id, before.topic_id):
-                replace.append((where, before.topic_id))
-        send = {where: each for where, each in wanted.items() if self._partitions.get(where) != each}
+                replace.append((topic_partition, before.topic_id))
+        send = {tp: each for tp, each in requested.items() if self._partitions.get(tp) != each}
         self._partitions.update(send)
-        return SessionRequest(
+        return FetchRequestData(
             self._session_id, self._epoch, send, tuple(forget), tuple(replace), dict(self._partitions), uses_ids
         )
 
     def answered(
-        self, request: SessionRequest, error_code: int, session_id: int, answer: Collection[TopicPartition]
+        self, request: FetchRequestData, error_code: int, session_id: int, partitions: Collection[TopicPartition]
     ) -> bool:
-        """Whether the answer can be used; `answer` has the partitions that it speaks of."""
+        """Takes in a response that has these partitions; returns whether it fits the session."""
         if error_code:
             unknown = error_code in (FetchSessionIdNotFound.code, FetchSessionTopicIdError.code)
             self._begin_anew(NO_SESSION if unknown else self._session_id)
             return False
-        asked = request.partitions.keys()
+        requested = request.partitions.keys()
         if request.is_full:
             # a broker that throttles answers with nothing at all
-            whole = not answer or asked == set(answer)
-            self._begin_anew(session_id if whole else NO_SESSION)
-            if whole and session_id != NO_SESSION:
+            fits = not partitions or requested == set(partitions)
+            self._begin_anew(session_id if fits else NO_SESSION)
+            if fits and session_id != NO_SESSION:
                 self._epoch = 1
-            return whole
-        if not asked >= set(answer):
+            return fits
+        if not requested >= set(partitions):
             self._begin_anew(self._session_id)
             return False
         if session_id == NO_SESSION:
@@ -152,15 +209,19 @@ class FetchSession:
         return True
 
     def failed(self) -> None:
-        """No answer came: nobody knows what the broker's side has seen."""
+        """Takes in that no response came: the broker may have seen the request or not."""
         self._begin_anew(self._session_id)
 
+    def request_all(self) -> None:
+        """Makes the next request a full one, so that its response has all partitions."""
+        self._needs_full_request = True
+
     def _begin_anew(self, session_id: int) -> None:
-        """The next request is a full one, and ends the session of this id if there is one."""
+        """Makes the next request a full one, which ends the session of this id if there is one."""
         self._session_id, self._epoch = session_id, INITIAL_EPOCH
 
-    def closing(self) -> SessionRequest | None:
-        """The request that ends the session, None if there is none; there will be no other."""
+    def close(self) -> FetchRequestData | None:
+        """Returns the request that ends the session, None if there is none."""
         if self._session_id == NO_SESSION:
             return None
-        return SessionRequest(self._session_id, FINAL_EPOCH, {}, (), (), {}, True)
+        return FetchRequestData(self._session_id, FINAL_EPOCH, {}, (), (), {}, True)

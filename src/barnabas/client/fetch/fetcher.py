@@ -1,29 +1,38 @@
-"""What a consumer fetches next and from whom, and what it makes of the answers.
+"""Fetching: which records are requested from which broker, and what is done with the responses.
 
-One request to each broker at a time. A partition is asked for while it has at most one answer in store, so that the
-next one is on its way while that is read. What an answer says of a partition counts only if it still is what the
-partition waits for. Errors that the application must hear are raised by `store.next_fetch`, after the records before
+There is one request at a time to each broker. A partition is requested while at most one of its fetches is buffered, so
+that the next one is on its way while that one is read. A response counts for a partition only if it still is at the
+offset that was requested. Errors for the application are raised by `FetchBuffer.next_fetch`, after the records before
 them.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
-from barnabas.client.consumer.subscription_state import SubscriptionState
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.fetch.fetch_buffer import FetchBuffer
-from barnabas.client.fetch.fetch_request import FetchRules, FetchTask
-from barnabas.client.fetch.fetch_response import FetchAnswer, PartitionAnswer
-from barnabas.client.fetch.fetch_session import FetchSession, Wanted
-from barnabas.client.fetch.positions import NO_NODE, FetchPosition, PartitionState
+from barnabas.client.fetch.fetch_response import FetchAnswer, PartitionAnswer, read_answer
+from barnabas.client.fetch.fetch_session import (
+    FetchConfig,
+    FetchRequestBuilder,
+    FetchSessionHandler,
+    RequestedPartition,
+)
+from barnabas.client.fetch.positions import NO_NODE, AssignedPartitions, FetchPosition, PartitionState
+from barnabas.connection.broker.client_request import ClientRequest, Error
 from barnabas.connection.cluster import Broker
 from barnabas.connection.metadata import Metadata
+from barnabas.connection.network_client import NetworkClient, Node
 from barnabas.errors import (
+    BarnabasError,
+    ClientError,
     CorruptMessage,
     FencedLeaderEpoch,
+    FetchSessionIdNotFound,
     FetchSessionTopicIdError,
     InconsistentTopicId,
+    InvalidFetchSessionEpoch,
     KafkaStorageError,
     NoOffsetForPartition,
     NotLeaderOrFollower,
@@ -36,18 +45,21 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
+from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.types import TopicPartition
 
-__all__ = ["Fetcher"]
+__all__ = ["FETCH_ROLE", "FetchRequestManager", "Fetcher"]
 
-STORED_MAX: Final = 2
-"""Answers that a partition has in store or on the way, at most."""
+FETCH_ROLE: Final = 2
+"""Brokers hold Fetch requests back, so these have connections of their own."""
+BUFFERED_MAX: Final = 2
+"""Fetches that a partition has in the buffer or on the way, at most."""
 RETRY_S: Final = 0.1
-"""Between two requests for a partition that was refused, unless metadata is news."""
-HURRY: Final = 10
-"""How many times shorter a broker may wait while it has partitions that are not asked for just now."""
+"""The pause between two requests for a partition after an error, unless there are new metadata."""
+SHORT_WAIT: Final = 10
+"""A broker waits so many times shorter for records while it leads partitions that are not requested just now."""
 
-_ASK_METADATA: Final = frozenset(
+_REFRESH_METADATA: Final = frozenset(
     error.code
     for error in (
         NotLeaderOrFollower,
@@ -60,84 +72,94 @@ _ASK_METADATA: Final = frozenset(
         InconsistentTopicId,
     )
 )
-_TELL_LEADER: Final = frozenset((NotLeaderOrFollower.code, FencedLeaderEpoch.code))
-_ASK_AGAIN: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
+_HAS_NEW_LEADER: Final = frozenset((NotLeaderOrFollower.code, FencedLeaderEpoch.code))
+_RETRY: Final = frozenset((UnknownLeaderEpoch.code, UnknownServerError.code))
+_SESSION_ENDED: Final = (FetchSessionIdNotFound, InvalidFetchSessionEpoch, FetchSessionTopicIdError)
 
 _log = logging.getLogger("barnabas.consumer")
 
 
-class _Held(NamedTuple):
-    """A partition that is not asked for before that time, or before there is newer metadata."""
+class _Backoff(NamedTuple):
+    """A partition is not requested before that time, or before there are newer metadata."""
 
     until: float
     metadata_version: int
 
 
 class Fetcher:
-    """See the module."""
+    """Makes Fetch requests for the partitions that are fetchable, and takes in the responses. Sends nothing itself."""
 
-    def __init__(self, subscription: SubscriptionState, metadata: Metadata, rules: FetchRules) -> None:
-        self.rules = rules
-        self.store = FetchBuffer(subscription)
-        self._subscription = subscription
+    def __init__(self, partitions: AssignedPartitions, metadata: Metadata, config: FetchConfig) -> None:
+        self.config = config
+        self.buffer = FetchBuffer(partitions)
+        self._partitions = partitions
         self._metadata = metadata
-        self._sessions: dict[int, FetchSession] = {}
-        self._in_flight: dict[int, FetchTask] = {}
-        self._held: dict[TopicPartition, _Held] = {}
+        self._sessions: dict[int, FetchSessionHandler] = {}
+        self._in_flight: dict[int, FetchRequestBuilder] = {}
+        self._backoffs: dict[TopicPartition, _Backoff] = {}
 
-    # --- asking -----------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
-    def tasks(self, now: float, is_ready: Callable[[int], bool]) -> list[FetchTask]:
-        """Requests to send now; each is `answered` or `failed` later. `is_ready`: whether a broker can be sent to."""
-        if self.store.size_bytes >= self.rules.max_bytes:
-            self.store.make_room()
-            if self.store.size_bytes >= self.rules.max_bytes:
+    def prepare_requests(self, now: float, is_ready: Callable[[int], bool]) -> list[FetchRequestBuilder]:
+        """Returns the requests to send now; each is `answered` or `failed` later. `is_ready`: whether a request can be
+        sent to a broker."""
+        if self.buffer.size_bytes >= self.config.max_bytes:
+            self.buffer.make_room()
+            if self.buffer.size_bytes >= self.config.max_bytes:
                 return []
-        wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+        requested: dict[int, dict[TopicPartition, RequestedPartition]] = {}
         left_out: set[int] = set()
-        for where in self._subscription.fetchable():
-            state = self._subscription.get(where)
-            assert state is not None
-            position = self._position(where, state)
-            if self._is_held(where, now):
+        for topic_partition in self._partitions.assigned():
+            state = self._partitions.get(topic_partition)
+            if state is None or not state.is_fetchable:
                 continue
-            node = self._node_for(where, position, now)
+            position = self._position(topic_partition, state)
+            if self._backs_off(topic_partition, now):
+                continue
+            node = self._node_for(topic_partition, state, position, now)
             if node == NO_NODE:
                 self._metadata.mark_stale()
             elif node in self._in_flight or not is_ready(node):
                 continue
-            elif self.store.count(where, position) >= STORED_MAX or self.store.has_failure(where):
+            elif self.buffer.count(topic_partition, position) >= BUFFERED_MAX or self.buffer.has_failure(
+                topic_partition
+            ):
                 left_out.add(node)
-            elif state.fetch_until is None or self.store.next_offset(where, position) < state.fetch_until:
-                wanted.setdefault(node, {})[where] = Wanted(
-                    self._metadata.topic_id(where.topic),
-                    self.store.next_offset(where, position),
-                    position.leader_epoch,
-                    self.rules.max_partition_bytes,
-                )
-        return [self._task(node, partitions, node in left_out) for node, partitions in wanted.items()]
+            else:
+                offset = self.buffer.next_offset(topic_partition, position)
+                if state.fetch_until is None or offset < state.fetch_until:
+                    requested.setdefault(node, {})[topic_partition] = RequestedPartition(
+                        self._metadata.topic_id(topic_partition.topic),
+                        offset,
+                        position.leader_epoch,
+                        self.config.max_partition_bytes,
+                    )
+        return [self._request(node, partitions, node in left_out) for node, partitions in requested.items()]
 
-    def _task(self, node: int, partitions: Mapping[TopicPartition, Wanted], hurry: bool) -> FetchTask:
-        session = self._sessions.setdefault(node, FetchSession())
-        wait_ms = self.rules.max_wait_ms // HURRY if hurry else self.rules.max_wait_ms
-        task = FetchTask(node, session.request(partitions), wait_ms, self.rules)
-        self._in_flight[node] = task
-        return task
+    def _request(
+        self, node: int, partitions: Mapping[TopicPartition, RequestedPartition], short_wait: bool
+    ) -> FetchRequestBuilder:
+        session = self._sessions.setdefault(node, FetchSessionHandler())
+        wait_ms = self.config.max_wait_ms // SHORT_WAIT if short_wait else self.config.max_wait_ms
+        request = FetchRequestBuilder(node, session.request(partitions), wait_ms, self.config)
+        self._in_flight[node] = request
+        return request
 
-    def _position(self, where: TopicPartition, state: PartitionState) -> FetchPosition:
+    def _position(self, topic_partition: TopicPartition, state: PartitionState) -> FetchPosition:
         position = state.position
-        assert position is not None, f"{where} is fetchable without a position"
+        assert position is not None, f"{topic_partition} is fetchable without a position"
         if position.leader == NO_NODE and position.offset_epoch < 0:
             # a seek before any leader was known: there is nothing to validate
-            known = self._metadata.partition(where)
+            known = self._metadata.partition(topic_partition)
             if known is not None:
-                state.follow_leader(self._metadata.leader(where), known.leader_epoch, can_validate=False)
+                leader = self._metadata.leader(topic_partition)
+                state.follow_leader(leader, known.leader_epoch, can_validate=False)
                 position = state.position or position
         return position
 
-    def is_asking(self, where: TopicPartition) -> bool:
-        """Whether the partition's leader has a request of ours: nothing else is asked before it is answered."""
-        state = self._subscription.get(where)
+    def is_fetching(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether the partition's leader has a request, so that it gets no other one before the response."""
+        state = self._partitions.get(topic_partition)
         return (
             state is not None
             and state.position is not None
@@ -145,189 +167,341 @@ class Fetcher:
             and state.position.leader in self._in_flight
         )
 
-    def _is_held(self, where: TopicPartition, now: float) -> bool:
-        held = self._held.get(where)
-        if held is None:
+    def _backs_off(self, topic_partition: TopicPartition, now: float) -> bool:
+        backoff = self._backoffs.get(topic_partition)
+        if backoff is None:
             return False
-        if now < held.until and held.metadata_version == self._metadata.version:
+        if now < backoff.until and backoff.metadata_version == self._metadata.version:
             return True
-        del self._held[where]
+        del self._backoffs[topic_partition]
         return False
 
-    def _node_for(self, where: TopicPartition, position: FetchPosition, now: float) -> int:
-        """The replica that the leader prefers for us while it is there, or the leader."""
-        preferred = self._subscription.preferred_replica(where, now)
+    def _node_for(
+        self, topic_partition: TopicPartition, state: PartitionState, position: FetchPosition, now: float
+    ) -> int:
+        """Returns the replica that the leader has named, while it is online, or the leader."""
+        preferred = state.preferred_replica_at(now)
         if preferred == NO_NODE:
             return position.leader
-        if self._is_there(where, preferred):
+        if self._is_online(topic_partition, preferred):
             return preferred
-        self._subscription.clear_preferred_replica(where)
+        state.clear_preferred_replica()
         self._metadata.mark_stale()
         return position.leader
 
-    def _is_there(self, where: TopicPartition, replica: int) -> bool:
-        """As far as metadata knows."""
-        known = self._metadata.partition(where)
-        there = known is not None and replica in known.replicas and replica not in known.offline_replicas
-        return there and replica in self._metadata.view.brokers
+    def _is_online(self, topic_partition: TopicPartition, replica: int) -> bool:
+        known = self._metadata.partition(topic_partition)
+        online = known is not None and replica in known.replicas and replica not in known.offline_replicas
+        return online and replica in self._metadata.view.brokers
 
     def next_deadline(self) -> float:
-        """When a partition that was refused may be asked for again."""
-        return min((held.until for held in self._held.values()), default=float("inf"))
+        """Returns when the next partition may be requested again after an error."""
+        return min((backoff.until for backoff in self._backoffs.values()), default=float("inf"))
 
-    def follow_leaders(self, can_validate: Callable[[int], bool]) -> None:
-        """Metadata is news: positions are checked with leaders that changed. `can_validate`: whether a broker answers
-        OffsetsForLeaderEpoch of a useful version."""
-        for where in self._subscription.assigned():
-            leader, known = self._metadata.leader(where), self._metadata.partition(where)
-            if leader != NO_NODE and known is not None:
-                epoch = known.leader_epoch
-                self._subscription.follow_leader(where, leader, epoch, can_validate=can_validate(leader))
+    def follow_leaders(self) -> None:
+        """Takes over the leaders of new metadata; positions are validated with leaders that changed. Brokers before 2.3
+        do not answer OffsetsForLeaderEpoch, and who validates takes care of that."""
+        for topic_partition in self._partitions.assigned():
+            leader, known = self._metadata.leader(topic_partition), self._metadata.partition(topic_partition)
+            state = self._partitions.get(topic_partition)
+            if leader != NO_NODE and known is not None and state is not None:
+                state.follow_leader(leader, known.leader_epoch, can_validate=True)
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They are no longer assigned."""
+        """Drops all of partitions that are no longer assigned, or are read from elsewhere."""
         gone = list(partitions)
-        self.store.forget(gone)
-        for where in gone:
-            self._held.pop(where, None)
+        self.buffer.forget(gone)
+        for topic_partition in gone:
+            self._backoffs.pop(topic_partition, None)
 
-    def closing(self) -> list[FetchTask]:
-        """Requests that end the sessions, so that brokers need not keep them; answers are of no interest."""
-        requests = [(node, session.closing()) for node, session in self._sessions.items()]
+    def request_all(self) -> None:
+        """Has the next responses tell of all partitions, also of those without news."""
+        for session in self._sessions.values():
+            session.request_all()
+
+    def close(self) -> list[FetchRequestBuilder]:
+        """Returns the requests that end the sessions, whose responses are of no interest."""
+        requests = [(node, session.close()) for node, session in self._sessions.items()]
         self._sessions.clear()
         self._in_flight.clear()
-        return [FetchTask(node, request, 0, self.rules) for node, request in requests if request is not None]
+        return [FetchRequestBuilder(node, data, 0, self.config) for node, data in requests if data is not None]
 
-    # --- answers ----------------------------------------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------------------------
 
-    def failed(self, task: FetchTask) -> None:
-        """No answer came."""
-        if self._in_flight.get(task.node) is not task:
+    def failed(self, request: FetchRequestBuilder) -> None:
+        """Takes in that no response came."""
+        if self._in_flight.get(request.node) is not request:
             return
-        del self._in_flight[task.node]
-        session = self._sessions[task.node]
+        del self._in_flight[request.node]
+        session = self._sessions[request.node]
         session.failed()
-        for where in session.partitions:
-            self._subscription.clear_preferred_replica(where)
+        for topic_partition in session.partitions:
+            state = self._partitions.get(topic_partition)
+            if state is not None:
+                state.clear_preferred_replica()
 
-    def answered(self, task: FetchTask, response: FetchAnswer, now: float) -> bool:
-        """Whether the answer was of use; if not, the next request is a full one."""
-        if self._in_flight.get(task.node) is not task:
+    def answered(self, request: FetchRequestBuilder, response: FetchAnswer, now: float) -> bool:
+        """Takes in a response; returns False if it does not fit the session, so that the next request is a full one."""
+        if self._in_flight.get(request.node) is not request:
             return True
-        del self._in_flight[task.node]
-        answers = _answers(task, response)
-        session = self._sessions[task.node]
-        if not session.answered(task.session, response.error_code, response.session_id, answers.keys()):
-            _log.debug("fetch session with node %s begins anew: error %s", task.node, response.error_code)
+        del self._in_flight[request.node]
+        answers = _by_partition(request, response)
+        session = self._sessions[request.node]
+        if not session.answered(request.data, response.error_code, response.session_id, answers.keys()):
+            _log.debug("fetch session with node %s begins anew: error %s", request.node, response.error_code)
             if response.error_code == FetchSessionTopicIdError.code:
                 self._metadata.mark_stale()
             return False
-        for where, answer in answers.items():
-            state = self._subscription.get(where)
+        for topic_partition, answer in answers.items():
+            state = self._partitions.get(topic_partition)
             if state is None or not state.is_valid or state.position is None:
-                continue  # it went, or its position is no longer sure
-            asked = task.session.partitions[where].offset
+                continue  # it is no longer assigned, or its position is no longer valid
+            offset = request.data.partitions[topic_partition].offset
             if answer.error_code:
-                self._take_error(where, asked, answer, response.brokers, now)
+                self._take_error(topic_partition, state, offset, answer, response.brokers, now)
             else:
-                self._take(where, asked, answer, state.position, now)
+                self._take_records(topic_partition, state, offset, answer, state.position, now)
         return True
 
-    def _take(
-        self, where: TopicPartition, asked: int, answer: PartitionAnswer, position: FetchPosition, now: float
+    def _take_records(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionState,
+        offset: int,
+        answer: PartitionAnswer,
+        position: FetchPosition,
+        now: float,
     ) -> None:
-        self._held.pop(where, None)
-        self._subscription.note_offsets(
-            where, answer.high_watermark, answer.last_stable_offset, answer.log_start_offset
-        )
+        self._backoffs.pop(topic_partition, None)
+        state.note_offsets(answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
         preferred = answer.preferred_replica
-        if preferred >= 0 and self._is_there(where, preferred):
-            self._subscription.prefer_replica(where, preferred, now + self.rules.replica_max_age_s)
-        elif preferred >= 0:  # the leader would say so again at once
+        if preferred >= 0 and self._is_online(topic_partition, preferred):
+            state.prefer_replica(preferred, now + self.config.replica_max_age_s)
+        elif preferred >= 0:  # the leader would name it again at once
             self._metadata.mark_stale()
-            self._held[where] = _Held(now + RETRY_S, self._metadata.version)
+            self._back_off(topic_partition, now)
         if not answer.records:
-            self._subscription.note_empty(where, asked)
+            state.empty_at = offset
             return
-        if asked != self.store.next_offset(where, position):
+        if offset != self.buffer.next_offset(topic_partition, position):
             return
         fetch = CompletedFetch(
-            where,
+            topic_partition,
             answer.records,
-            asked,
-            check_crcs=self.rules.check_crcs,
-            aborted=answer.aborted if self.rules.read_committed else None,
-            key_deserializer=self.rules.key_deserializer,
-            value_deserializer=self.rules.value_deserializer,
+            offset,
+            check_crcs=self.config.check_crcs,
+            aborted=answer.aborted if self.config.read_committed else None,
+            key_deserializer=self.config.key_deserializer,
+            value_deserializer=self.config.value_deserializer,
         )
-        if fetch.end_offset is not None and fetch.end_offset > asked:
-            self.store.add(fetch)
+        if fetch.end_offset is not None and fetch.end_offset > offset:
+            self.buffer.add(fetch)
             return
         error = CorruptMessage(
-            f"{where}: the {fetch.size_bytes} bytes that came for offset {asked} hold no whole batch of it; if it is"
-            f" larger, raise max.partition.fetch.bytes, now {self.rules.max_partition_bytes}"
+            f"{topic_partition}: the {fetch.size_bytes} bytes that came for offset {offset} hold no whole batch of it;"
+            f" if it is larger, raise max.partition.fetch.bytes, now {self.config.max_partition_bytes}"
         )
-        self.store.fail(where, asked, error)
+        self.buffer.fail(topic_partition, offset, error)
+
+    def _back_off(self, topic_partition: TopicPartition, now: float) -> None:
+        self._backoffs[topic_partition] = _Backoff(now + RETRY_S, self._metadata.version)
 
     def _take_error(
-        self, where: TopicPartition, asked: int, answer: PartitionAnswer, brokers: Mapping[int, Broker], now: float
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionState,
+        offset: int,
+        answer: PartitionAnswer,
+        brokers: Mapping[int, Broker],
+        now: float,
     ) -> None:
-        """What Kafka's client does about each error: ask for metadata, begin elsewhere, or tell the application."""
+        """Does what Kafka's client does about each error: refreshes metadata, resets the position, or keeps the error
+        for the application."""
         code = answer.error_code
-        _log.debug("fetching %s from offset %s: %s", where, asked, error_for(code))
+        _log.debug("fetching %s from offset %s: %s", topic_partition, offset, error_for(code))
         if code == OffsetOutOfRange.code:
-            self._out_of_range(where, asked, now)
+            self._out_of_range(topic_partition, state, offset, now)
             return
-        self._held[where] = _Held(now + RETRY_S, self._metadata.version)
-        if code in _ASK_METADATA:
-            self._subscription.clear_preferred_replica(where)
+        self._back_off(topic_partition, now)
+        if code in _REFRESH_METADATA:
+            state.clear_preferred_replica()
             self._metadata.mark_stale()
-            if code in _TELL_LEADER:
-                self._follow_answer(where, answer.leader, answer.leader_epoch, brokers)
-        elif code not in _ASK_AGAIN:
-            error = error_for(code, f"fetching {where} from offset {asked}: {error_for(code)}")
-            self.store.fail(where, asked, error)
+            leader, epoch = answer.leader, answer.leader_epoch
+            # the broker tells of the new leader (KIP-951): no need to wait for metadata
+            if (
+                code in _HAS_NEW_LEADER
+                and leader >= 0
+                and epoch >= 0
+                and self._metadata.learn_leader(topic_partition, leader, epoch, brokers.get(leader))
+            ):
+                state.follow_leader(leader, epoch, can_validate=True)
+                del self._backoffs[topic_partition]
+        elif code not in _RETRY:
+            error = error_for(code, f"fetching {topic_partition} from offset {offset}: {error_for(code)}")
+            self.buffer.fail(topic_partition, offset, error)
 
-    def _follow_answer(
-        self, where: TopicPartition, leader: int, leader_epoch: int, brokers: Mapping[int, Broker]
-    ) -> None:
-        """The broker says who leads now (KIP-951): no need to wait for metadata."""
-        if leader < 0 or leader_epoch < 0:
-            return
-        if self._metadata.learn_leader(where, leader, leader_epoch, brokers.get(leader)):
-            self._subscription.follow_leader(where, leader, leader_epoch, can_validate=True)
-            del self._held[where]
-
-    def _out_of_range(self, where: TopicPartition, asked: int, now: float) -> None:
-        if self._subscription.clear_preferred_replica(where):
+    def _out_of_range(self, topic_partition: TopicPartition, state: PartitionState, offset: int, now: float) -> None:
+        if state.clear_preferred_replica():
             return  # a follower may be behind; the leader knows
-        state = self._subscription.get(where)
-        if state is None or state.position is None or asked != state.position.offset:
-            # asked ahead of what is read: see again when all before it is read
-            self._held[where] = _Held(now + RETRY_S, self._metadata.version)
+        if state.position is None or offset != state.position.offset:
+            # requested ahead of what is read: the records before it are read first
+            self._back_off(topic_partition, now)
             return
-        _log.info("%s: offset %s is out of range, reset to %s", where, asked, self._subscription.reset)
         try:
-            self._subscription.request_reset(where)
+            self._partitions.request_reset(topic_partition)
+            _log.info("%s: offset %s is out of range, reset to %s", topic_partition, offset, state.reset)
         except NoOffsetForPartition:
             known = state.high_watermark >= 0
             there = f", which has {state.log_start_offset} to {state.high_watermark}" if known else ""
             error = OffsetOutOfRange(
-                f"{where}: offset {asked} is not in the log{there}; auto.offset.reset is none: seek to where to go on"
+                f"{topic_partition}: offset {offset} is not in the log{there}; auto.offset.reset is none: seek to where"
+                " to go on"
             )
-            self.store.fail(where, asked, error)
+            self.buffer.fail(topic_partition, offset, error)
 
 
-def _answers(task: FetchTask, response: FetchAnswer) -> dict[TopicPartition, PartitionAnswer]:
+def _by_partition(request: FetchRequestBuilder, response: FetchAnswer) -> dict[TopicPartition, PartitionAnswer]:
     names: dict[bytes, str] | None = None
     found = {}
     for topic in response.topics:
         name = topic.name
         if not name:
             if names is None:
-                names = {wanted.topic_id.bytes: where.topic for where, wanted in task.session.partitions.items()}
-            # an id that was never asked for gets a name that nobody has
+                names = {data.topic_id.bytes: tp.topic for tp, data in request.data.partitions.items()}
+            # an id that was never requested gets a name that no topic has
             name = names.get(topic.topic_id) or topic.topic_id.hex()
         for partition in topic.partitions:
             found[TopicPartition(name, partition.partition)] = partition
     return found
+
+
+class _Failure(NamedTuple):
+    """The outcome of the last requests to a broker."""
+
+    tries: int
+    """Failures in a row."""
+    retry_at: float
+    text: str
+    """The message for the application; empty where nothing is wrong."""
+
+
+class FetchRequestManager:
+    """Sends the Fetcher's requests when connections are ready, in the network client's turns, and backs off from
+    brokers whose responses are of no use."""
+
+    def __init__(self, client: NetworkClient, partitions: AssignedPartitions, config: FetchConfig) -> None:
+        self.fetcher = Fetcher(partitions, client.metadata, config)
+        self.answers = 0
+        self.failed = 0
+        self._client = client
+        self._has_changed = True
+        self._retry_at = float("inf")
+        self._unready: set[int] = set()
+        """Brokers that get a request as soon as their connection is ready."""
+        self._failures: dict[int, _Failure] = {}
+        self._error: BarnabasError | None = None
+
+    def changed(self) -> None:
+        """Takes in that positions, pauses, leaders or the buffer have changed."""
+        self._has_changed = True
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether there may be something to request."""
+        return self._has_changed or self.fetcher.buffer.has_dropped
+
+    def take_failure(self) -> BarnabasError | None:
+        """Returns the error that the application must get, once."""
+        error, self._error = self._error, None
+        return error
+
+    @property
+    def has_failed(self) -> bool:
+        return self._error is not None
+
+    def advance(self, now: float) -> None:
+        if not self.wants_turn and now < self._retry_at and not self._is_any_ready():
+            return
+        self._has_changed = self.fetcher.buffer.has_dropped = False
+        self._retry_at = float("inf")
+        self._unready.clear()
+        for request in self.fetcher.prepare_requests(now, self._is_ready):
+            self._send(request)
+        due = self.fetcher.next_deadline()
+        if due > now:  # what is due and was not requested is paused
+            self._retry_at = min(self._retry_at, due)
+
+    def next_deadline(self) -> float:
+        return self._retry_at
+
+    def _is_any_ready(self) -> bool:
+        return any(self._client.is_ready(Node(node, FETCH_ROLE)) for node in self._unready)
+
+    def _is_ready(self, node: int) -> bool:
+        failure = self._failures.get(node)
+        if failure is not None and failure.retry_at > self._client.now:
+            self._retry_at = min(self._retry_at, failure.retry_at)
+            return False
+        if self._client.is_ready(Node(node, FETCH_ROLE)):
+            return True
+        self._unready.add(node)
+        return False
+
+    def _send(self, request: FetchRequestBuilder) -> None:
+        def done(response: Any, error: Error | None) -> None:
+            self._has_changed = True
+            if error is not None:
+                self.fetcher.failed(request)
+                self._client.metadata.mark_stale()
+            else:
+                self.answers += 1
+                if self.fetcher.answered(request, response, self._client.now):
+                    self._failures.pop(request.node, None)
+                    return
+                error = error_for(response.error_code or InvalidFetchSessionEpoch.code)
+            self.failed += 1
+            self._back_off(request.node, error)
+
+        timeout_s = self._client.settings.connection.request_timeout_s + request.max_wait_ms / 1000
+        call = ClientRequest(
+            FetchRequest, done, build=request.build, decode=read_answer, at_most=request.at_most, timeout_s=timeout_s
+        )
+        self._client.send(call, Node(request.node, FETCH_ROLE))
+
+    def _back_off(self, node: int, error: Error) -> None:
+        """Sends the next request after a pause, or at once where only the session begins anew. Keeps an error that does
+        not pass for the application, and logs others."""
+        known = self._failures.get(node)
+        tries = 1 if known is None else known.tries + 1
+        is_passing = isinstance(error, _SESSION_ENDED) and tries == 1
+        pause_s = 0.0 if is_passing else self._client.backoff_s(tries)
+        text = f"fetching from broker {node} fails: {error}"
+        self._failures[node] = _Failure(tries, self._client.now + pause_s, "" if is_passing else text)
+        if isinstance(error, ClientError):
+            if not error.retriable:
+                self._error = error
+            return
+        if not is_passing and (known is None or known.text != text):
+            _log.warning("%s; it is asked again", text)
+        if not error.retriable:
+            self._error = error_for(error.code, text)
+
+    def failing(self) -> tuple[str, ...]:
+        """Returns the messages about brokers whose last response was an error, or did not fit."""
+        return tuple(each.text for each in self._failures.values() if each.text)
+
+    def close(self) -> None:
+        """Ends the sessions with brokers whose connections are ready."""
+        for request in self.fetcher.close():
+            if self._client.is_ready(Node(request.node, FETCH_ROLE)):
+                call = ClientRequest(FetchRequest, _ignore, build=request.build, at_most=request.at_most)
+                self._client.send(call, Node(request.node, FETCH_ROLE))
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Drops all of partitions that are no longer assigned, or are read from elsewhere."""
+        self.fetcher.forget(partitions)
+        self._has_changed = True
+
+
+def _ignore(response: Any, error: Error | None) -> None:
+    """Takes no interest in a response."""

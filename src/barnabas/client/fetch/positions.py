@@ -1,23 +1,20 @@
-"""Where a consumer stands in one partition: its position, how sure it is of it, and what keeps it from fetching.
-
-A position is initializing (nothing known yet), fetching, awaiting a reset (the log has no such offset, or none was
-committed), or awaiting validation (another leader: the log may have been cut below it, KIP-320).
-"""
+"""The position of a reader in one partition, whether it is valid, and what keeps the partition from being fetched."""
 
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata
 from barnabas.client.settings.consumer import BY_DURATION, duration_ms
-from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
-__all__ = ["FetchPosition", "FetchState", "PartitionState", "ResetStrategy"]
+__all__ = ["AssignedPartitions", "FetchPosition", "FetchState", "PartitionState", "ResetStrategy"]
 
 NO_NODE: Final = -1
 
 
 class ResetStrategy(NamedTuple):
-    """Where to begin without a valid position: `auto.offset.reset`, or what the application asked for."""
+    """The offset that a partition without a valid position is reset to: `auto.offset.reset`, or what the application
+    asked for."""
 
     kind: str
     """earliest, latest, none or by_duration."""
@@ -25,13 +22,13 @@ class ResetStrategy(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "ResetStrategy":
-        """Of the setting's text, which has been checked."""
+        """Returns the strategy of a setting's text, which has been checked."""
         if text.startswith(BY_DURATION):
             return cls("by_duration", duration_ms(text.removeprefix(BY_DURATION)) or 0)
         return cls(text)
 
     def timestamp(self, now_ms: int) -> int:
-        """What to ask ListOffsets for. With by_duration a log that has nothing so new answers -1: then its end."""
+        """Returns the timestamp to ask ListOffsets for."""
         if self.kind == "by_duration":
             return max(0, now_ms - self.duration_ms)
         return EARLIEST if self.kind == "earliest" else LATEST
@@ -53,16 +50,19 @@ class FetchPosition(NamedTuple):
 
 
 class FetchState(Enum):
-    """See the module."""
+    """The states of a partition's position."""
 
     INITIALIZING = "initializing"
+    """Nothing is known yet."""
     FETCHING = "fetching"
     AWAIT_RESET = "awaiting reset"
+    """The log has no record at the offset, or no offset was committed."""
     AWAIT_VALIDATION = "awaiting validation"
+    """The leader changed: its log may have been truncated below the position (KIP-320)."""
 
 
 class PartitionState:
-    """One assigned partition. Times are those of the caller's clock, in seconds."""
+    """The state of one assigned partition. Times are those of the caller's clock, in seconds."""
 
     __slots__ = (
         "empty_at",
@@ -88,28 +88,28 @@ class PartitionState:
         self.position: FetchPosition | None = None
         """None while initializing and awaiting a reset."""
         self.reset: ResetStrategy | None = None
-        """What is asked for while awaiting a reset."""
+        """The strategy of the reset that is awaited."""
         self.retry_at = float("-inf")
-        """When to ask again for what the state awaits."""
+        """The time of the next attempt to reset or to validate the position."""
         self.paused = False
-        """By the application."""
+        """The application has paused the partition."""
         self.pending_revocation = False
-        """The listener is being told that it goes."""
+        """The rebalance listener is being told that the partition is revoked."""
         self.pending_callback = False
-        """The listener has not been told yet that it came."""
+        """The rebalance listener has not been told yet that the partition is assigned."""
         self.resumed_from: OffsetAndMetadata | None = None
         """The commit that the position comes from, until the application seeks."""
         self.is_asked_for = False
-        """The application waits to hear the position."""
+        """The application waits for the position."""
         self.high_watermark = NO_OFFSET
         self.last_stable_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self.preferred_replica = NO_NODE
         self.preferred_until = float("-inf")
         self.fetch_until: int | None = None
-        """Nothing is asked for from this offset on."""
+        """Records from this offset on are not fetched."""
         self.empty_at = NO_OFFSET
-        """Where the last answer without records and without an error was asked for."""
+        """The fetch offset of the last response that had neither records nor an error."""
 
     @property
     def is_valid(self) -> bool:
@@ -123,19 +123,19 @@ class PartitionState:
         )
 
     def seek(self, position: FetchPosition) -> None:
-        """From here on, without a question."""
+        """Sets a position that needs no validation."""
         self.state, self.position, self.reset = FetchState.FETCHING, position, None
         self.retry_at = float("-inf")
 
     def seek_unvalidated(self, position: FetchPosition) -> None:
-        """From here on, once the leader has confirmed that its log holds what comes before; without epochs there is
-        nothing to confirm."""
+        """Sets a position that the leader has to validate, if the epochs are known."""
         self.seek(position)
         if position.offset_epoch != NO_LEADER_EPOCH and position.leader_epoch != NO_LEADER_EPOCH:
             self.state = FetchState.AWAIT_VALIDATION
 
     def stands_at(self) -> OffsetAndMetadata | None:
-        """The position as a commit says it. At the offset of the commit that it comes from, with that one's note."""
+        """Returns the position as it would be committed, with the metadata of the commit that it comes from if it has
+        not moved since."""
         position, resumed = self.position, self.resumed_from
         if position is None:
             return None
@@ -147,9 +147,14 @@ class PartitionState:
         self.resumed_from = None
         self.retry_at = float("-inf")
 
+    def advance(self, offset: int, offset_epoch: int) -> None:
+        """Moves the position behind records that were returned; the last of them had this epoch."""
+        assert self.position is not None
+        self.position = self.position._replace(offset=offset, offset_epoch=offset_epoch)
+
     def follow_leader(self, leader: int, leader_epoch: int, *, can_validate: bool) -> None:
-        """The partition's leader as metadata has it now. Another one, or a later epoch of the same, may have a shorter
-        log. `can_validate`: the leader answers OffsetsForLeaderEpoch of a useful version."""
+        """Takes over the leader that the metadata have. Another leader, or a later epoch of the same leader, may have a
+        shorter log: the position is validated, if `can_validate`."""
         position = self.position
         if position is None or leader == NO_NODE or (position.leader, position.leader_epoch) == (leader, leader_epoch):
             return
@@ -160,9 +165,66 @@ class PartitionState:
         else:
             self.seek(moved)
 
+    def diverging(self, end_epoch: int, end_offset: int) -> OffsetAndMetadata | None:
+        """Returns the offset and the epoch to which the log and the position agree, None if they agree altogether. The
+        leader's largest epoch that is not above the position's one is `end_epoch`, and ends at `end_offset`; both are
+        -1 if it has none, and so is then the offset that is returned."""
+        position = self.position
+        assert position is not None
+        if end_offset == NO_OFFSET or end_epoch == NO_LEADER_EPOCH:
+            return OffsetAndMetadata(NO_OFFSET, "", NO_LEADER_EPOCH)
+        if end_offset < position.offset or end_epoch < position.offset_epoch:
+            # an epoch that ends at or behind the position, but is an earlier one, does not contain it either
+            return OffsetAndMetadata(min(end_offset, position.offset), "", end_epoch)
+        return None
+
+    def note_offsets(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
+        """Takes over the offsets of a Fetch response; -1 stands for an offset that it does not have."""
+        if high_watermark >= 0:
+            self.high_watermark = high_watermark
+        if last_stable_offset >= 0:
+            self.last_stable_offset = last_stable_offset
+        if log_start_offset >= 0:
+            self.log_start_offset = log_start_offset
+
+    def prefer_replica(self, node: int, until: float) -> None:
+        """Fetches from a follower that the leader has named (KIP-392)."""
+        if self.preferred_replica != node:
+            self.preferred_replica, self.preferred_until = node, until
+
+    def preferred_replica_at(self, now: float) -> int:
+        """Returns the replica to fetch from instead of the leader, -1 for none. It expires, so that the leader can name
+        another one."""
+        if now > self.preferred_until:
+            self.preferred_replica = NO_NODE
+        return self.preferred_replica
+
+    def clear_preferred_replica(self) -> bool:
+        """Fetches from the leader again; returns whether a replica was preferred."""
+        had_one = self.preferred_replica != NO_NODE
+        self.preferred_replica = NO_NODE
+        return had_one
+
     def lag(self, *, read_committed: bool) -> int | None:
-        """Records that are there and were not read, as far as the last answer said; None if none came yet."""
+        """Returns the number of records behind the position as of the last response; None before the first one."""
         end = self.last_stable_offset if read_committed else self.high_watermark
         if self.position is None or end == NO_OFFSET:
             return None
         return max(0, end - self.position.offset)
+
+
+class AssignedPartitions(Protocol):
+    """The partitions that a Fetcher fetches. Their owner assigns them and sets their positions."""
+
+    def assigned(self) -> list[TopicPartition]:
+        """Returns the partitions in the order in which they are read next."""
+
+    def get(self, topic_partition: TopicPartition, /) -> PartitionState | None:
+        """Returns the state of a partition, None if it is not assigned."""
+
+    def take_turn(self, topic_partition: TopicPartition, /) -> None:
+        """Moves a partition that was read to the end of the order."""
+
+    def request_reset(self, topic_partition: TopicPartition, /) -> None:
+        """Gives up a position whose offset the log does not have. Raises NoOffsetForPartition if nothing says which
+        offset to go on from."""

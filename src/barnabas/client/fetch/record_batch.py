@@ -1,10 +1,10 @@
-"""Records of one partition together: sequences for those who want objects, columns for those who do not."""
+"""Batches of records of one partition, as sequences of objects or as columns."""
 
 import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, overload
 
-from barnabas.client.fetch.columns import Columns, columns_of
+from barnabas.client.fetch.columns import Columns, columns_of, to_arrow
 from barnabas.client.fetch.sections import Section
 from barnabas.errors import UsageError
 from barnabas.records.consumer_kernel import RecordCursor, RecordOrigin
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 __all__ = ["RecordBatch", "cursor_of", "origin_of"]
 
 
-def origin_of(where: TopicPartition, section: Section) -> RecordOrigin:
-    """What the section's records share."""
-    return RecordOrigin(where.topic, where.partition, section.leader_epoch, section.timestamp_type)
+def origin_of(topic_partition: TopicPartition, section: Section) -> RecordOrigin:
+    """Returns what the section's records have in common."""
+    return RecordOrigin(topic_partition.topic, topic_partition.partition, section.leader_epoch, section.timestamp_type)
 
 
 def cursor_of(origin: RecordOrigin, section: Section) -> RecordCursor:
-    """Reads the section's records. Raises ValueError."""
+    """Returns a cursor over the section's records. Raises ValueError."""
     return RecordCursor(
         origin,
         section.data,
@@ -40,40 +40,39 @@ def cursor_of(origin: RecordOrigin, section: Section) -> RecordCursor:
 
 
 def _numbers(buffer: bytes) -> tuple[int, ...]:
-    """Those of a column of little-endian 64-bit numbers."""
+    """Returns the numbers of a column of little-endian 64-bit integers."""
     return struct.unpack(f"<{len(buffer) >> 3}q", buffer)
 
 
 class RecordBatch(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
     """Records of one partition in the order of their offsets.
 
-    All of them were looked at when the batch was made: their number is known and none is broken. The objects are made
-    when the batch is first iterated or indexed, all at once, and kept; `offsets`, `timestamps`, `keys`, `values` and
-    `to_arrow` do without them.
-    A batch keeps the answer that it came in.
+    The records were all checked when the batch was made. The objects are made when the batch is first iterated or
+    indexed, all at once, and kept; `offsets`, `timestamps`, `keys`, `values` and `to_arrow` do without them. A batch
+    keeps the response that it came in.
     """
 
-    __slots__ = ("_columns", "_records", "_where")
+    __slots__ = ("_columns", "_records", "_topic_partition")
 
-    def __init__(self, where: TopicPartition, columns: Columns) -> None:
-        self._where = where
+    def __init__(self, topic_partition: TopicPartition, columns: Columns) -> None:
+        self._topic_partition = topic_partition
         self._columns: Columns | None = columns
         self._records: list[ConsumerRecord[K, V]] | None = None
 
     @classmethod
-    def of(cls, where: TopicPartition, records: "list[ConsumerRecord[K, V]]") -> "RecordBatch[K, V]":
-        """Of records that deserializers or interceptors have seen, or that an iteration left."""
+    def of(cls, topic_partition: TopicPartition, records: "list[ConsumerRecord[K, V]]") -> "RecordBatch[K, V]":
+        """Makes a batch of records that deserializers or interceptors have seen, or that an iteration left."""
         batch = cls.__new__(cls)
-        batch._where, batch._columns, batch._records = where, None, records
+        batch._topic_partition, batch._columns, batch._records = topic_partition, None, records
         return batch
 
     @property
     def topic(self) -> str:
-        return self._where.topic
+        return self._topic_partition.topic
 
     @property
     def partition(self) -> int:
-        return self._where.partition
+        return self._topic_partition.partition
 
     def __len__(self) -> int:
         return len(self._all()) if self._columns is None else int(self._columns.columns.count)
@@ -91,43 +90,41 @@ class RecordBatch(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
         return self._all()[index]
 
     def __repr__(self) -> str:
-        return f"<RecordBatch of {self._where}: {len(self)} records>"
+        return f"<RecordBatch of {self._topic_partition}: {len(self)} records>"
 
     def offsets(self) -> Sequence[int]:
-        """The offsets, each above the one before."""
+        """Returns the offsets, in ascending order."""
         if self._columns is None:
             return [record.offset for record in self._all()]
         return _numbers(self._columns.columns.offsets.getvalue())
 
     def timestamps(self) -> Sequence[int]:
-        """Milliseconds since 1970; -1 for records without a timestamp."""
+        """Returns milliseconds since 1970; -1 for records without a timestamp."""
         if self._columns is None:
             return [record.timestamp for record in self._all()]
         return _numbers(self._columns.columns.timestamps.getvalue())
 
     def headers(self) -> list[Headers]:
-        """The headers of each record; makes the objects."""
+        """Returns the headers of each record; makes the objects."""
         return [record.headers for record in self._all()]
 
     def keys(self) -> "list[K | None]":
-        """The keys, None for none; copied out anew by each call, unless the objects are there already."""
+        """Returns the keys, copied anew by each call unless the objects were made already."""
         if self._records is not None or self._columns is None:
             return [record.key for record in self._all()]
         keys: list[Any] = self._columns.columns.keys.of(self._columns.data)
         return keys
 
     def values(self) -> "list[V | None]":
-        """As `keys`."""
+        """Returns the values, as `keys` does."""
         if self._records is not None or self._columns is None:
             return [record.value for record in self._all()]
         values: list[Any] = self._columns.columns.values.of(self._columns.data)
         return values
 
     def to_arrow(self, *, headers: bool = False) -> "pyarrow.RecordBatch":
-        """The records as `Consumer.arrow` has them. Needs pyarrow. Raises UsageError for a batch that deserializers or
-        interceptors have seen."""
-        from barnabas.client.fetch.arrow_records import to_arrow
-
+        """Returns the records with the columns of `Consumer.arrow`. Needs pyarrow. Raises UsageError for a batch that
+        deserializers or interceptors have seen."""
         columns = self._columns
         if columns is None:
             raise UsageError(
@@ -136,7 +133,7 @@ class RecordBatch(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
             )
         if headers and not columns.columns.with_headers:
             columns = columns_of(columns.sections, headers=True)
-        return to_arrow(self._where, columns)
+        return to_arrow(self._topic_partition, columns)
 
     def _all(self) -> "list[ConsumerRecord[K, V]]":
         records = self._records
@@ -144,6 +141,6 @@ class RecordBatch(Sequence["ConsumerRecord[K, V]"], Generic[K, V]):
             assert self._columns is not None
             records = []
             for section in self._columns.sections:
-                cursor_of(origin_of(self._where, section), section).read(records, section.record_count)
+                cursor_of(origin_of(self._topic_partition, section), section).read(records, section.record_count)
             self._records = records
         return records

@@ -1,15 +1,15 @@
-"""A partition's bytes from a Fetch answer, taken apart into sections of uncompressed records.
+"""Splits the records of one partition in a Fetch response into sections of uncompressed records.
 
-What consumers must not see is left out here: control batches, aborted transactions, a batch that is not whole at the
-end. Nothing is read beyond the end of a batch, whatever it says about itself.
+Control batches, aborted transactions and an incomplete batch at the end are left out. Nothing is read beyond the end of
+a batch, whatever its fields say.
 """
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter
 
-from barnabas.client.fetch.aborted_transactions import AbortedTransactions
 from barnabas.errors import CorruptMessage
 from barnabas.records import kernel
 from barnabas.records.batch import (
@@ -26,7 +26,7 @@ from barnabas.records.checksum import crc32c
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, read_message, records_of
 
-__all__ = ["Section", "Sections", "end_offset"]
+__all__ = ["AbortedTransactions", "Section", "Sections", "end_offset"]
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH: Final = Struct(">i")
@@ -42,8 +42,7 @@ _NO_TIMESTAMP: Final = -1
 
 
 def end_offset(data: bytes, at: int, stop: int) -> int | None:
-    """The offset behind the last whole batch of `data[at:stop]`, None if there is no whole batch; nothing else is
-    looked at."""
+    """Returns the offset behind the last whole batch of `data[at:stop]`, None if there is no whole batch."""
     last = None
     while stop - at > _MAGIC_POSITION:
         (length,) = _LENGTH.unpack_from(data, at + 8)
@@ -68,18 +67,43 @@ class Section(NamedTuple):
     record_count: int
     base_offset: int
     last_offset: int
-    """That of the batch: compaction may have removed the record that had it."""
+    """The last offset of the batch: compaction may have removed the record that had it."""
     first_offset: int
-    """Records below are not wanted: they come before the offset that was asked for."""
+    """Records below were not requested and are left out."""
     base_timestamp: int
     append_timestamp: int
-    """The timestamp of all of them if the type is LogAppendTime."""
+    """The timestamp of all records if the type is LogAppendTime."""
     timestamp_type: int
     leader_epoch: int
 
 
+class AbortedTransactions:
+    """Decides which batches of a partition belong to aborted transactions, in the order of the batches.
+
+    The broker's list has (producer id, first offset) of each aborted transaction in the range. A producer's records
+    are left out from there up to its abort marker; what the producer writes after that is another transaction.
+    """
+
+    __slots__ = ("_aborting", "_ahead")
+
+    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
+        self._ahead = sorted([(first, producer) for producer, first in aborted], reverse=True)
+        self._aborting: set[int] = set()
+
+    def drops(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
+        """Returns whether a batch is part of an aborted transaction. To be called for control batches too."""
+        ahead = self._ahead
+        while ahead and ahead[-1][0] <= last_offset:
+            self._aborting.add(ahead.pop()[1])
+        return transactional and producer_id in self._aborting
+
+    def end(self, producer_id: int) -> None:
+        """Takes in the producer's abort marker."""
+        self._aborting.discard(producer_id)
+
+
 class Sections:
-    """Goes through the bytes: `next` until it says None."""
+    """Reads the sections one by one: `next` returns them until it returns None."""
 
     __slots__ = ("_aborted", "_at", "_check_crcs", "_data", "_max_bytes", "_name", "_stop", "_view", "next_offset")
 
@@ -95,11 +119,12 @@ class Sections:
         aborted: AbortedTransactions | None = None,
         max_bytes: int = DECOMPRESSED_MAX_BYTES,
     ) -> None:
-        """Of `data[start:stop]`. `name`: the partition, for messages. `first_offset`: what was asked for. `aborted`:
-        for read_committed; None shows everything. `max_bytes`: the most that a batch may hold uncompressed."""
+        """The records are `data[start:stop]`. `name`: the partition, for messages. `first_offset`: the offset that was
+        requested. `aborted`: the transactions to leave out. `max_bytes`: the most that a batch may hold
+        uncompressed."""
         self._name = name
         self.next_offset = first_offset
-        """Behind all batches that were given out or left out, also where their last records were compacted away."""
+        """The offset behind all batches that were returned or left out."""
         self._data = data
         self._view = memoryview(data)
         self._at = start
@@ -114,7 +139,7 @@ class Sections:
 
     @property
     def has_more(self) -> bool:
-        """Whether there is another batch, or something broken in its place."""
+        """Whether there is another batch, or a broken one."""
         at = self._at
         if self._stop - at <= _MAGIC_POSITION:
             return False
@@ -122,8 +147,8 @@ class Sections:
         return length < SIZE_MIN or at + BATCH_LENGTH_OVERHEAD + length <= self._stop
 
     def next(self) -> Section | None:
-        """The next section that may have something to show; None at the end. CorruptMessage: the next call finds it
-        again."""
+        """Returns the next section that may have records, None at the end. Raises CorruptMessage, and so does then each
+        further call."""
         data = self._data
         section = None
         while section is None:
@@ -143,7 +168,7 @@ class Sections:
     # --- batches of version 2 ---------------------------------------------------------------------------------------
 
     def _batch(self, at: int, end: int) -> Section | None:
-        """The section of the batch in these bytes, or None if there is nothing to show."""
+        """Returns the section of the batch in these bytes, None if the batch is left out."""
         if end - at < HEADER_SIZE:
             raise self._corrupt(self.next_offset + 1, f"the next batch has {end - at} bytes, fewer than its header")
         header = _HEADER.unpack_from(self._data, at)
@@ -179,7 +204,7 @@ class Sections:
         )
 
     def _left_out(self, header: tuple[int, ...], last_offset: int, at: int, end: int) -> bool:
-        """Whether a batch of a transaction or a control batch is to be left out."""
+        """Returns whether a batch of a transaction or a control batch is to be left out."""
         attributes, producer_id = header[5], header[9]
         control = attributes & CONTROL_FLAG != 0
         aborted = self._aborted
@@ -191,7 +216,7 @@ class Sections:
         return control or drop
 
     def _aborts(self, header: tuple[int, ...], last_offset: int, at: int, end: int) -> bool:
-        """Whether a control batch is an abort marker. Compaction may have emptied it."""
+        """Returns whether a control batch is an abort marker. Compaction may have emptied it."""
         data, position, stop = self._records(header[5], last_offset, at, end)
         try:
             records = kernel.read_records(data[position:stop], 0, header[12], 0, 0, None)
@@ -201,7 +226,7 @@ class Sections:
         return key is not None and len(key) >= 4 and key[2:4] == _ABORT
 
     def _records(self, attributes: int, last_offset: int, at: int, end: int) -> tuple[bytes, int, int]:
-        """Bytes with the uncompressed records, where the first begins and where the last ends."""
+        """Returns bytes that have the uncompressed records, their first position and their end."""
         codec = attributes & COMPRESSION_MASK
         if codec == NONE:
             return self._data, at + HEADER_SIZE, end
@@ -214,7 +239,7 @@ class Sections:
     # --- messages of versions 0 and 1 -------------------------------------------------------------------------------
 
     def _message(self, at: int, end: int) -> Section | None:
-        """A message, or a set of compressed ones, as if its records lay in a batch of version 2."""
+        """Returns the section of a message, or of a compressed set of messages, as if it were a batch of version 2."""
         first_offset = self.next_offset
         try:
             message = read_message(self._view[at:end])

@@ -22,7 +22,7 @@ def write(broker: Broker, name: str, partition: int = 0) -> None:
 
 @pytest.fixture
 def watcher(broker: Broker) -> Iterator[LogWatcher]:
-    with LogWatcher(bootstrap_servers=broker.bootstrap_servers) as watcher:
+    with LogWatcher({"bootstrap.servers": broker.bootstrap_servers}) as watcher:
         yield watcher
 
 
