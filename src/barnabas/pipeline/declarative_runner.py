@@ -20,14 +20,7 @@ from barnabas import Admin
 from barnabas.errors import BarnabasError
 from barnabas.pipeline.brokers import check_broker, end_offsets, open_admin
 from barnabas.pipeline.checkpoint import read_checkpoint
-from barnabas.pipeline.declarative_spec import (
-    Spec,
-    flow_checkpoints,
-    load_spec,
-    newest,
-    require_pipelines,
-    settings_of,
-)
+from barnabas.pipeline.declarative_spec import Spec, flow_checkpoints, load_spec, newest, require_pipelines, settings_of
 from barnabas.pipeline.display import Display
 from barnabas.pipeline.errors import PipelineFailed, error_text, spark_failures
 from barnabas.pipeline.project import project_lock
@@ -61,13 +54,7 @@ EndOffsets = Mapping[TopicPartition, int]
 
 
 def run_declarative(
-    file: Path,
-    master: str | None,
-    display: Display,
-    *,
-    once: bool,
-    every: str,
-    anew: bool = False,
+    file: Path, master: str | None, display: Display, *, once: bool, every: str, anew: bool = False
 ) -> list[str]:
     """Runs the pipeline of a spec file until all records that are there are read (`once`), or for ever, and displays a
     line for each event of a flow. Returns the names of the flows.

@@ -140,7 +140,7 @@ def set_values(
     kind: Kind,
     name: Name,
     settings: Annotated[list[str], Argument("SETTING=VALUE", "A setting by Kafka's name, and its new value.")],
-    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether it could be done.")] = False,
+    validate_only: Annotated[bool, Option(help="Only check whether it could be done.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -163,8 +163,8 @@ def delete(
     kind: Kind,
     name: Name,
     settings: Annotated[list[str], Argument("SETTING", "A setting by Kafka's name.")],
-    if_set: Annotated[bool, Option("--if-set", help="No error for settings that are not set.")] = False,
-    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether it could be done.")] = False,
+    if_set: Annotated[bool, Option(help="No error for settings that are not set.")] = False,
+    validate_only: Annotated[bool, Option(help="Only check whether it could be done.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -16,10 +16,10 @@ _MARKS = {"ok": "ok  ", "warning": "warn", "failed": "FAIL"}
 @app.command("", example="barnabas doctor --bootstrap kafka.example.org:9092\nbarnabas doctor --write")
 def doctor(
     write: Annotated[
-        bool, Option("--write", help="Also write and read a record in a temporary topic, and compare the clocks.")
+        bool, Option(help="Also write and read a record in a temporary topic, and compare the clocks.")
     ] = False,
     bootstrap: Bootstrap = None,
-    timeout: Annotated[float, Option("--timeout", metavar="SECONDS", minimum=0.1, help="For each stage.")] = 5.0,
+    timeout: Annotated[float, Option(metavar="SECONDS", minimum=0.1, help="For each stage.")] = 5.0,
     client: Client = None,
     profile: Profile = None,
     json: Json = False,

@@ -17,20 +17,16 @@ app = App("Replay real data through a broker and check what comes back.")
 
 @app.command(example="barnabas demo flights --listen 127.0.0.1:0")
 def flights(
-    data_dir: Annotated[str, Option("--data-dir", metavar="DIR", help="Where the broker keeps its log.")] = "data",
-    listen: Annotated[
-        str, Option("--listen", metavar="HOST:PORT", help="Where the broker listens.")
-    ] = "127.0.0.1:9092",
+    data_dir: Annotated[str, Option(metavar="DIR", help="Where the broker keeps its log.")] = "data",
+    listen: Annotated[str, Option(metavar="HOST:PORT", help="Where the broker listens.")] = "127.0.0.1:9092",
     bootstrap: Annotated[
-        str | None, Option("--bootstrap", "-b", metavar="HOST:PORT", help="Use this running broker and start none.")
+        str | None, Option("-b", metavar="HOST:PORT", help="Use this running broker and start none.")
     ] = None,
-    topic: Annotated[str, Option("--topic", help="The topic's name.")] = "flights",
-    partitions: Annotated[
-        int, Option("--partitions", "-p", minimum=1, help="The number of partitions, if the topic is created.")
-    ] = 6,
-    limit: Annotated[int | None, Option("--limit", minimum=1, help="Only the first so many flights.")] = None,
-    clean: Annotated[bool, Option("--clean", help="Delete the topic first and start clean.")] = False,
-    keep: Annotated[bool, Option("--keep", help="Leave the broker running afterwards, until Ctrl-C.")] = False,
+    topic: Annotated[str, Option(help="The topic's name.")] = "flights",
+    partitions: Annotated[int, Option("-p", minimum=1, help="The number of partitions, if the topic is created.")] = 6,
+    limit: Annotated[int | None, Option(minimum=1, help="Only the first so many flights.")] = None,
+    clean: Annotated[bool, Option(help="Delete the topic first and start clean.")] = False,
+    keep: Annotated[bool, Option(help="Leave the broker running afterwards, until Ctrl-C.")] = False,
     json: Json = False,
 ) -> int:
     """Replay the 336,776 flights that left New York in 2013.

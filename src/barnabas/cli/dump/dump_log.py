@@ -41,15 +41,13 @@ SHOWN_BYTES: Final = 200
 @app.command("", example="barnabas dump-log data/orders-0 --deep\nbarnabas dump-log data --check")
 def dump_log(
     paths: Annotated[list[str], Argument("PATH", "Files, partition directories, or a whole data directory.")],
-    deep: Annotated[bool, Option("--deep", "-d", help="Also print the records in the batches.")] = False,
+    deep: Annotated[bool, Option("-d", help="Also print the records in the batches.")] = False,
     offsets: Annotated[
-        bool, Option("--offsets", help="Decode records of __consumer_offsets (by itself in its directories); deep.")
+        bool, Option(help="Decode records of __consumer_offsets (by itself in its directories); deep.")
     ] = False,
-    transactions: Annotated[
-        bool, Option("--transactions", help="Decode records of __transaction_state, likewise.")
-    ] = False,
+    transactions: Annotated[bool, Option(help="Decode records of __transaction_state, likewise.")] = False,
     check_only: Annotated[bool, Option("--check", "-c", help="Print only problems and the summary.")] = False,
-    json: Annotated[bool, Option("--json", help="One JSON object a line, of type file, batch, record, ...")] = False,
+    json: Annotated[bool, Option(help="One JSON object a line, of type file, batch, record, ...")] = False,
 ) -> int:
     """Print segments (v0, v1 and v2, wrapper messages too), indexes, snapshots and checkpoints, and check them.
 

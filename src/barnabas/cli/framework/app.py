@@ -52,7 +52,7 @@ class HelpWanted(Exception):
 
 
 class Option:
-    """A named parameter. Without flags, its name with dashes is the flag."""
+    """A named parameter. Without a long flag among its flags, the parameter's name with dashes is one."""
 
     __slots__ = ("choices", "environment", "flags", "help", "maximum", "metavar", "minimum")
 
@@ -102,8 +102,10 @@ class Parameter(NamedTuple):
         """Long ones first; empty for positional parameters."""
         if isinstance(self.spec, Argument):
             return ()
-        flags = self.spec.flags or ("--" + self.name.replace("_", "-"),)
-        return tuple(sorted(flags, key=lambda flag: not flag.startswith("--")))
+        flags = sorted(self.spec.flags, key=lambda flag: not flag.startswith("--"))
+        if not any(flag.startswith("--") for flag in flags):
+            flags.insert(0, "--" + self.name.replace("_", "-"))
+        return tuple(flags)
 
     @property
     def usage(self) -> str:

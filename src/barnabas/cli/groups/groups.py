@@ -38,12 +38,10 @@ Scope = Annotated[
 @app.command("list", example="barnabas groups list --state Stable")
 def list_groups(
     state: Annotated[
-        list[str] | None, Option("--state", help="Only groups in this state, such as Stable or Empty; repeat for more.")
+        list[str] | None, Option(help="Only groups in this state, such as Stable or Empty; repeat for more.")
     ] = None,
-    no_lag: Annotated[
-        bool, Option("--no-lag", help="Do not ask for offsets, which takes a request per group.")
-    ] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
+    no_lag: Annotated[bool, Option(help="Do not ask for offsets, which takes a request per group.")] = False,
+    quiet: Annotated[bool, Option("-q", help="Names only.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -193,20 +191,18 @@ def _rebalance(event: Mapping[str, Any]) -> tuple[object, ...]:
 def reset_offsets(
     group: Group,
     topic: Scope = None,
-    all_topics: Annotated[bool, Option("--all-topics", help="All partitions that the group has committed.")] = False,
-    to_earliest: Annotated[bool, Option("--to-earliest", help="To the first record that is there.")] = False,
-    to_latest: Annotated[bool, Option("--to-latest", help="To the end, so that only new records are read.")] = False,
+    all_topics: Annotated[bool, Option(help="All partitions that the group has committed.")] = False,
+    to_earliest: Annotated[bool, Option(help="To the first record that is there.")] = False,
+    to_latest: Annotated[bool, Option(help="To the end, so that only new records are read.")] = False,
     to_current: Annotated[
-        bool, Option("--to-current", help="To the committed offsets, moved to the nearest records that are there.")
+        bool, Option(help="To the committed offsets, moved to the nearest records that are there.")
     ] = False,
-    to_offset: Annotated[int | None, Option("--to-offset", help="To this offset.")] = None,
+    to_offset: Annotated[int | None, Option(help="To this offset.")] = None,
     to_datetime: Annotated[
-        str | None, Option("--to-datetime", metavar="TIME", help="To the first record at or after this time.")
+        str | None, Option(metavar="TIME", help="To the first record at or after this time.")
     ] = None,
-    shift_by: Annotated[
-        int | None, Option("--shift-by", help="Forward by so many records, or back if negative.")
-    ] = None,
-    execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show the plan.")] = False,
+    shift_by: Annotated[int | None, Option(help="Forward by so many records, or back if negative.")] = None,
+    execute: Annotated[bool, Option(help="Do it; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -299,12 +295,10 @@ def _finish_reset(
 def remove_members(
     group: Group,
     member: Annotated[
-        list[str] | None,
-        Option("--member", metavar="ID", help="A member's id, from `groups describe`; repeat for more."),
+        list[str] | None, Option(metavar="ID", help="A member's id, from `groups describe`; repeat for more.")
     ] = None,
     instance: Annotated[
-        list[str] | None,
-        Option("--instance", metavar="ID", help="A static member's group.instance.id; repeat for more."),
+        list[str] | None, Option(metavar="ID", help="A static member's group.instance.id; repeat for more.")
     ] = None,
     all_members: Annotated[bool, Option("--all", help="All members.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
@@ -355,12 +349,7 @@ def delete(
 
 
 @app.command("delete-offsets", example="barnabas groups delete-offsets billing --topic orders")
-def delete_offsets(
-    group: Group,
-    topic: Scope = None,
-    cluster: Cluster = DEFAULT_CLUSTER,
-    json: Json = False,
-) -> None:
+def delete_offsets(group: Group, topic: Scope = None, cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
     """Forget a group's committed offsets of topics that its members do not read."""
     if not topic:
         raise UsageError("delete-offsets: --topic is missing")

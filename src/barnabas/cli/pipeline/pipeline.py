@@ -25,22 +25,22 @@ _Master = Annotated[str | None, Option("--master", metavar="URL", help="Spark's 
 @app.command(example="barnabas pipeline demo --limit 10000")
 def demo(
     data_dir: Annotated[
-        str, Option("--data-dir", metavar="DIR", help="Where broker, checkpoints, archive and pictures are kept.")
+        str, Option(metavar="DIR", help="Where broker, checkpoints, archive and pictures are kept.")
     ] = "data",
     listen: Annotated[
-        str, Option("--listen", metavar="HOST:PORT", help="Where the broker listens; port 0 is any free one.")
+        str, Option(metavar="HOST:PORT", help="Where the broker listens; port 0 is any free one.")
     ] = "127.0.0.1:0",
     bootstrap: Annotated[
-        str | None, Option("--bootstrap", "-b", metavar="HOST:PORT", help="Use this running broker and start none.")
+        str | None, Option("-b", metavar="HOST:PORT", help="Use this running broker and start none.")
     ] = None,
     limit: Annotated[
-        int | None, Option("--limit", minimum=1, help="Only the first so many flights; a later run can go on.")
+        int | None, Option(minimum=1, help="Only the first so many flights; a later run can go on.")
     ] = None,
     seconds: Annotated[
-        float, Option("--seconds", minimum=0, metavar="S", help="How long the second half of the replay takes.")
+        float, Option(minimum=0, metavar="S", help="How long the second half of the replay takes.")
     ] = 10.0,
     master: _Master = None,
-    clean: Annotated[bool, Option("--clean", help="Delete topics, checkpoints and archive first.")] = False,
+    clean: Annotated[bool, Option(help="Delete topics, checkpoints and archive first.")] = False,
     json: Json = False,
 ) -> int:
     """Run a year of flights through Spark and compare every figure with pandas.
@@ -61,10 +61,7 @@ def demo(
     require_matplotlib()
     began = time.perf_counter()
     directory = Path(data_dir)
-    with (
-        pipeline_failures(),
-        broker_address(bootstrap, listen, directory / "broker", _BROKER, quiet=json) as address,
-    ):
+    with pipeline_failures(), broker_address(bootstrap, listen, directory / "broker", _BROKER, quiet=json) as address:
         settings = Cluster(address, TIMEOUT_MS / 1000).settings()
         display = Display() if json else TerminalDisplay()
         work = PipelineDemo(settings, directory / "flights-pipeline", limit, seconds, master, display)
@@ -102,7 +99,6 @@ def init(
     template: Annotated[
         str,
         Option(
-            "--template",
             "-t",
             metavar="NAME",
             help="copy, archive, backfill, cdc, merge, dead-letters, bronze-silver-gold, declarative.",
@@ -134,7 +130,7 @@ def init(
 def run(
     directory: Annotated[str, Argument("DIR", help="A pipeline's directory.")],
     master: _Master = None,
-    once: Annotated[bool, Option("--once", help="End when all that is there now is read.")] = False,
+    once: Annotated[bool, Option(help="End when all that is there now is read.")] = False,
     every: Annotated[
         str,
         Option(
@@ -143,7 +139,7 @@ def run(
             help="How often a micro-batch begins: 500 ms, 30s, '2 minutes'; never without its unit.",
         ),
     ] = "1 second",
-    new: Annotated[bool, Option("--new", help="Begin anew where a checkpoint is gone.")] = False,
+    new: Annotated[bool, Option(help="Begin anew where a checkpoint is gone.")] = False,
     metrics_port: Annotated[
         int | None,
         Option(
@@ -251,7 +247,7 @@ def lag(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -
 @app.command(example="barnabas pipeline repair-checkpoint orders-archive")
 def repair_checkpoint(
     directory: _Directory,
-    yes: Annotated[bool, Option("--yes", help="Change the checkpoint; a copy of it is kept.")] = False,
+    yes: Annotated[bool, Option(help="Change the checkpoint; a copy of it is kept.")] = False,
     bootstrap: _Servers = None,
     json: Json = False,
 ) -> int:

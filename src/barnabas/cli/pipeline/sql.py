@@ -23,9 +23,9 @@ _SHOWN_ROWS: Final = 100
 def sql(
     query: Annotated[str, Argument("QUERY", "What to ask; the tables are topics.")],
     value_format: Annotated[
-        str, Option("--value-format", choices=FORMATS, help="What values are; auto looks at the newest of each topic.")
+        str, Option(choices=FORMATS, help="What values are; auto looks at the newest of each topic.")
     ] = "auto",
-    key_format: Annotated[str, Option("--key-format", choices=("string", "binary"), help="What keys are.")] = "string",
+    key_format: Annotated[str, Option(choices=("string", "binary"), help="What keys are.")] = "string",
     option: Annotated[
         list[str] | None,
         Option(
@@ -36,12 +36,10 @@ def sql(
         ),
     ] = None,
     limit: Annotated[
-        int | None, Option("--limit", "-n", minimum=0, help="The most rows to print, 0 for all. 100 in tables.")
+        int | None, Option("-n", minimum=0, help="The most rows to print, 0 for all. 100 in tables.")
     ] = None,
-    csv: Annotated[bool, Option("--csv", help="Rows as CSV, with names first.")] = False,
-    master: Annotated[
-        str | None, Option("--master", metavar="URL", help="Spark's master; this machine's cores else.")
-    ] = None,
+    csv: Annotated[bool, Option(help="Rows as CSV, with names first.")] = False,
+    master: Annotated[str | None, Option(metavar="URL", help="Spark's master; this machine's cores else.")] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -48,55 +48,42 @@ Filter = Callable[[ConsumerRecord], bool]
 def consume(
     topics: Annotated[list[str], Argument("TOPIC", "A topic, or ^PATTERN for all whose names begin so.")],
     format: Annotated[
-        str, Option("--format", "-f", help="What to print of each record; the tokens are explained below.")
+        str, Option("-f", help="What to print of each record; the tokens are explained below.")
     ] = DEFAULT_FORMAT,
     offset: Annotated[
-        list[str] | None,
-        Option("--offset", "-o", metavar="WHERE", help="Where to begin, or (e@TIME) to end; explained below."),
+        list[str] | None, Option("-o", metavar="WHERE", help="Where to begin, or (e@TIME) to end; explained below.")
     ] = None,
     exit_at_end: Annotated[
         bool, Option("--exit", "-e", help="Stop where the partitions ended when reading began.")
     ] = False,
-    count: Annotated[int | None, Option("--count", "-c", minimum=1, help="Stop after so many records.")] = None,
-    partitions: Annotated[
-        str | None, Option("--partitions", "-p", metavar="0,2,5-7", help="Read only these partitions.")
-    ] = None,
-    grep: Annotated[
-        str | None, Option("--grep", metavar="REGEX", help="Print only records whose key or value matches.")
-    ] = None,
-    grep_key: Annotated[
-        str | None, Option("--grep-key", metavar="REGEX", help="Print only records whose key matches.")
-    ] = None,
-    grep_value: Annotated[
-        str | None, Option("--grep-value", metavar="REGEX", help="Print only records whose value matches.")
-    ] = None,
+    count: Annotated[int | None, Option("-c", minimum=1, help="Stop after so many records.")] = None,
+    partitions: Annotated[str | None, Option("-p", metavar="0,2,5-7", help="Read only these partitions.")] = None,
+    grep: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose key or value matches.")] = None,
+    grep_key: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose key matches.")] = None,
+    grep_value: Annotated[str | None, Option(metavar="REGEX", help="Print only records whose value matches.")] = None,
     grep_header: Annotated[
-        str | None,
-        Option("--grep-header", metavar="REGEX", help="Print only records with a header that matches, as name=value."),
+        str | None, Option(metavar="REGEX", help="Print only records with a header that matches, as name=value.")
     ] = None,
     group: Annotated[
-        str | None, Option("--group", "-g", help="Read as a member of this group, and commit what was printed.")
+        str | None, Option("-g", help="Read as a member of this group, and commit what was printed.")
     ] = None,
     key_as: Annotated[
-        str, Option("--key-as", choices=PRINTED_AS, help="How keys are printed; registry: decoded, as JSON.")
+        str, Option(choices=PRINTED_AS, help="How keys are printed; registry: decoded, as JSON.")
     ] = "raw",
     value_as: Annotated[
-        str, Option("--value-as", choices=PRINTED_AS, help="How values are printed; registry: decoded, as JSON.")
+        str, Option(choices=PRINTED_AS, help="How values are printed; registry: decoded, as JSON.")
     ] = "raw",
     registry: Annotated[
         str | None,
         Option(
-            "--registry",
             metavar="URL",
             help="The schema registry that keys or values are decoded by (values, if neither is said)."
             " Also schema.registry.url by -X or in a profile.",
         ),
     ] = None,
-    null: Annotated[bool, Option("--null", "-Z", help="Print NULL for null keys and values.")] = False,
-    read_committed: Annotated[
-        bool, Option("--read-committed", help="Leave out records of open and aborted transactions.")
-    ] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No notices about ends and rebalances, no progress.")] = False,
+    null: Annotated[bool, Option("-Z", help="Print NULL for null keys and values.")] = False,
+    read_committed: Annotated[bool, Option(help="Leave out records of open and aborted transactions.")] = False,
+    quiet: Annotated[bool, Option("-q", help="No notices about ends and rebalances, no progress.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

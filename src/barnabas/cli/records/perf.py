@@ -41,19 +41,13 @@ Acks = Annotated[
 @app.command(example="barnabas perf producer --records 1000000 --size 100")
 def producer(
     topic: Topic = TOPIC,
-    records: Annotated[int, Option("--records", "-n", minimum=1, help="How many records to write.")] = 500_000,
-    size: Annotated[int, Option("--size", "-s", minimum=0, help="The size of each value, in bytes.")] = 100,
-    rate: Annotated[float | None, Option("--rate", minimum=1, help="Write at most so many records per second.")] = None,
-    partitions: Annotated[
-        int, Option("--partitions", "-p", minimum=1, help="The number of partitions, if the topic is created.")
-    ] = 4,
+    records: Annotated[int, Option("-n", minimum=1, help="How many records to write.")] = 500_000,
+    size: Annotated[int, Option("-s", minimum=0, help="The size of each value, in bytes.")] = 100,
+    rate: Annotated[float | None, Option(minimum=1, help="Write at most so many records per second.")] = None,
+    partitions: Annotated[int, Option("-p", minimum=1, help="The number of partitions, if the topic is created.")] = 4,
     acks: Acks = "all",
-    compression: Annotated[
-        str, Option("--compression", "-z", choices=CODECS, help="How batches are compressed.")
-    ] = "none",
-    batch_bytes: Annotated[
-        int, Option("--batch-bytes", minimum=1, help="The size of the largest batch, in bytes.")
-    ] = BATCH_BYTES,
+    compression: Annotated[str, Option("-z", choices=CODECS, help="How batches are compressed.")] = "none",
+    batch_bytes: Annotated[int, Option(minimum=1, help="The size of the largest batch, in bytes.")] = BATCH_BYTES,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -99,9 +93,9 @@ def _send_at_rate(
 @app.command(example="barnabas perf consumer barnabas-perf")
 def consumer(
     topic: Topic = TOPIC,
-    records: Annotated[int | None, Option("--records", "-n", minimum=1, help="Stop after so many records.")] = None,
+    records: Annotated[int | None, Option("-n", minimum=1, help="Stop after so many records.")] = None,
     fetch_bytes: Annotated[
-        int, Option("--fetch-bytes", minimum=1, help="The most bytes of one partition that a broker sends at once.")
+        int, Option(minimum=1, help="The most bytes of one partition that a broker sends at once.")
     ] = 1 << 20,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -132,10 +126,8 @@ def _consumer_settings(cluster: Cluster) -> dict[str, object]:
 @app.command(example="barnabas perf latency --records 1000")
 def latency(
     topic: Topic = TOPIC,
-    records: Annotated[
-        int, Option("--records", "-n", minimum=1, help="How many records to write, one at a time.")
-    ] = 2_000,
-    size: Annotated[int, Option("--size", "-s", minimum=0, help="The size of each value, in bytes.")] = 100,
+    records: Annotated[int, Option("-n", minimum=1, help="How many records to write, one at a time.")] = 2_000,
+    size: Annotated[int, Option("-s", minimum=0, help="The size of each value, in bytes.")] = 100,
     acks: Acks = "all",
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,

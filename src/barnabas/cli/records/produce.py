@@ -36,33 +36,22 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 def produce(
     topic: Annotated[str, Argument("TOPIC", "The topic to write to.")],
     file: Annotated[
-        str | None,
-        Option("--file", "-f", metavar="FILE", help="Read records from this file instead of standard input."),
+        str | None, Option("-f", metavar="FILE", help="Read records from this file instead of standard input.")
     ] = None,
     key_separator: Annotated[
-        str | None,
-        Option(
-            "--key-separator", "-K", metavar="TEXT", help="The text between key and value of a line, such as : or \\t."
-        ),
+        str | None, Option("-K", metavar="TEXT", help="The text between key and value of a line, such as : or \\t.")
     ] = None,
-    key: Annotated[
-        str | None, Option("--key", "-k", help="The key of all records that have none of their own.")
-    ] = None,
+    key: Annotated[str | None, Option("-k", help="The key of all records that have none of their own.")] = None,
     header: Annotated[
-        list[str] | None,
-        Option("--header", "-H", metavar="NAME=VALUE", help="A header for every record; repeat for more."),
+        list[str] | None, Option("-H", metavar="NAME=VALUE", help="A header for every record; repeat for more.")
     ] = None,
     partition: Annotated[
-        int | None,
-        Option("--partition", "-p", help="Write to this partition, instead of the one that the key's hash chooses."),
+        int | None, Option("-p", help="Write to this partition, instead of the one that the key's hash chooses.")
     ] = None,
-    compression: Annotated[
-        str, Option("--compression", "-z", choices=CODECS, help="How batches are compressed.")
-    ] = "none",
+    compression: Annotated[str, Option("-z", choices=CODECS, help="How batches are compressed.")] = "none",
     acks: Annotated[
         str,
         Option(
-            "--acks",
             choices=ACKS,
             help="Which replicas must have a record: all in sync (and no duplicates), the leader (1), none (0).",
         ),
@@ -70,20 +59,17 @@ def produce(
     from_json: Annotated[
         bool,
         Option(
-            "--from-json",
             help="Each line is an object as `consume --json` prints it. It goes to TOPIC, also if it names another one;"
-            " to the partition that it names only if it names no other topic.",
+            " to the partition that it names only if it names no other topic."
         ),
     ] = False,
-    delimiter: Annotated[str, Option("--delimiter", "-D", metavar="TEXT", help="The text that ends a record.")] = "\\n",
+    delimiter: Annotated[str, Option("-D", metavar="TEXT", help="The text that ends a record.")] = "\\n",
     empty_is_null: Annotated[
         bool, Option("--null", "-Z", help="Empty keys and values become null (tombstones).")
     ] = False,
-    create: Annotated[bool, Option("--create", help="Let the broker create the topic if it does not exist.")] = False,
-    batch_bytes: Annotated[
-        int, Option("--batch-bytes", minimum=1, help="The size of the largest batch, in bytes.")
-    ] = BATCH_BYTES,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="No summary and no progress.")] = False,
+    create: Annotated[bool, Option(help="Let the broker create the topic if it does not exist.")] = False,
+    batch_bytes: Annotated[int, Option(minimum=1, help="The size of the largest batch, in bytes.")] = BATCH_BYTES,
+    quiet: Annotated[bool, Option("-q", help="No summary and no progress.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -157,12 +143,7 @@ def _share_read(reader: LineReader) -> str:
 
 
 def producer_settings(
-    cluster: Cluster,
-    *,
-    acks: str,
-    compression: str,
-    batch_bytes: int,
-    linger_ms: int = LINGER_MS,
+    cluster: Cluster, *, acks: str, compression: str, batch_bytes: int, linger_ms: int = LINGER_MS
 ) -> dict[str, object]:
     """The settings of a producer that waits for the cluster's timeout and takes what a line can hold."""
     timeout_ms = int(cluster.timeout * 1000)

@@ -16,41 +16,32 @@ app = App("Run a broker in the foreground.")
 )
 def serve(
     data_dir: Annotated[
-        list[str] | None,
-        Option("--data-dir", metavar="DIR", help="Where the log lives (log.dirs); repeat for several disks."),
+        list[str] | None, Option(metavar="DIR", help="Where the log lives (log.dirs); repeat for several disks.")
     ] = None,
     listen: Annotated[
-        str | None,
-        Option("--listen", metavar="HOST:PORT,...", help="Addresses to listen on (listeners); port 0: any free."),
+        str | None, Option(metavar="HOST:PORT,...", help="Addresses to listen on (listeners); port 0: any free.")
     ] = None,
     ready_file: Annotated[
-        str | None,
-        Option("--ready-file", metavar="FILE", help="Written with host:port once a produce would succeed."),
+        str | None, Option(metavar="FILE", help="Written with host:port once a produce would succeed.")
     ] = None,
     config: Annotated[
-        list[str] | None,
-        Option("--config", metavar="FILE", help="A server.properties; repeat, later files win."),
+        list[str] | None, Option(metavar="FILE", help="A server.properties; repeat, later files win.")
     ] = None,
     settings: Annotated[
         list[str] | None,
         Option("--set", metavar="NAME=VALUE", help="Any setting by Kafka's name, such as log.segment.bytes=1048576."),
     ] = None,
-    node_id: Annotated[str | None, Option("--node-id", metavar="N", help="The broker's id (node.id).")] = None,
-    log_level: Annotated[
-        str | None, Option("--log-level", metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")
-    ] = None,
+    node_id: Annotated[str | None, Option(metavar="N", help="The broker's id (node.id).")] = None,
+    log_level: Annotated[str | None, Option(metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)} (info).")] = None,
     lost_dir: Annotated[
         list[str] | None,
         Option(
-            "--lost-dir",
             metavar="ID",
             help="Start without the data directory of this directory.id, which is lost for good; repeat for several.",
         ),
     ] = None,
-    help_settings: Annotated[bool, Option("--help-settings", help="Print all settings and exit.")] = False,
-    json: Annotated[
-        bool, Option("--json", help="Print that it is ready as a JSON object, and the settings, too.")
-    ] = False,
+    help_settings: Annotated[bool, Option(help="Print all settings and exit.")] = False,
+    json: Annotated[bool, Option(help="Print that it is ready as a JSON object, and the settings, too.")] = False,
 ) -> int:
     """Run a broker in the foreground until SIGTERM or Ctrl-C.
 

@@ -27,12 +27,7 @@ NOT_SETTINGS: Final = (
 """Environment variables of ours that are no settings of a broker."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
-SINGLE: Final = {
-    "--listen": "listen",
-    "--ready-file": "ready_file",
-    "--node-id": "node_id",
-    "--log-level": "log_level",
-}
+SINGLE: Final = {"--listen": "listen", "--ready-file": "ready_file", "--node-id": "node_id", "--log-level": "log_level"}
 REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "settings", "--lost-dir": "lost_dir"}
 
 

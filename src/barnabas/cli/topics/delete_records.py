@@ -26,14 +26,12 @@ app = App("Delete the oldest records of partitions.")
 )
 def delete_records(
     topics: Annotated[list[str], Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")],
-    before_offset: Annotated[
-        int | None, Option("--before-offset", minimum=0, help="All records before this offset.")
-    ] = None,
+    before_offset: Annotated[int | None, Option(minimum=0, help="All records before this offset.")] = None,
     before_time: Annotated[
-        str | None, Option("--before-time", metavar="TIME", help="All in front of the first record from then on.")
+        str | None, Option(metavar="TIME", help="All in front of the first record from then on.")
     ] = None,
     all_records: Annotated[bool, Option("--all", help="All records that are there now.")] = False,
-    execute: Annotated[bool, Option("--execute", help="Do it; otherwise only show the plan.")] = False,
+    execute: Annotated[bool, Option(help="Do it; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

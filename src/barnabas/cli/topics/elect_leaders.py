@@ -18,10 +18,9 @@ app = App("Make preferred replicas the leaders of their partitions.")
 @app.command("", example="barnabas elect-leaders orders\nbarnabas elect-leaders --all-topics")
 def elect_leaders(
     topics: Annotated[list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN.")] = None,
-    all_topics: Annotated[bool, Option("--all-topics", help="Every partition of the cluster.")] = False,
+    all_topics: Annotated[bool, Option(help="Every partition of the cluster.")] = False,
     unclean: Annotated[
-        bool,
-        Option("--unclean", help="Give partitions without a leader to any replica that lives. May lose records."),
+        bool, Option(help="Give partitions without a leader to any replica that lives. May lose records.")
     ] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,

@@ -16,21 +16,15 @@ app = App("Show where partitions begin and end, or stood at a time.")
 NAMED: Final = {"earliest": "earliest", "latest": "latest", "max-timestamp": "max_timestamp"}
 
 
-@app.command(
-    "",
-    example="barnabas get-offsets orders\nbarnabas get-offsets orders:0 --time 2013-01-01T05:15:00Z",
-)
+@app.command("", example="barnabas get-offsets orders\nbarnabas get-offsets orders:0 --time 2013-01-01T05:15:00Z")
 def get_offsets(
     topics: Annotated[
         list[str] | None, Argument(PARTITIONS, "A topic, some of its partitions, or ^PATTERN; all topics if left out.")
     ] = None,
     time: Annotated[
-        str | None,
-        Option("--time", metavar="TIME", help="earliest, latest, max-timestamp (the newest record), or a time."),
+        str | None, Option(metavar="TIME", help="earliest, latest, max-timestamp (the newest record), or a time.")
     ] = None,
-    read_committed: Annotated[
-        bool, Option("--read-committed", help="The end is where the first open transaction begins.")
-    ] = False,
+    read_committed: Annotated[bool, Option(help="The end is where the first open transaction begins.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -30,9 +30,9 @@ Names = Annotated[list[str], Argument("TOPIC", "The topics' names.")]
 def list_topics(
     topics: Annotated[list[str] | None, Argument("TOPIC", "Only these; ^PATTERN for all that begin so.")] = None,
     internal: Annotated[
-        bool, Option("--internal", help="Also topics that brokers keep for themselves, such as __consumer_offsets.")
+        bool, Option(help="Also topics that brokers keep for themselves, such as __consumer_offsets.")
     ] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Names only.")] = False,
+    quiet: Annotated[bool, Option("-q", help="Names only.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -52,23 +52,15 @@ def list_topics(
 @app.command(example="barnabas topics create orders --partitions 3 --config retention.ms=86400000")
 def create(
     topics: Names,
-    partitions: Annotated[
-        int, Option("--partitions", "-p", help="How many partitions each has; -1 leaves that to the brokers.")
-    ] = -1,
+    partitions: Annotated[int, Option("-p", help="How many partitions each has; -1 leaves that to the brokers.")] = -1,
     replication_factor: Annotated[
-        int,
-        Option(
-            "--replication-factor",
-            "-r",
-            help="How many copies there are of each partition; -1 leaves that to the brokers.",
-        ),
+        int, Option("-r", help="How many copies there are of each partition; -1 leaves that to the brokers.")
     ] = -1,
     config: Annotated[
-        list[str] | None,
-        Option("--config", "-c", metavar="NAME=VALUE", help="A setting of the topics; repeat for more."),
+        list[str] | None, Option("-c", metavar="NAME=VALUE", help="A setting of the topics; repeat for more.")
     ] = None,
-    if_not_exists: Annotated[bool, Option("--if-not-exists", help="No error for topics that exist.")] = False,
-    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether they could be created.")] = False,
+    if_not_exists: Annotated[bool, Option(help="No error for topics that exist.")] = False,
+    validate_only: Annotated[bool, Option(help="Only check whether they could be created.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -96,8 +88,8 @@ def create(
 @app.command(example="barnabas topics delete orders")
 def delete(
     topics: Annotated[list[str], Argument("TOPIC", "A name, or ^PATTERN for all that begin so.")],
-    if_exists: Annotated[bool, Option("--if-exists", help="No error for topics that do not exist.")] = False,
-    execute: Annotated[bool, Option("--execute", help="With a pattern: do it; otherwise only show the plan.")] = False,
+    if_exists: Annotated[bool, Option(help="No error for topics that do not exist.")] = False,
+    execute: Annotated[bool, Option(help="With a pattern: do it; otherwise only show the plan.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -136,9 +128,9 @@ def _show_plan(names: Sequence[str], as_json: bool) -> None:
 @app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
 def add_partitions(
     topic: Annotated[str, Argument("TOPIC", "The topic's name.")],
-    to: Annotated[int, Option("--to", metavar="TOTAL", help="How many partitions it shall have in total.")] = 0,
-    by: Annotated[int, Option("--by", metavar="N", help="How many partitions to add.")] = 0,
-    validate_only: Annotated[bool, Option("--validate-only", help="Only check whether they could be added.")] = False,
+    to: Annotated[int, Option(metavar="TOTAL", help="How many partitions it shall have in total.")] = 0,
+    by: Annotated[int, Option(metavar="N", help="How many partitions to add.")] = 0,
+    validate_only: Annotated[bool, Option(help="Only check whether they could be added.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:

@@ -28,21 +28,14 @@ BrokerId = Annotated[int | None, Option("--broker-id", minimum=0, help="Ask this
 @app.command("list", example="barnabas transactions list --state Ongoing")
 def list_transactions(
     state: Annotated[
-        list[str] | None, Option("--state", help="Only ids in this state, such as Ongoing or Empty; repeat for more.")
+        list[str] | None, Option(help="Only ids in this state, such as Ongoing or Empty; repeat for more.")
     ] = None,
-    producer_id: Annotated[
-        list[int] | None, Option("--producer-id", help="Only ids of this producer; repeat for more.")
-    ] = None,
+    producer_id: Annotated[list[int] | None, Option(help="Only ids of this producer; repeat for more.")] = None,
     duration_filter: Annotated[
-        int,
-        Option(
-            "--duration-filter",
-            metavar="MS",
-            help="Only ids whose transaction has run for longer than so many milliseconds.",
-        ),
+        int, Option(metavar="MS", help="Only ids whose transaction has run for longer than so many milliseconds.")
     ] = -1,
     transactional_id_pattern: Annotated[
-        str | None, Option("--transactional-id-pattern", metavar="REGEX", help="Only ids that this matches as a whole.")
+        str | None, Option(metavar="REGEX", help="Only ids that this matches as a whole.")
     ] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -163,15 +156,12 @@ def _known(value: int) -> int | None:
 def find_hanging(
     broker_id: BrokerId = None,
     topic: Annotated[
-        list[str] | None, Option("--topic", "-t", metavar="TOPIC", help="Only in this topic; repeat for more.")
+        list[str] | None, Option("-t", metavar="TOPIC", help="Only in this topic; repeat for more.")
     ] = None,
-    partition: Annotated[
-        int | None, Option("--partition", "-p", minimum=0, help="Only in this partition of the one topic.")
-    ] = None,
+    partition: Annotated[int | None, Option("-p", minimum=0, help="Only in this partition of the one topic.")] = None,
     max_transaction_timeout: Annotated[
         float,
         Option(
-            "--max-transaction-timeout",
             metavar="MINUTES",
             minimum=0,
             help="Leave alone what was written to more recently; the brokers' transaction.max.timeout.ms.",
@@ -192,11 +182,7 @@ def find_hanging(
             broker_ids(admin, [broker_id])
         partitions = _scope(admin, topic, partition, broker_id)
         found = find_hanging_transactions(
-            admin,
-            partitions,
-            now_ms=now_ms,
-            max_timeout_ms=int(max_transaction_timeout * 60_000),
-            broker_id=broker_id,
+            admin, partitions, now_ms=now_ms, max_timeout_ms=int(max_transaction_timeout * 60_000), broker_id=broker_id
         )
     if json:
         print_json([_hanging(hanging, now_ms) for hanging in found])
@@ -252,15 +238,14 @@ def abort(
     topic: Topic,
     partition: Partition,
     start_offset: Annotated[
-        int | None, Option("--start-offset", minimum=0, help="Where the transaction begins in the partition.")
+        int | None, Option(minimum=0, help="Where the transaction begins in the partition.")
     ] = None,
     producer_id: Annotated[
-        int | None,
-        Option("--producer-id", minimum=0, help="The producer's id, instead of --start-offset; needs both epochs."),
+        int | None, Option(minimum=0, help="The producer's id, instead of --start-offset; needs both epochs.")
     ] = None,
     producer_epoch: Annotated[int | None, Option("--producer-epoch", "--epoch", help="The producer's epoch.")] = None,
     coordinator_epoch: Annotated[
-        int | None, Option("--coordinator-epoch", help="The epoch of the coordinator's last marker, -1 for none.")
+        int | None, Option(help="The epoch of the coordinator's last marker, -1 for none.")
     ] = None,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,

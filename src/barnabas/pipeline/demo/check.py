@@ -84,10 +84,7 @@ def expected_delays(flights: Sequence[Flight]) -> "pandas.DataFrame":
     rows = rows.rename(columns={"time_hour": "hour", "distance": "miles"})
     groups = rows.groupby([*_KEY, "airline"], as_index=False, dropna=False)
     found = groups.agg(
-        flights=("dest", "size"),
-        departed=("dep_delay", "count"),
-        late=("late", "sum"),
-        worst=("dep_delay", "max"),
+        flights=("dest", "size"), departed=("dep_delay", "count"), late=("late", "sum"), worst=("dep_delay", "max")
     )
     found["delay_minutes"] = groups["dep_delay"].sum(min_count=1)["dep_delay"]
     last = rows.sort_values(["miles", "farthest"]).groupby(_KEY, as_index=False).last()
