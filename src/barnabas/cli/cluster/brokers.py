@@ -1,12 +1,11 @@
-"""`barnabas brokers`: the brokers that are there, and what each of them has."""
+"""`barnabas brokers`: the brokers, and what each of them has."""
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from barnabas.cli.framework.app import App
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.output import print_json, size_text, table
+from barnabas.cli.framework.output import show, size_text, table
 from barnabas.client.admin.storage import LogDir
 from barnabas.client.errors import ItemsFailed
 
@@ -25,42 +24,30 @@ def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None
         except ItemsFailed as error:  # what a broker does not tell is left out
             directories = error.succeeded
     partitions = [partition for topic in topics for partition in topic.partitions.values()]
-    led = Counter(partition.leader for partition in partitions)
-    kept = Counter(replica for partition in partitions for replica in partition.replicas)
+    leaders = Counter(partition.leader for partition in partitions)
+    replicas = Counter(replica for partition in partitions for replica in partition.replicas)
     rows = [
         {
             **broker._asdict(),
             "controller": node_id == description.controller_id,
-            "leaders": led[node_id],
-            "replicas": kept[node_id],
+            "leaders": leaders[node_id],
+            "replicas": replicas[node_id],
             "size_bytes": _size(directories.get(node_id)),
         }
         for node_id, broker in sorted(description.brokers.items())
     ]
-    if json:
-        print_json(rows)
-    else:
-        print(_text(rows))
+    headers = ("broker", "address", "rack", "controller", "leaders", "replicas", "size")
+    cells = [
+        (
+            row["node_id"], f"{row['host']}:{row['port']}", row["rack"], "yes" if row["controller"] else "",
+            row["leaders"], row["replicas"], size_text(row["size_bytes"]),
+        )
+        for row in rows
+    ]  # fmt: skip
+    show(rows, json, lambda: table(headers, cells))
 
 
 def _size(directories: list[LogDir] | None) -> int | None:
     if directories is None:
         return None
     return sum(replica.size_bytes for directory in directories for replica in directory.replicas)
-
-
-def _text(rows: list[dict[str, Any]]) -> str:
-    names = ("broker", "address", "rack", "controller", "leaders", "replicas", "size")
-    cells = [
-        (
-            row["node_id"],
-            f"{row['host']}:{row['port']}",
-            row["rack"],
-            "yes" if row["controller"] else "",
-            row["leaders"],
-            row["replicas"],
-            None if row["size_bytes"] is None else size_text(row["size_bytes"]),
-        )
-        for row in rows
-    ]
-    return table(names, cells)

@@ -1,10 +1,10 @@
-"""`barnabas cluster`: the cluster as a whole."""
+"""`barnabas cluster`: describes the cluster as a whole."""
 
 from typing import Any
 
 from barnabas.cli.framework.app import App
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.output import print_json, table
+from barnabas.cli.framework.output import show, table
 from barnabas.cli.framework.resources import plural
 from barnabas.client.admin.storage import ClusterDescription, FeatureLevels, Features
 
@@ -20,10 +20,7 @@ def describe(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None:
     with cluster.admin() as admin:
         description, features = admin.describe_cluster(), admin.describe_features()
     report = _report(description, features)
-    if json:
-        print_json(report)
-    else:
-        print(_text(report))
+    show(report, json, lambda: _text(report))
 
 
 def _report(description: ClusterDescription, features: Features) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`barnabas configs`: settings of topics, brokers and groups."""
+"""`barnabas configs`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Annotated, Final, NamedTuple
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option, meant, way_out
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
-from barnabas.cli.framework.output import CommandFailed, print_json, table
+from barnabas.cli.framework.output import CommandFailed, print_json, show, table
 from barnabas.cli.framework.resources import broker_ids
 from barnabas.client.admin.configs import RESOURCE_TYPES, ConfigEntry, ConfigResource
 from barnabas.errors import UsageError
@@ -20,7 +20,7 @@ SOURCES: Final = {
     "client-metrics": "DYNAMIC_CLIENT_METRICS_CONFIG",
     "group": "DYNAMIC_GROUP_CONFIG",
 }
-"""Where a setting comes from that was set for such a resource itself."""
+"""The source of a setting that was made for a resource of this type itself."""
 ALL_BROKERS: Final = "-"
 
 Kind = Annotated[str, Argument("topic|broker|group", "What has the settings.")]
@@ -28,14 +28,14 @@ Name = Annotated[str, Argument("NAME", "Topic, node id, or group; - for all brok
 
 
 class Resource(NamedTuple):
-    """What has settings, as it was named on the command line."""
+    """A resource as the command line names it."""
 
     kind: str
     name: str
 
     @property
     def key(self) -> ConfigResource:
-        """Its name for the brokers."""
+        """The resource's name for the brokers."""
         return ConfigResource(self.kind, "" if self.is_all_brokers else self.name)
 
     @property
@@ -44,7 +44,7 @@ class Resource(NamedTuple):
 
     @property
     def source(self) -> str:
-        """That of settings which were made for it."""
+        """The source of settings that were made for the resource itself."""
         return "DYNAMIC_DEFAULT_BROKER_CONFIG" if self.is_all_brokers else SOURCES[self.kind]
 
     def __str__(self) -> str:
@@ -63,7 +63,7 @@ def _resource(kind: str, name: str) -> Resource:
 
 
 def _entries(admin: Admin, resource: Resource, *, documentation: bool = False) -> dict[str, ConfigEntry]:
-    """All settings of what exists. Raises CommandFailed, KafkaError (within ItemsFailed)."""
+    """Returns all settings of a resource that exists. Raises CommandFailed, KafkaError (within ItemsFailed)."""
     if resource.kind == "topic":
         admin.describe_topics(resource.name)  # for an unknown topic Kafka's answer says less
     elif resource.key.name and resource.kind in ("broker", "broker-logger"):
@@ -72,7 +72,7 @@ def _entries(admin: Admin, resource: Resource, *, documentation: bool = False) -
 
 
 def _check_names(admin: Admin, resource: Resource, names: Iterable[str], entries: Mapping[str, ConfigEntry]) -> None:
-    """Raises CommandFailed for a setting that there is none of."""
+    """Raises CommandFailed for an unknown setting."""
     known = set(entries)
     if resource.is_all_brokers:  # described are only those that are set
         one = Resource("broker", str(broker_ids(admin, None)[0]))
@@ -151,11 +151,9 @@ def set_values(
         _check_names(admin, resource, values, _entries(admin, resource))
         admin.alter_configs({resource.key: values}, validate_only=validate_only)
     done = "checked" if validate_only else "set"
-    if json:
-        print_json({**resource._asdict(), "result": done, "settings": values})
-    else:
-        what = ", ".join(f"{key}={value}" for key, value in values.items())
-        print(f"{done} {what} on {resource}{_unchanged(validate_only)}")
+    pairs = ", ".join(f"{key}={value}" for key, value in values.items())
+    text = f"{done} {pairs} on {resource}{_unchanged(validate_only)}"
+    show({**resource._asdict(), "result": done, "settings": values}, json, lambda: text)
 
 
 @app.command(example="barnabas configs delete topic orders retention.ms")
@@ -175,8 +173,9 @@ def delete(
         _check_names(admin, resource, settings, entries)
         there = [key for key in dict.fromkeys(settings) if key in entries and _is_set(entries[key], resource)]
         absent = [key for key in dict.fromkeys(settings) if key not in there]
+        not_set = f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not set on {resource}"
         if absent and not if_set:
-            raise CommandFailed(f"{', '.join(absent)} {_is(absent)} not set on {resource}; nothing was deleted")
+            raise CommandFailed(f"{not_set}; nothing was deleted")
         if there:
             admin.alter_configs({resource.key: dict.fromkeys(there)}, validate_only=validate_only)
     done = "checked" if validate_only else "deleted"
@@ -186,16 +185,12 @@ def delete(
     if there:
         print(f"{done} {', '.join(there)} on {resource}{_unchanged(validate_only)}")
     if absent:
-        print(f"{', '.join(absent)} {_is(absent)} not set on {resource}")
+        print(not_set)
 
 
 def _is_set(entry: ConfigEntry, resource: Resource) -> bool:
-    """Whether it was made for the resource itself, even where something else is in force."""
+    """Whether the setting was made for the resource itself, even where another value is in force."""
     return resource.source in (entry.source, *(source for _, _, source in entry.synonyms))
-
-
-def _is(names: Sequence[str]) -> str:
-    return "is" if len(names) == 1 else "are"
 
 
 def _unchanged(validate_only: bool) -> str:

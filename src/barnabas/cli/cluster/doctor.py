@@ -1,4 +1,4 @@
-"""`barnabas doctor`: why a client cannot connect."""
+"""`barnabas doctor`: finds out why a client cannot connect."""
 
 import sys
 from typing import Annotated

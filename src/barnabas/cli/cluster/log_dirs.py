@@ -1,16 +1,14 @@
-"""`barnabas log-dirs`: where brokers keep their replicas, and how much room is left."""
+"""`barnabas log-dirs`: the directories of the brokers' replicas, and the room that is left."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import refused
-from barnabas.cli.framework.output import CommandFailed, print_json, size_text, table
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, show, size_text, table
 from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions
 from barnabas.client.admin.storage import LogDir
-from barnabas.client.errors import ItemsFailed
-from barnabas.errors import BarnabasError, error_for
+from barnabas.errors import error_for
 
 app = App("Show the brokers' log directories and the replicas in them.", default="describe")
 
@@ -27,20 +25,12 @@ def describe(
     json: Json = False,
 ) -> None:
     """Show the log directories of brokers: their size, the room that is left, and the replicas in them."""
-    failed: Mapping[int, BarnabasError] = {}
-    found: Mapping[int, list[LogDir]]
     with cluster.admin() as admin:
         partitions = chosen_partitions(admin, topic) if topic else None
         brokers = broker_ids(admin, broker)
-        try:
-            found = admin.describe_log_dirs(brokers, partitions)
-        except ItemsFailed as error:
-            found, failed = error.succeeded, refused(error)
+        found, failed = outcomes(lambda: admin.describe_log_dirs(brokers, partitions))
     rows = [_row(directory) for node_id in sorted(found) for directory in found[node_id]]
-    if json:
-        print_json(rows)
-    else:
-        print(_text(rows, replicas))
+    show(rows, json, lambda: _text(rows, replicas))
     if failed:
         raise CommandFailed("; ".join(f"broker {node_id}: {error}" for node_id, error in failed.items()))
 
@@ -71,8 +61,8 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
             row["path"],
             len(row["replicas"]),
             size_text(row["size_bytes"]),
-            _size(row["usable_bytes"]),
-            _size(row["total_bytes"]),
+            size_text(row["usable_bytes"]),
+            size_text(row["total_bytes"]),
             row["error"] or "",
         )
         for row in rows
@@ -87,7 +77,3 @@ def _text(rows: list[dict[str, Any]], with_replicas: bool) -> str:
         text += "\n\n"
         text += table(("broker", "topic", "partition", "size", "offset lag"), replicas) if replicas else "no replicas"
     return text
-
-
-def _size(size: int | None) -> str | None:
-    return None if size is None else size_text(size)

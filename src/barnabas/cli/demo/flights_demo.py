@@ -1,6 +1,6 @@
-"""The demo's work: what is there already, produce the rest, consume all in a group of three, compare.
+"""The demo of flights: finds out which are in the topic, produces the others, consumes all in a group, and compares.
 
-Offsets and commits are asked from the broker by an administrator, independently of producer and consumers.
+An administrator asks the broker for offsets and commits, independently of producer and consumers.
 """
 
 import contextlib
@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from barnabas import Admin, Consumer, Producer
-from barnabas.cli.demo.demo_parts import Progress, Reading, Tally, measured
+from barnabas.cli.demo.tally import GroupReading, ProgressBar, Tally, measured
 from barnabas.cli.framework.options import Cluster
-from barnabas.cli.framework.outcomes import failures
 from barnabas.cli.framework.output import CommandFailed
-from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.framework.resources import watermarks
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed, OperationTimedOut
 from barnabas.errors import BarnabasError, UnknownTopicOrPartition
@@ -28,18 +27,18 @@ CONSUMERS: Final = 3
 CONSUME_BATCH: Final = 10_000
 SHOW_EVERY: Final = 1_000
 BATCH_BYTES: Final = 128 * 1024
-PATIENCE_S: Final = 60.0
-"""Without a record for so long, the demo gives up."""
+TIMEOUT_S: Final = 60.0
+"""The time without a record after which the demo fails."""
 LEAVE_TIMEOUT_S: Final = 3.0
 FOREVER: Final = {"retention.ms": "-1", "segment.ms": str(2**63 - 1)}
 """The flights are of 2013: by its default settings, a broker would roll at every week of them and then delete them."""
 
 
 class FlightsDemo:
-    """See the module. `run` returns the report that is printed."""
+    """`run` returns the report that is printed."""
 
     def __init__(self, address: str, topic: str, partitions: int, limit: int | None, *, quiet: bool) -> None:
-        self._settings = {**Cluster(address, PATIENCE_S).settings(), "client.id": "barnabas-demo"}
+        self._settings = {**Cluster(address, TIMEOUT_S).settings(), "client.id": "barnabas-demo"}
         self._topic = topic
         self._partitions = partitions
         self._quiet = quiet
@@ -47,7 +46,7 @@ class FlightsDemo:
         self._flights: list[Flight] = []
 
     def run(self, *, clean: bool) -> dict[str, Any]:
-        with Admin(self._settings, default_api_timeout_ms=int(PATIENCE_S * 1000)) as admin:
+        with Admin(self._settings, default_api_timeout_ms=int(TIMEOUT_S * 1000)) as admin:
             if clean:
                 self._delete(admin)
             continues = self._prepare(admin)
@@ -55,7 +54,7 @@ class FlightsDemo:
             self._flights = read_flights(self._limit)
             missing: Iterable[int] = range(len(self._flights))
             if continues:
-                missing = self._say_what_is_there(admin)
+                missing = self._missing(admin)
             produced = self._produce(list(missing))
             consumed, tallies, assigned = self._consume(admin)
             return self._report(admin, continues, produced, consumed, tallies, assigned)
@@ -67,12 +66,14 @@ class FlightsDemo:
     # --- the topic --------------------------------------------------------------------------------------------------
 
     def _delete(self, admin: Admin) -> None:
-        error = failures(lambda: admin.delete_topics(self._topic)).get(self._topic)
-        if error is not None and not isinstance(error, UnknownTopicOrPartition):
-            raise error
+        try:
+            admin.delete_topics(self._topic)
+        except ItemsFailed as error:
+            if not error.only(UnknownTopicOrPartition):
+                raise
 
     def _prepare(self, admin: Admin) -> bool:
-        """Create the topic unless it exists; True if there are records from an earlier run."""
+        """Creates the topic unless it exists. Returns whether it has records of an earlier run."""
         try:
             admin.describe_topics(self._topic)
         except ItemsFailed as error:
@@ -90,19 +91,19 @@ class FlightsDemo:
         view = admin.describe_topics(self._topic)[self._topic]
         return watermarks(admin, [TopicPartition(self._topic, number) for number in view.partitions])
 
-    def _say_what_is_there(self, admin: Admin) -> list[int]:
-        """The flights that an earlier run did not bring in, as the log itself tells."""
+    def _missing(self, admin: Admin) -> list[int]:
+        """Reads the topic, and returns the flights that it lacks."""
         marks = self._marks(admin)
         total = sum(end - start for start, end in marks.values())
         seen: Counter[int] = Counter()
-        reading = [tp for tp, (start, end) in marks.items() if end > start]
+        unread = [tp for tp, (start, end) in marks.items() if end > start]
         with (
             self._progress("verifying", total) as advance,
             Consumer(self._settings, auto_offset_reset="earliest") as consumer,
         ):
-            consumer.assign(reading)
-            while any(consumer.position(tp) < marks[tp][1] for tp in reading):
-                records = consumer.poll(PATIENCE_S, CONSUME_BATCH)
+            consumer.assign(unread)
+            while any(consumer.position(tp) < marks[tp][1] for tp in unread):
+                records = consumer.poll(TIMEOUT_S, CONSUME_BATCH)
                 seen.update(flight_id(record.value or b"") for record in records)
                 advance(len(records))
         missing = [number for number in range(len(self._flights)) if number not in seen]
@@ -115,7 +116,7 @@ class FlightsDemo:
     # --- produce ----------------------------------------------------------------------------------------------------
 
     def _produce(self, numbers: list[int]) -> dict[str, Any]:
-        """Write the flights; counted are the delivery reports."""
+        """Writes the flights, and counts the delivery reports."""
         delivered, refused = 0, []
 
         def on_delivery(error: BaseException | None, _: object) -> None:
@@ -133,7 +134,7 @@ class FlightsDemo:
                 linger_ms=20,
                 batch_size=BATCH_BYTES,
                 compression_type="lz4",
-                delivery_timeout_ms=int(PATIENCE_S * 1000),
+                delivery_timeout_ms=int(TIMEOUT_S * 1000),
             ) as producer,
         ):
             shown = 0
@@ -160,39 +161,39 @@ class FlightsDemo:
     # --- consume ----------------------------------------------------------------------------------------------------
 
     def _consume(self, admin: Admin) -> tuple[dict[str, Any], list[Tally], dict[int, str]]:
-        """Three consumers in one new group read everything that is there and commit it."""
+        """Reads the topic with three consumers in one new group, which commit all."""
         marks = {tp.partition: mark for tp, mark in self._marks(admin).items()}
         total = sum(end - start for start, end in marks.values())
         self._group = time.strftime("barnabas-demo-%Y%m%d-%H%M%S", time.gmtime())
-        state = Reading({number: end for number, (start, end) in marks.items() if end > start})
+        reading = GroupReading({number: end for number, (start, end) in marks.items() if end > start})
         tallies = [Tally(f"consumer-{index + 1}") for index in range(CONSUMERS)]
         threads = [
-            threading.Thread(target=self._consume_one, args=(tally, state), name=tally.name, daemon=True)
+            threading.Thread(target=self._read, args=(tally, reading), name=tally.name, daemon=True)
             for tally in tallies
         ]
         began = time.perf_counter()
         for thread in threads:
             thread.start()
         try:
-            self._watch(threads, tallies, state, total)
+            self._wait(threads, tallies, reading, total)
         finally:
-            state.stop.set()
+            reading.stop.set()
             for thread in threads:
                 thread.join(LEAVE_TIMEOUT_S)
-        if state.failure is not None:
-            raise CommandFailed(f"consuming failed: {state.failure}")
+        if reading.failure is not None:
+            raise CommandFailed(f"consuming failed: {reading.failure}")
         first = min((tally.first for tally in tallies if tally.first), default=began)
         last = max((tally.last for tally in tallies), default=began)
         for tally in tallies:
-            tally.look_into()
+            tally.examine()
         size = sum(tally.size for tally in tallies)
         consumed = measured(sum(tally.records for tally in tallies), size, last - first)
         consumed |= {"consumers": CONSUMERS, "group": self._group, "join_seconds": round(first - began, 3)}
         owners = {partition: tally.name for tally in tallies for partition in tally.by_partition}
         return consumed, tallies, owners
 
-    def _watch(self, threads: list[threading.Thread], tallies: list[Tally], state: Reading, total: int) -> None:
-        """Show how far the consumers are until they are through, or nothing comes for too long."""
+    def _wait(self, threads: list[threading.Thread], tallies: list[Tally], reading: GroupReading, total: int) -> None:
+        """Shows the progress until the consumers have read all, or no record comes for too long."""
         with self._progress("consuming", total) as advance:
             shown, moved = 0, time.monotonic()
             while any(thread.is_alive() for thread in threads):
@@ -201,11 +202,11 @@ class FlightsDemo:
                 if count > shown:
                     advance(count - shown)
                     shown, moved = count, time.monotonic()
-                if time.monotonic() - moved > PATIENCE_S:
-                    state.failure = f"nothing came for {PATIENCE_S:g} s, {count:,} of {total:,} records are here"
+                if time.monotonic() - moved > TIMEOUT_S:
+                    reading.failure = f"nothing came for {TIMEOUT_S:g} s, {count:,} of {total:,} records are here"
                     return
 
-    def _consume_one(self, tally: Tally, state: Reading) -> None:
+    def _read(self, tally: Tally, reading: GroupReading) -> None:
         def commit(consumer: Consumer, _: object) -> None:
             consumer.commit()  # whoever gets them next must not read again what was counted here
 
@@ -219,15 +220,15 @@ class FlightsDemo:
         }
         try:
             with Consumer(settings, self._topic, on_revoked=commit) as consumer:
-                while not state.stop.is_set() and not state.complete:
+                while not reading.stop.is_set() and not reading.complete:
                     records = consumer.poll(0.1, CONSUME_BATCH)
                     if records:
                         tally.take(records)
-                        state.take(records)
+                        reading.take(records)
                 consumer.commit()
         except BarnabasError as error:
-            state.failure = str(error)
-            state.stop.set()
+            reading.failure = str(error)
+            reading.stop.set()
 
     # --- the report -------------------------------------------------------------------------------------------------
 
@@ -272,7 +273,7 @@ class FlightsDemo:
         }
 
     def _compare(self, tallies: list[Tally]) -> dict[str, int]:
-        """What came back against the file, as multisets: by id, and by what each id carries."""
+        """Compares the records that were read with the file: ids, how often each came, and checksums."""
         found: Counter[int] = Counter()
         changed = 0
         for tally in tallies:
@@ -288,5 +289,5 @@ class FlightsDemo:
             "offset_gaps": sum(tally.gaps for tally in tallies),
         }
 
-    def _progress(self, title: str, total: int) -> Progress:
-        return Progress(title, total, shown=not self._quiet and total > 0)
+    def _progress(self, title: str, total: int) -> ProgressBar:
+        return ProgressBar(title, total, shown=not self._quiet and total > 0)

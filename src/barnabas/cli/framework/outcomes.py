@@ -1,4 +1,4 @@
-"""Calls about several things: what failed is told item by item."""
+"""Calls about several things, of which some may fail."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,21 +6,18 @@ from typing import Any
 from barnabas.client.errors import ClientError, ItemsFailed
 from barnabas.errors import BarnabasError
 
-__all__ = ["failures", "refused"]
+__all__ = ["outcomes"]
 
 
-def failures(call: Callable[[], object]) -> dict[Any, BarnabasError]:
-    """What the brokers refused, by item; empty if all went well. Raises what kept them from being asked."""
+def outcomes(call: Callable[[], Any]) -> tuple[Any, dict[Any, BarnabasError]]:
+    """Calls, and returns the result for what succeeded and the error of each item that the brokers refused.
+
+    Brokers that cannot be reached are the fault of no item: that error is raised.
+    """
     try:
-        call()
+        return call(), {}
     except ItemsFailed as error:
-        return refused(error)
-    return {}
-
-
-def refused(error: ItemsFailed) -> dict[Any, BarnabasError]:
-    """The items' errors. Brokers that cannot be reached are no item's fault: that is raised, once."""
-    for each in error.failed.values():
-        if isinstance(each, ClientError):
-            raise each from None
-    return error.failed
+        for each in error.failed.values():
+            if isinstance(each, ClientError):
+                raise each from None
+        return error.succeeded, error.failed

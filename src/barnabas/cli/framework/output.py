@@ -1,14 +1,15 @@
-"""What commands print: aligned tables for people, JSON with stable keys for programs."""
+"""The output of commands: aligned tables for people, JSON with stable keys for programs."""
 
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from barnabas.cli.framework.streams import redirect_to_null
 from barnabas.errors import BarnabasError
 from barnabas.printable import printable, printable_json
 
-__all__ = ["CommandFailed", "notice", "print_json", "size_text", "table", "time_text"]
+__all__ = ["CommandFailed", "known", "notice", "now_ms", "print_json", "show", "size_text", "table", "time_text"]
 
 
 class CommandFailed(BarnabasError):
@@ -16,24 +17,30 @@ class CommandFailed(BarnabasError):
 
 
 def notice(text: str) -> None:
-    """A line on standard error. One that cannot be written is dropped: it must not end what it reports on."""
+    """Prints a line on standard error. A failure to do so must not end what the line reports on."""
     try:
         print(printable(text), file=sys.stderr, flush=True)
     except OSError:
         redirect_to_null(sys.stderr)
 
 
-def print_json(value: Any, *, compact: bool = False) -> None:
-    """One JSON document on standard output: indented, or on one line."""
+def print_json(value: Any) -> None:
+    """Prints an indented JSON document; what JSON has no form for, such as an error, is its text."""
     import json
 
-    text = json.dumps(value, indent=None if compact else 2, default=str, ensure_ascii=False)
-    sys.stdout.write(printable_json(text) + "\n")
+    sys.stdout.write(printable_json(json.dumps(value, indent=2, default=str, ensure_ascii=False)) + "\n")
+
+
+def show(value: Any, as_json: bool, text: Callable[[], str]) -> None:
+    """Prints the value as JSON, or its text for people."""
+    if as_json:
+        print_json(value)
+    else:
+        print(text())
 
 
 def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns two blanks apart; those that hold only numbers are aligned to the right. What is not printable in a cell
-    is escaped."""
+    """Returns aligned columns, those of numbers to the right. Characters that are not printable are escaped."""
     cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     numeric = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(headers))]
     widths = [max([len(header), *(len(row[i]) for row in cells)]) for i, header in enumerate(headers)]
@@ -46,6 +53,16 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _is_number(text: str) -> bool:
     return text == "-" or text.replace(",", "").replace(".", "", 1).removeprefix("-").isdigit()
+
+
+def known(value: int) -> int | None:
+    """Returns None for a negative number, by which Kafka says that there is none."""
+    return value if value >= 0 else None
+
+
+def now_ms() -> int:
+    """Returns the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def time_text(timestamp_ms: int) -> str:
@@ -61,8 +78,10 @@ def time_text(timestamp_ms: int) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{timestamp_ms % 1000:03d}Z"
 
 
-def size_text(size: float) -> str:
-    """`1.5 MB`; decimal units, as in everything that is measured per second here."""
+def size_text(size: float | None) -> str | None:
+    """`1.5 MB`, in decimal units; None for None, which a table shows as `-`."""
+    if size is None:
+        return None
     for unit in ("B", "kB", "MB", "GB"):
         if abs(size) < 1000:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"

@@ -16,13 +16,13 @@ SUFFIX: Final = ".properties"
 
 
 def profile_directory() -> str:
-    """Where profiles lie, whether it exists or not."""
+    """Returns the directory of the profiles, which need not exist."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
     return os.path.join(base, "barnabas", "profiles")
 
 
 def profile_names() -> list[str]:
-    """The profiles that exist, sorted."""
+    """Returns the names of the profiles, sorted."""
     try:
         files = os.listdir(profile_directory())
     except OSError:
@@ -31,7 +31,7 @@ def profile_names() -> list[str]:
 
 
 def profile_file(name: str) -> str:
-    """The file of a profile. Raises UsageError for one that does not exist."""
+    """Returns the file of a profile. Raises UsageError for one that does not exist."""
     names = profile_names()
     if name in names:
         return os.path.join(profile_directory(), name + SUFFIX)

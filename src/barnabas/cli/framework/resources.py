@@ -1,4 +1,4 @@
-"""Which topics, partitions and groups a command is about: names, `^regular expressions`, and `TOPIC:0,2,5-7`."""
+"""The topics, partitions, groups and brokers that a command line names: `NAME`, `^PATTERN`, `TOPIC:0,2,5-7`."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -20,10 +20,11 @@ __all__ = [
     "name_pattern",
     "plural",
     "split_partitions",
+    "watermarks",
 ]
 
 PARTITIONS = "TOPIC[:0,2,5-7]"
-"""How help texts show a topic with partitions of it."""
+"""The metavar of a topic, or of some of its partitions."""
 
 
 def is_pattern(name: str) -> bool:
@@ -32,7 +33,7 @@ def is_pattern(name: str) -> bool:
 
 
 def name_pattern(text: str) -> re.Pattern[str]:
-    """What matches whole names that begin as `text` says, as librdkafka's tools read it; a `$` in it ends the name.
+    """Returns a pattern for whole names that begin as `text` says, as in librdkafka's tools; a `$` in it ends the name.
     Raises UsageError."""
     try:
         re.compile(text)  # for a message about what was written
@@ -42,7 +43,7 @@ def name_pattern(text: str) -> re.Pattern[str]:
 
 
 def chosen_names(asked: Iterable[str], there: Iterable[str], what: str) -> list[str]:
-    """The names, each once, with patterns replaced by what they match of those that are there. Raises CommandFailed
+    """Returns the names, each once, with patterns replaced by the names `there` that they match. Raises CommandFailed
     for a pattern that matches nothing."""
     names = list(there)
     found: list[str] = []
@@ -59,8 +60,10 @@ def chosen_names(asked: Iterable[str], there: Iterable[str], what: str) -> list[
 
 
 def chosen_topics(admin: Admin, asked: Sequence[str]) -> list[TopicView]:
-    """The topics of these names and patterns; all but internal ones for none. Raises UnknownTopicOrPartition (within
-    ItemsFailed), CommandFailed, UsageError."""
+    """Returns the topics of these names and patterns; without any, all but internal topics.
+
+    Raises UnknownTopicOrPartition (within ItemsFailed), CommandFailed, UsageError.
+    """
     if not asked:
         return admin.list_topics()
     if not any(map(is_pattern, asked)):
@@ -75,7 +78,7 @@ def chosen_topics(admin: Admin, asked: Sequence[str]) -> list[TopicView]:
 
 
 def chosen_partitions(admin: Admin, asked: Sequence[str]) -> list[TopicPartition]:
-    """The partitions of `flights`, `flights:0,2` and `^flights`, each once. Raises as `chosen_topics`."""
+    """Returns the partitions of `flights`, `flights:0,2` and `^flights`, each once. Raises as `chosen_topics`."""
     found: dict[TopicPartition, None] = {}
     for text in asked:
         name, numbers = split_partitions(text)
@@ -89,19 +92,29 @@ def chosen_partitions(admin: Admin, asked: Sequence[str]) -> list[TopicPartition
 
 
 def split_partitions(text: str) -> tuple[str, list[int] | None]:
-    """(topic or pattern, its partitions or None for all) of `flights:0,2,5-7`. Raises UsageError."""
+    """Returns (topic or pattern, its partitions or None for all) of `flights:0,2,5-7`. Raises UsageError."""
     name, colon, numbers = (text, "", "") if is_pattern(text) else text.partition(":")
     return name, parse_partitions(numbers) if colon else None
 
 
 def broker_ids(admin: Admin, asked: Iterable[int] | None) -> list[int]:
-    """These brokers, or (None) all. Raises CommandFailed for one that is not in the cluster."""
+    """Returns these brokers, or for None all. Raises CommandFailed for one that is not in the cluster."""
     there = sorted(admin.describe_cluster().brokers)
     for broker_id in asked or ():
         if broker_id not in there:
             known = ", ".join(map(str, there))
             raise CommandFailed(f"broker {broker_id} is not in the cluster; its brokers are {known}")
     return there if asked is None else list(dict.fromkeys(asked))
+
+
+def watermarks(
+    admin: Admin, partitions: Iterable[TopicPartition], *, isolation: str = "read_uncommitted"
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Returns the (earliest, end) offsets of the partitions; the end is exclusive."""
+    wanted = list(partitions)
+    low = admin.list_offsets(dict.fromkeys(wanted, "earliest"))
+    high = admin.list_offsets(dict.fromkeys(wanted, "latest"), isolation=isolation)
+    return {tp: (low[tp].offset, high[tp].offset) for tp in wanted}
 
 
 def plural(count: int, what: str) -> str:

@@ -1,14 +1,13 @@
-"""`barnabas groups`: list, describe, reset offsets, remove members, delete."""
+"""`barnabas groups`."""
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import failures, refused
-from barnabas.cli.framework.output import CommandFailed, print_json, table, time_text
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, now_ms, print_json, table, time_text
 from barnabas.cli.framework.resources import (
     PARTITIONS,
     chosen_names,
@@ -16,8 +15,8 @@ from barnabas.cli.framework.resources import (
     is_pattern,
     plural,
     split_partitions,
+    watermarks,
 )
-from barnabas.cli.framework.watermarks import watermarks
 from barnabas.cli.groups.lag import group_rows, lag_text, total_lag
 from barnabas.cli.records.positions import parse_time
 from barnabas.client.admin.groups import GroupDescription, GroupListing, MemberToRemove
@@ -111,7 +110,7 @@ def describe(
 
 
 def _described(admin: Admin, names: Sequence[str]) -> dict[str, GroupDescription]:
-    """Without the groups that the classic call does not show (those of KIP-848 on Apache Kafka)."""
+    """Describes the groups; those of KIP-848 on Apache Kafka are left out, as DescribeGroups does not show them."""
     try:
         return admin.describe_groups(names)
     except ItemsFailed as error:
@@ -140,7 +139,7 @@ def _report(
                 "client_id": m.client_id,
                 "host": m.client_host,
                 "subscription": list(m.subscription),
-                "assignment": [{"topic": tp.topic, "partition": tp.partition} for tp in m.assignment],
+                "assignment": [tp._asdict() for tp in m.assignment],
             }
             for m in description.members
         ],
@@ -222,10 +221,13 @@ def reset_offsets(
         committed = {tp: c.offset for tp, c in admin.list_group_offsets(group).items()}
         partitions = sorted(committed) if all_topics else chosen_partitions(admin, topic or ())
         if shift_by is not None or to_current:
-            _must_be_committed(group, partitions, committed)
+            for tp in partitions:
+                if tp not in committed:
+                    way_out = "use --to-earliest or another target"
+                    raise CommandFailed(f"group {group!r} has committed nothing for {tp}; {way_out}")
         marks = watermarks(admin, partitions)
         if to_datetime is not None:
-            time_ms = parse_time(to_datetime, time.time_ns() // 1_000_000)
+            time_ms = parse_time(to_datetime, now_ms())
             found = admin.list_offsets(dict.fromkeys(partitions, time_ms))
             target = {tp: found[tp].offset if found[tp].offset >= 0 else marks[tp][1] for tp in partitions}
         elif to_earliest or to_latest:
@@ -234,23 +236,9 @@ def reset_offsets(
             target = dict.fromkeys(partitions, to_offset)
         else:
             target = {tp: committed[tp] + (shift_by or 0) for tp in partitions}
-        plan: dict[TopicPartition, int] = {
-            tp: min(max(offset, marks[tp][0]), marks[tp][1]) for tp, offset in target.items()
-        }
-        errors = failures(lambda: _move(admin, group, plan)) if execute and plan else {}
+        plan: dict[Any, int] = {tp: min(max(offset, marks[tp][0]), marks[tp][1]) for tp, offset in target.items()}
+        errors = outcomes(lambda: admin.alter_group_offsets(group, plan))[1] if execute and plan else {}
     _finish_reset(group, plan, committed, errors, execute, json)
-
-
-def _move(admin: Admin, group: str, plan: Mapping[TopicPartition, int]) -> None:
-    admin.alter_group_offsets(group, {(tp.topic, tp.partition): offset for tp, offset in plan.items()})
-
-
-def _must_be_committed(
-    group: str, partitions: Sequence[TopicPartition], committed: Mapping[TopicPartition, int]
-) -> None:
-    missing = next((tp for tp in partitions if tp not in committed), None)
-    if missing is not None:
-        raise CommandFailed(f"group {group!r} has committed nothing for {missing}; use --to-earliest or another target")
 
 
 def _finish_reset(
@@ -264,12 +252,11 @@ def _finish_reset(
     report = [
         {
             "group": group,
-            "topic": tp.topic,
-            "partition": tp.partition,
+            **tp._asdict(),
             "from_offset": committed.get(tp),
             "to_offset": offset,
             "executed": executed and tp not in errors,
-            "error": str(errors[tp]) if tp in errors else None,
+            "error": errors.get(tp),
         }
         for tp, offset in plan.items()
     ]
@@ -278,17 +265,15 @@ def _finish_reset(
     elif report:
         rows = [(r["topic"], r["partition"], r["from_offset"], r["to_offset"]) for r in report if not r["error"]]
         if rows:
-            print(
-                f"moved the offsets of group {group}:" if executed else f"PLAN for group {group}, nothing is moved yet:"
-            )
+            planned = f"PLAN for group {group}, nothing is moved yet:"
+            print(f"moved the offsets of group {group}:" if executed else planned)
             print(table(("topic", "partition", "from", "to"), rows))
         if not executed:
             print("\n--execute carries it out")
     else:
         print(f"group {group} has nothing to reset")
-    failed = next(iter(errors.values()), None)
-    if failed is not None:
-        raise failed
+    for error in errors.values():
+        raise error
 
 
 @app.command("remove-members", example="barnabas groups remove-members billing --instance billing-1")
@@ -312,17 +297,13 @@ def remove_members(
     if bool(members) == all_members:
         raise UsageError("remove-members: give --member or --instance, or --all")
     with cluster.admin() as admin:
-        failed: Mapping[MemberToRemove, BarnabasError] = {}
-        try:
-            removed: Sequence[MemberToRemove] = admin.remove_members(group, None if all_members else members)
-        except ItemsFailed as error:
-            removed, failed = list(error.succeeded), refused(error)
-            if error.only(GroupIdNotFound):
-                raise
+        removed, failed = outcomes(lambda: admin.remove_members(group, None if all_members else members))
+    missing = next((error for error in failed.values() if isinstance(error, GroupIdNotFound)), None)
+    if missing is not None:
+        raise missing
     if json:
-        print_json(
-            [{**m._asdict(), "removed": m not in failed, "error": _error(failed.get(m))} for m in (*removed, *failed)]
-        )
+        found = (*removed, *failed)
+        print_json([{**m._asdict(), "removed": m not in failed, "error": failed.get(m)} for m in found])
     elif not removed and not failed:
         print(f"group {group} has no members")
     else:
@@ -330,10 +311,6 @@ def remove_members(
             print(printable(f"removed {gone.group_instance_id or gone.member_id} from {group}"))
     if failed:
         raise CommandFailed("; ".join(map(str, failed.values())))
-
-
-def _error(error: BarnabasError | None) -> str | None:
-    return None if error is None else str(error)
 
 
 @app.command(example="barnabas groups delete billing")
@@ -344,7 +321,7 @@ def delete(
 ) -> None:
     """Delete groups without members, with their offsets."""
     with cluster.admin() as admin:
-        failed = failures(lambda: admin.delete_groups(groups))
+        _, failed = outcomes(lambda: admin.delete_groups(groups))
     _finish("group", dict.fromkeys(groups), failed, "deleted", json)
 
 
@@ -355,15 +332,15 @@ def delete_offsets(group: Group, topic: Scope = None, cluster: Cluster = DEFAULT
         raise UsageError("delete-offsets: --topic is missing")
     with cluster.admin() as admin:
         partitions = _committed_partitions(group, admin.list_group_offsets(group), topic)
-        failed = failures(lambda: admin.delete_group_offsets(group, partitions))
+        _, failed = outcomes(lambda: admin.delete_group_offsets(group, partitions))
     _finish("partition", dict.fromkeys(partitions), failed, "forgotten", json)
 
 
 def _committed_partitions(
     group: str, committed: Iterable[TopicPartition], asked: Sequence[str]
 ) -> list[TopicPartition]:
-    """Those of the committed partitions that are asked for, also of topics that are gone. Raises CommandFailed where
-    there are none."""
+    """Returns the committed partitions that are asked for, also those of topics that are deleted. Raises CommandFailed
+    where there are none."""
     there = sorted(committed)
     found: dict[TopicPartition, None] = {}
     for text in asked:
@@ -380,7 +357,7 @@ def _committed_partitions(
 
 def _finish(thing: str, items: Iterable[object], failed: Mapping[Any, BarnabasError], done: str, as_json: bool) -> None:
     if as_json:
-        print_json([{thing: str(item), "error": str(failed[item]) if item in failed else None} for item in items])
+        print_json([{thing: str(item), "error": failed.get(item)} for item in items])
     else:
         for item in items:
             if item not in failed:

@@ -1,13 +1,12 @@
-"""What groups have committed, and how far they are behind the ends of their partitions."""
+"""The committed offsets of groups, and their lag behind the ends of their partitions."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from barnabas import Admin
-from barnabas.cli.framework.outcomes import refused
-from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.resources import watermarks
 from barnabas.client.admin.groups import GroupDescription
-from barnabas.client.errors import ItemsFailed
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import GroupIdNotFound, KafkaError
 from barnabas.types import TopicPartition
@@ -20,9 +19,9 @@ Row = dict[str, Any]
 def group_rows(
     admin: Admin, groups: Mapping[str, GroupDescription | None], *, skip_refused: bool = False
 ) -> dict[str, list[Row]]:
-    """For each group a row for each partition that has a commit or a member.
+    """Returns for each group a row for each partition that has a commit or a member.
 
-    Groups that do not exist have none. With `skip_refused` groups whose offsets the brokers do not give are left out.
+    Groups that do not exist have none. With `skip_refused` groups whose offsets the brokers refuse are left out.
     """
     committed: dict[str, Mapping[TopicPartition, OffsetAndMetadata]] = {}
     for group in groups:
@@ -44,7 +43,7 @@ def group_rows(
 
 
 def _owned(description: GroupDescription | None) -> dict[TopicPartition, Any]:
-    """The members that read the partitions."""
+    """Returns the member that each partition is assigned to."""
     return {tp: member for member in (description.members if description else ()) for tp in member.assignment}
 
 
@@ -52,8 +51,7 @@ def _row(tp: TopicPartition, committed: OffsetAndMetadata | None, marks: tuple[i
     offset = committed.offset if committed is not None else None
     end = marks[1] if marks is not None else None
     return {
-        "topic": tp.topic,
-        "partition": tp.partition,
+        **tp._asdict(),
         "committed_offset": offset,
         "end_offset": end,
         "lag": None if offset is None or end is None else max(end - offset, 0),
@@ -65,24 +63,20 @@ def _row(tp: TopicPartition, committed: OffsetAndMetadata | None, marks: tuple[i
 
 
 def _watermarks(admin: Admin, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """Of the partitions that exist: commits outlive topics."""
-    try:
-        views = admin.describe_topics({tp.topic for tp in partitions})
-    except ItemsFailed as error:
-        refused(error)
-        views = error.succeeded
+    """Returns the watermarks of the partitions that exist: commits outlive topics."""
+    views, _ = outcomes(lambda: admin.describe_topics({tp.topic for tp in partitions}))
     there = {TopicPartition(name, number) for name, view in views.items() for number in view.partitions}
     return watermarks(admin, [tp for tp in partitions if tp in there])
 
 
 def total_lag(rows: Iterable[Row]) -> int | None:
-    """The sum over the partitions whose lag is known; None where there is none."""
+    """Returns the sum of the lags that are known; None where there are none."""
     lags = [row["lag"] for row in rows if row["lag"] is not None]
     return sum(lags) if lags else None
 
 
 def lag_text(rows: Sequence[Row]) -> str:
-    """`lag 5`, with the partitions that no lag is known of; never a lag where nothing is committed."""
+    """Returns `lag 5` with the number of partitions without a known lag, or `no commits`."""
     committed = [row for row in rows if row["committed_offset"] is not None]
     if not committed:
         return "no commits"

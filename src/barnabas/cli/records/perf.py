@@ -12,7 +12,7 @@ from barnabas import Consumer, Producer
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, notice, print_json
-from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.framework.resources import watermarks
 from barnabas.cli.records.produce import ACKS, BATCH_BYTES, CODECS, producer_settings
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed

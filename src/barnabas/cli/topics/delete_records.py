@@ -1,19 +1,16 @@
-"""`barnabas delete-records`: drop the oldest records of partitions."""
+"""`barnabas delete-records`: deletes the oldest records of partitions."""
 
-import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import refused
-from barnabas.cli.framework.output import CommandFailed, print_json, table
-from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions
-from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, now_ms, show, table
+from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, watermarks
 from barnabas.cli.records.positions import parse_time
-from barnabas.client.errors import ItemsFailed
-from barnabas.errors import BarnabasError, UsageError
+from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
 app = App("Delete the oldest records of partitions.")
@@ -41,36 +38,28 @@ def delete_records(
     """
     if sum((before_offset is not None, before_time is not None, all_records)) != 1:
         raise UsageError("delete-records: give one of --before-offset, --before-time, --all")
-    before_ms = None if before_time is None else parse_time(before_time, time.time_ns() // 1_000_000)
-    failed: Mapping[TopicPartition, BarnabasError] = {}
+    before_ms = None if before_time is None else parse_time(before_time, now_ms())
     with cluster.admin() as admin:
         partitions = chosen_partitions(admin, topics)
         marks = watermarks(admin, partitions)
         plan = _plan(admin, marks, before_offset, before_ms)
-        if execute:
-            try:
-                admin.delete_records({tp: offset for tp, offset in plan.items() if offset > marks[tp][0]})
-            except ItemsFailed as error:
-                failed = refused(error)
-    rows: list[dict[str, Any]] = [
+        wanted: dict[tuple[str, int], int] = {tp: offset for tp, offset in plan.items() if offset > marks[tp][0]}
+        _, failed = outcomes(lambda: admin.delete_records(wanted)) if execute else ({}, {})
+    rows = [
         {
             **tp._asdict(),
             "from_offset": marks[tp][0],
             "to_offset": offset,
             "records": offset - marks[tp][0],
             "executed": execute and tp not in failed,
-            "error": str(failed[tp]) if tp in failed else None,
+            "error": failed.get(tp),
         }
         for tp, offset in plan.items()
     ]
-    if json:
-        print_json(rows)
-    else:
-        print("deleted:" if execute else "PLAN, nothing is deleted yet:")
-        shown = [tuple(row.values())[:5] for row in rows if not row["error"]]
-        print(table(("topic", "partition", "from", "up to", "offsets"), shown))
-        if not execute:
-            print("\n--execute carries it out")
+    cells = [tuple(row.values())[:5] for row in rows if not row["error"]]
+    plain = table(("topic", "partition", "from", "up to", "offsets"), cells)
+    planned = f"PLAN, nothing is deleted yet:\n{plain}\n\n--execute carries it out"
+    show(rows, json, lambda: f"deleted:\n{plain}" if execute else planned)
     if failed:
         raise CommandFailed("; ".join(map(str, failed.values())))
 
@@ -78,7 +67,7 @@ def delete_records(
 def _plan(
     admin: Admin, marks: Mapping[TopicPartition, tuple[int, int]], before_offset: int | None, before_ms: int | None
 ) -> dict[TopicPartition, int]:
-    """By partition the first offset that stays. Raises CommandFailed for one that is behind the end."""
+    """Returns the first offset that stays of each partition. Raises CommandFailed for one behind the end."""
     if before_ms is not None:
         found = admin.list_offsets(dict.fromkeys(marks, before_ms))
         return {tp: found[tp].offset if found[tp].offset >= 0 else end for tp, (_, end) in marks.items()}

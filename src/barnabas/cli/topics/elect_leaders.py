@@ -1,16 +1,13 @@
-"""`barnabas elect-leaders`: give partitions back to their preferred leaders."""
+"""`barnabas elect-leaders`: gives partitions back to their preferred leaders."""
 
-from collections.abc import Mapping
 from typing import Annotated
 
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.outcomes import refused
-from barnabas.cli.framework.output import CommandFailed, print_json, table
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, show, table
 from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions
-from barnabas.client.errors import ItemsFailed
-from barnabas.errors import BarnabasError, UsageError
-from barnabas.types import TopicPartition
+from barnabas.errors import UsageError
 
 app = App("Make preferred replicas the leaders of their partitions.")
 
@@ -31,24 +28,13 @@ def elect_leaders(
     """
     if bool(topics) == all_topics:
         raise UsageError("elect-leaders: give either TOPIC, as in `barnabas elect-leaders orders`, or --all-topics")
-    failed: Mapping[TopicPartition, BarnabasError] = {}
-    elected: Mapping[TopicPartition, bool]
     with cluster.admin() as admin:
         partitions = chosen_partitions(admin, topics) if topics else None
-        try:
-            elected = admin.elect_leaders(partitions, unclean=unclean)
-        except ItemsFailed as error:
-            elected, failed = error.succeeded, refused(error)
-    results = {tp: "elected" if changed else "unchanged" for tp, changed in elected.items()}
-    rows = [
-        {**tp._asdict(), "result": results.get(tp, "failed"), "error": str(failed[tp]) if tp in failed else None}
-        for tp in sorted({*results, *failed})
-    ]
-    if json:
-        print_json(rows)
-    elif rows:
-        print(table(("topic", "partition", "result"), [tuple(row.values())[:3] for row in rows]))
-    else:
-        print("every partition is led by its preferred replica; nothing was changed")
+        elected, failed = outcomes(lambda: admin.elect_leaders(partitions, unclean=unclean))
+    results = dict.fromkeys(failed, "failed") | {tp: "elected" if elected[tp] else "unchanged" for tp in elected}
+    rows = [{**tp._asdict(), "result": results[tp], "error": failed.get(tp)} for tp in sorted(results)]
+    cells = [tuple(row.values())[:3] for row in rows]
+    unchanged = "every partition is led by its preferred replica; nothing was changed"
+    show(rows, json, lambda: table(("topic", "partition", "result"), cells) if cells else unchanged)
     if failed:
         raise CommandFailed("; ".join(f"{tp}: {error}" for tp, error in failed.items()))

@@ -1,13 +1,11 @@
-"""`barnabas get-offsets`: the offsets of partitions, now or at a time."""
+"""`barnabas get-offsets`: shows the offsets of partitions, now or at a time."""
 
-import time as clock
 from typing import Annotated, Final
 
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.output import print_json, table, time_text
-from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, chosen_topics
-from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.framework.output import known, now_ms, show, table, time_text
+from barnabas.cli.framework.resources import PARTITIONS, chosen_partitions, chosen_topics, watermarks
 from barnabas.cli.records.positions import parse_time
 from barnabas.types import TopicPartition
 
@@ -33,9 +31,7 @@ def get_offsets(
     For a time that is the offset of the first record from then on, with that record's timestamp; there is none (JSON:
     null) where all records are older. TIME is milliseconds, 2013-01-01T05:15:00Z, 2013-01-01, now, or -1h.
     """
-    when = (
-        NAMED.get(time) if time in NAMED else None if time is None else parse_time(time, clock.time_ns() // 1_000_000)
-    )
+    when = NAMED.get(time) if time in NAMED else None if time is None else parse_time(time, now_ms())
     isolation = "read_committed" if read_committed else "read_uncommitted"
     with cluster.admin() as admin:
         if topics:
@@ -47,30 +43,13 @@ def get_offsets(
         if when is None:
             marks = watermarks(admin, partitions, isolation=isolation)
             rows = [{**tp._asdict(), "start_offset": marks[tp][0], "end_offset": marks[tp][1]} for tp in partitions]
+            headers, cells = ("topic", "partition", "start", "end"), [tuple(row.values()) for row in rows]
         else:
             found = admin.list_offsets(dict.fromkeys(partitions, when), isolation=isolation)
             rows = [
-                {**tp._asdict(), "offset": _known(found[tp].offset), "timestamp": _known(found[tp].timestamp)}
+                {**tp._asdict(), "offset": known(found[tp].offset), "timestamp": known(found[tp].timestamp)}
                 for tp in partitions
             ]
-    if json:
-        print_json(rows)
-    elif not rows:
-        print("no topics")
-    elif when is None:
-        print(table(("topic", "partition", "start", "end"), [tuple(row.values()) for row in rows]))
-    else:
-        cells = [
-            (
-                row["topic"],
-                row["partition"],
-                row["offset"],
-                None if row["timestamp"] is None else time_text(row["timestamp"]),
-            )
-            for row in rows
-        ]
-        print(table(("topic", "partition", "offset", "timestamp"), cells))
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None
+            headers = ("topic", "partition", "offset", "timestamp")
+            cells = [(*tp, known(found[tp].offset), time_text(found[tp].timestamp)) for tp in partitions]
+    show(rows, json, lambda: table(headers, cells) if rows else "no topics")

@@ -1,4 +1,4 @@
-"""`barnabas topics`: list, create, describe, delete, grow."""
+"""`barnabas topics`."""
 
 import itertools
 import warnings
@@ -8,10 +8,9 @@ from typing import Annotated, Any
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_settings
-from barnabas.cli.framework.outcomes import failures, refused
-from barnabas.cli.framework.output import CommandFailed, notice, print_json, size_text, table, time_text
-from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural
-from barnabas.cli.framework.watermarks import watermarks
+from barnabas.cli.framework.outcomes import outcomes
+from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
+from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
 from barnabas.client.admin.configs import ConfigResource
 from barnabas.client.admin.storage import LogDir, LogDirReplica
 from barnabas.client.admin.topics import NewTopic
@@ -67,12 +66,8 @@ def create(
     """Create topics. Partitions, replicas and settings that are not given are the brokers' defaults."""
     settings = parse_settings(config or (), "--config")
     new = [NewTopic(name, partitions, replication_factor, settings) for name in topics]
-    failed: Mapping[str, BarnabasError] = {}
     with cluster.admin() as admin:
-        try:
-            made = admin.create_topics(new, validate_only=validate_only)
-        except ItemsFailed as error:
-            made, failed = error.succeeded, refused(error)
+        made, failed = outcomes(lambda: admin.create_topics(new, validate_only=validate_only))
     done = "checked" if validate_only else "created"
     report: list[dict[str, Any]] = []
     for name in dict.fromkeys(topics):
@@ -81,7 +76,7 @@ def create(
         elif if_not_exists and isinstance(failed[name], TopicAlreadyExists):
             report.append({"topic": name, "result": "exists", "error": None})
         else:
-            report.append({"topic": name, "result": "failed", "error": _words(failed[name], name)})
+            report.append(_failure(name, failed[name]))
     _finish(report, json)
 
 
@@ -104,25 +99,21 @@ def delete(
             if not execute:
                 _show_plan(names, json)
                 return
-        failed = failures(lambda: admin.delete_topics(names))
+        _, failed = outcomes(lambda: admin.delete_topics(names))
     report: list[dict[str, Any]] = []
     for name in names:
-        error = failed.get(name)
-        if error is None:
-            report.append({"topic": name, "result": "deleted", "error": None})
-        elif if_exists and isinstance(error, UnknownTopicOrPartition):
-            report.append({"topic": name, "result": "absent", "error": None})
+        absent = if_exists and isinstance(failed.get(name), UnknownTopicOrPartition)
+        if name not in failed or absent:
+            report.append({"topic": name, "result": "absent" if absent else "deleted", "error": None})
         else:
-            report.append({"topic": name, "result": "failed", "error": _words(error, name)})
+            report.append(_failure(name, failed[name]))
     _finish(report, json)
 
 
 def _show_plan(names: Sequence[str], as_json: bool) -> None:
-    if as_json:
-        print_json([{"topic": name, "result": "planned", "error": None} for name in names])
-        return
-    print(f"PLAN, nothing is deleted yet; with --execute {plural(len(names), 'topic')} and their records will be:")
-    print("".join(f"{name}\n" for name in names), end="")
+    head = f"PLAN, nothing is deleted yet; with --execute {plural(len(names), 'topic')} and their records will be:"
+    report = [{"topic": name, "result": "planned", "error": None} for name in names]
+    show(report, as_json, lambda: "\n".join([head, *names]))
 
 
 @app.command("add-partitions", example="barnabas topics add-partitions orders --to 6")
@@ -139,16 +130,13 @@ def add_partitions(
         raise UsageError("add-partitions: give either --to TOTAL or --by N, as a number above 0")
     with cluster.admin() as admin:
         total = to or len(chosen_topics(admin, [topic])[0].partitions) + by
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            error = failures(lambda: admin.create_partitions({topic: total}, validate_only=validate_only)).get(topic)
-    for warning in told:
+            _, failed = outcomes(lambda: admin.create_partitions({topic: total}, validate_only=validate_only))
+    for warning in caught:
         notice(f"barnabas: {warning.message}")
-    done = "checked" if validate_only else "grown"
-    if error is None:
-        _finish([{"topic": topic, "result": done, "partitions": total, "error": None}], json)
-    else:
-        _finish([{"topic": topic, "result": "failed", "error": _words(error, topic)}], json)
+    grown = {"topic": topic, "result": "checked" if validate_only else "grown", "partitions": total, "error": None}
+    _finish([_failure(topic, failed[topic]) if failed else grown], json)
 
 
 @app.command(example="barnabas topics describe orders")
@@ -165,14 +153,11 @@ def describe(
         views = chosen_topics(admin, topics or ())
         marks, replicas = _marks(admin, views), _replicas(admin)
         described = [_description(admin, view, marks, replicas) for view in views]
-    if json:
-        print_json(described)
-        return
-    print("\n\n".join(map(_description_text, described)) or "no topics")
+    show(described, json, lambda: "\n\n".join(map(_description_text, described)) or "no topics")
 
 
 def _marks(admin: Admin, views: Sequence[TopicView]) -> dict[TopicPartition, tuple[int, int]]:
-    """(start, end) of every partition with a leader."""
+    """Returns the (start, end) offsets of every partition with a leader."""
     led = [(view.name, p) for view in views for p in view.partitions.values() if p.leader >= 0]
     return watermarks(admin, [TopicPartition(name, p.partition) for name, p in led])
 
@@ -183,10 +168,10 @@ def _description(
     marks: Mapping[TopicPartition, tuple[int, int]],
     replicas: Mapping[TopicPartition, LogDirReplica],
 ) -> dict[str, Any]:
-    where = ConfigResource("topic", view.name)
+    resource = ConfigResource("topic", view.name)
     changed = {
         config.name: config.value
-        for config in admin.describe_configs([where])[where].values()
+        for config in admin.describe_configs([resource])[resource].values()
         if config.source == "DYNAMIC_TOPIC_CONFIG"
     }
     rows = []
@@ -211,7 +196,7 @@ def _description(
 
 
 def _replicas(admin: Admin) -> dict[TopicPartition, LogDirReplica]:
-    """The largest replica of each partition; empty where the brokers do not tell."""
+    """Returns the largest replica of each partition; nothing where the brokers do not tell."""
     found: Mapping[int, list[LogDir]]
     try:
         found = admin.describe_log_dirs()
@@ -235,7 +220,7 @@ def _description_text(description: dict[str, Any]) -> str:
             ",".join(map(str, p["isr"])),
             p["log_start_offset"],
             p["end_offset"],
-            None if p["size_bytes"] is None else size_text(p["size_bytes"]),
+            size_text(p["size_bytes"]),
         )
         for p in description["partitions_detail"]
     ]
@@ -250,7 +235,7 @@ def _description_text(description: dict[str, Any]) -> str:
 
 
 def _compaction_row(found: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What the table of a compacted topic says of a partition."""
+    """Returns the cells of a compacted topic's partition."""
     last = None
     if found["last_cleaned_ms"] >= 0:
         before, after = size_text(found["last_bytes_before"]), size_text(found["last_bytes_after"])
@@ -279,17 +264,17 @@ def _replication(topic: TopicView) -> int:
     return max((len(partition.replicas) for partition in topic.partitions.values()), default=0)
 
 
-def _words(error: BarnabasError, name: str) -> str:
-    text = str(error)
+def _failure(name: str, error: BarnabasError) -> dict[str, Any]:
+    text = f"topic {name!r}: {error} ({error.kafka_name})" if isinstance(error, KafkaError) else str(error)
     if isinstance(error, TopicAlreadyExists):
-        return f"topic {name!r} exists already; choose another name or add --if-not-exists"
-    if isinstance(error, UnknownTopicOrPartition):
-        return f"topic {name!r} does not exist; `barnabas topics list` shows what does"
-    return f"topic {name!r}: {text} ({error.kafka_name})" if isinstance(error, KafkaError) else text
+        text = f"topic {name!r} exists already; choose another name or add --if-not-exists"
+    elif isinstance(error, UnknownTopicOrPartition):
+        text = f"topic {name!r} does not exist; `barnabas topics list` shows what does"
+    return {"topic": name, "result": "failed", "error": text}
 
 
 def _finish(report: list[dict[str, Any]], as_json: bool) -> None:
-    """Print what happened to each topic; fail if one failed."""
+    """Prints the result of each topic. Raises CommandFailed if one failed."""
     failed = [entry for entry in report if entry["error"]]
     if as_json:
         print_json(report)
@@ -297,7 +282,7 @@ def _finish(report: list[dict[str, Any]], as_json: bool) -> None:
         for entry in report:
             if not entry["error"]:
                 count = entry.get("partitions", -1)
-                more = f" ({count} partition{'s' if count != 1 else ''})" if count > 0 else ""
+                more = f" ({plural(count, 'partition')})" if count > 0 else ""
                 unchanged = "; nothing was changed" if entry["result"] == "checked" else ""
                 print(f"{entry['result']} {entry['topic']}{more}{unchanged}")
     if failed:

@@ -1,6 +1,6 @@
-"""Transactions that nobody will ever end: a partition waits for their end and no coordinator knows of them any more.
+"""Finds hanging transactions: open in a partition, and unknown to every coordinator, so that nothing ends them.
 
-Readers with read_committed stop in front of them for ever. Source: KIP-664.
+Readers with read_committed never get past them. Source: KIP-664.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from barnabas.types import TopicPartition
 __all__ = ["HangingTransaction", "find_hanging_transactions"]
 
 PARTITIONS_AT_ONCE: Final = 500
-"""In one call of describe_producers."""
+"""The number of partitions in one call of describe_producers."""
 
 
 class HangingTransaction(NamedTuple):
@@ -34,13 +34,13 @@ def find_hanging_transactions(
     max_timeout_ms: int,
     broker_id: int | None = None,
 ) -> list[HangingTransaction]:
-    """Transactions that were written to longer ago than any may last, and that no coordinator will end."""
+    """Returns the transactions whose last record is too old for any open transaction, and that no coordinator ends."""
     candidates: list[tuple[TopicPartition, ProducerOnPartition]] = []
     for first in range(0, len(partitions), PARTITIONS_AT_ONCE):
         chunk = partitions[first : first + PARTITIONS_AT_ONCE]
         candidates += [
-            (where, producer)
-            for where, producers in admin.describe_producers(chunk, broker_id=broker_id).items()
+            (partition, producer)
+            for partition, producers in admin.describe_producers(chunk, broker_id=broker_id).items()
             for producer in producers
             if producer.current_transaction_start_offset >= 0 and now_ms - producer.last_timestamp > max_timeout_ms
         ]
@@ -50,14 +50,14 @@ def find_hanging_transactions(
     owners = {t.producer_id: t.transactional_id for t in admin.list_transactions(producer_ids=ids)}
     pending = _pending(admin, owners)
     return [
-        HangingTransaction(where, producer, owners.get(producer.producer_id))
-        for where, producer in sorted(candidates)
-        if where not in pending.get(producer.producer_id, ())
+        HangingTransaction(partition, producer, owners.get(producer.producer_id))
+        for partition, producer in sorted(candidates)
+        if partition not in pending.get(producer.producer_id, ())
     ]
 
 
 def _pending(admin: Admin, owners: Mapping[int, str]) -> dict[int, tuple[TopicPartition, ...]]:
-    """By producer id, the partitions that its coordinator will still write a marker to."""
+    """Returns for each producer id the partitions that its coordinator will still write a marker to."""
     try:
         found = admin.describe_transactions(owners.values())
     except ItemsFailed as error:

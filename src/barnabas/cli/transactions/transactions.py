@@ -1,13 +1,12 @@
-"""`barnabas transactions`: list, describe, who writes to a partition, find those that hang and abort them."""
+"""`barnabas transactions`."""
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
-from barnabas.cli.framework.output import CommandFailed, print_json, table, time_text
+from barnabas.cli.framework.output import CommandFailed, known, now_ms, print_json, show, table, time_text
 from barnabas.cli.framework.resources import broker_ids
 from barnabas.cli.transactions.hanging_transactions import HangingTransaction, find_hanging_transactions
 from barnabas.client.admin.transactions import ProducerOnPartition, TransactionDescription
@@ -18,7 +17,7 @@ from barnabas.types import TopicPartition
 app = App("List and describe transactions; find and abort those that hang.")
 
 ENDED: Final = ("Empty", "CompleteCommit", "CompleteAbort", "Dead")
-"""States without a transaction; the start of the last one may still be told."""
+"""States without a transaction, though the start of the last one may still be known."""
 
 Topic = Annotated[str, Option("--topic", "-t", metavar="TOPIC", help="The topic.")]
 Partition = Annotated[int, Option("--partition", "-p", minimum=0, help="The partition.")]
@@ -65,15 +64,12 @@ def describe(
 ) -> None:
     """Show a transactional id: its state, its producer, and the partitions of its open transaction."""
     with cluster.admin() as admin:
-        report = _report(admin.describe_transactions(transactional_id)[transactional_id], _now_ms())
-    if json:
-        print_json(report)
-    else:
-        print(_text(report))
+        report = _report(admin.describe_transactions(transactional_id)[transactional_id])
+    show(report, json, lambda: _text(report))
 
 
-def _report(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
-    started = _known(found.start_time_ms)
+def _report(found: TransactionDescription) -> dict[str, Any]:
+    started = known(found.start_time_ms)
     runs = started is not None and found.state not in ENDED
     return {
         "transactional_id": found.transactional_id,
@@ -83,8 +79,8 @@ def _report(found: TransactionDescription, now_ms: int) -> dict[str, Any]:
         "producer_epoch": found.producer_epoch,
         "timeout_ms": found.timeout_ms,
         "start_time": started,
-        "duration_ms": max(now_ms - found.start_time_ms, 0) if runs else None,
-        "partitions": [{"topic": tp.topic, "partition": tp.partition} for tp in found.partitions],
+        "duration_ms": max(now_ms() - found.start_time_ms, 0) if runs else None,
+        "partitions": [tp._asdict() for tp in found.partitions],
     }
 
 
@@ -100,8 +96,7 @@ def _text(report: Mapping[str, Any]) -> str:
     if report["duration_ms"] is not None:
         lines.append(f"begun {time_text(report['start_time'])}, {report['duration_ms']} ms ago")
     if report["partitions"]:
-        rows = [(entry["topic"], entry["partition"]) for entry in report["partitions"]]
-        lines += ["", table(("topic", "partition"), rows)]
+        lines += ["", table(("topic", "partition"), [tuple(entry.values()) for entry in report["partitions"]])]
     return "\n".join(lines)
 
 
@@ -114,42 +109,21 @@ def describe_producers(
     json: Json = False,
 ) -> None:
     """Show the producers that a partition remembers, and where their open transactions begin."""
-    where = TopicPartition(topic, partition)
+    tp = TopicPartition(topic, partition)
     with cluster.admin() as admin:
-        producers = sorted(admin.describe_producers([where], broker_id=broker_id)[where])
+        producers = sorted(admin.describe_producers([tp], broker_id=broker_id)[tp])
     if json:
         print_json([_producer(producer) for producer in producers])
     elif producers:
         names = ("producer", "epoch", "last sequence", "last written", "coordinator epoch", "transaction from")
-        rows = [
-            (
-                p.producer_id,
-                p.producer_epoch,
-                _known(p.last_sequence),
-                time_text(p.last_timestamp),
-                _known(p.coordinator_epoch),
-                _known(p.current_transaction_start_offset),
-            )
-            for p in producers
-        ]
+        rows = [[*(_producer(p) | {"last_timestamp": time_text(p.last_timestamp)}).values()] for p in producers]
         print(table(names, rows))
     else:
-        print(f"no producers are known to {where}")
+        print(f"no producers are known to {tp}")
 
 
-def _producer(producer: ProducerOnPartition) -> dict[str, int | None]:
-    return {
-        "producer_id": producer.producer_id,
-        "producer_epoch": producer.producer_epoch,
-        "last_sequence": _known(producer.last_sequence),
-        "last_timestamp": _known(producer.last_timestamp),
-        "coordinator_epoch": _known(producer.coordinator_epoch),
-        "current_transaction_start_offset": _known(producer.current_transaction_start_offset),
-    }
-
-
-def _known(value: int) -> int | None:
-    return value if value >= 0 else None
+def _producer(producer: ProducerOnPartition) -> dict[str, Any]:
+    return {name: known(value) for name, value in producer._asdict().items()}
 
 
 @app.command("find-hanging", example="barnabas transactions find-hanging --topic orders")
@@ -176,16 +150,16 @@ def find_hanging(
     """
     if partition is not None and len(topic or ()) != 1:
         raise UsageError("find-hanging: --partition needs the one --topic that it belongs to")
-    now_ms = _now_ms()
+    at_ms = now_ms()
     with cluster.admin() as admin:
         if broker_id is not None:
             broker_ids(admin, [broker_id])
         partitions = _scope(admin, topic, partition, broker_id)
         found = find_hanging_transactions(
-            admin, partitions, now_ms=now_ms, max_timeout_ms=int(max_transaction_timeout * 60_000), broker_id=broker_id
+            admin, partitions, now_ms=at_ms, max_timeout_ms=int(max_transaction_timeout * 60_000), broker_id=broker_id
         )
     if json:
-        print_json([_hanging(hanging, now_ms) for hanging in found])
+        print_json([_hanging(hanging, at_ms) for hanging in found])
     elif not found:
         print(f"no transaction hangs in {len(partitions)} partitions")
     else:
@@ -202,7 +176,7 @@ def find_hanging(
 def _scope(
     admin: Admin, topics: Iterable[str] | None, partition: int | None, broker_id: int | None
 ) -> list[TopicPartition]:
-    """The partitions to look at: those of a broker are the ones that it has a replica of. Raises KafkaError."""
+    """Returns the partitions to search; of a broker those that it has a replica of. Raises KafkaError."""
     views = admin.list_topics(internal=True) if topics is None else list(admin.describe_topics(topics).values())
     found = [
         TopicPartition(view.name, index)
@@ -221,11 +195,10 @@ def _scope(
 def _hanging(hanging: HangingTransaction, now_ms: int) -> dict[str, Any]:
     producer = hanging.producer
     return {
-        "topic": hanging.partition.topic,
-        "partition": hanging.partition.partition,
+        **hanging.partition._asdict(),
         "producer_id": producer.producer_id,
         "producer_epoch": producer.producer_epoch,
-        "coordinator_epoch": _known(producer.coordinator_epoch),
+        "coordinator_epoch": known(producer.coordinator_epoch),
         "start_offset": producer.current_transaction_start_offset,
         "last_timestamp": producer.last_timestamp,
         "duration_ms": now_ms - producer.last_timestamp,
@@ -260,16 +233,16 @@ def abort(
         raise UsageError(
             "abort: give either --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch"
         )
-    where = TopicPartition(topic, partition)
+    tp = TopicPartition(topic, partition)
     with cluster.admin() as admin:
         if start_offset is not None:
-            producer = _producer_at(admin, where, start_offset)
+            producer = _producer_at(admin, tp, start_offset)
             spec = {name: getattr(producer, name) for name in given}
-        admin.abort_transaction(where, **spec)
+        admin.abort_transaction(tp, **spec)
     if json:
         print_json({"topic": topic, "partition": partition, "start_offset": start_offset, **spec})
     else:
-        print(f"aborted the transaction of producer {spec['producer_id']}/{spec['producer_epoch']} in {where}")
+        print(f"aborted the transaction of producer {spec['producer_id']}/{spec['producer_epoch']} in {tp}")
 
 
 def _producer_at(admin: Admin, partition: TopicPartition, start_offset: int) -> ProducerOnPartition:
@@ -280,7 +253,3 @@ def _producer_at(admin: Admin, partition: TopicPartition, start_offset: int) -> 
     open_at = sorted(offset for p in producers if (offset := p.current_transaction_start_offset) >= 0)
     shown = f"open ones begin at {', '.join(map(str, open_at))}" if open_at else "none is open there"
     raise CommandFailed(f"no transaction begins at offset {start_offset} of {partition}; {shown}")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Parts of the demo: what a consumer got, how far the group is, progress bars."""
+"""Counts what the demo's consumers read, measures it, and shows progress bars."""
 
 import threading
 import time
@@ -10,13 +10,14 @@ from typing import Any, Final
 from barnabas.pipeline.demo.flights import checksum, flight_id
 from barnabas.records.consumer_record import ConsumerRecord
 
-__all__ = ["Progress", "Reading", "Tally", "measured"]
+__all__ = ["GroupReading", "ProgressBar", "Tally", "measured"]
 
-_PLACE: Final = attrgetter("partition", "offset")
+_PARTITION_AND_OFFSET: Final = attrgetter("partition", "offset")
 
 
 class Tally:
-    """What one consumer got. Only its thread writes here; looked into when all is read, so that reading is measured."""
+    """The records of one consumer, which its thread adds. They are examined when all are read, so as not to slow down
+    the reading that is measured."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -35,8 +36,8 @@ class Tally:
         self.last = time.perf_counter()
         self.first = self.first or self.last
 
-    def look_into(self) -> None:
-        """Ids, checksums, sizes, and whether offsets follow each other."""
+    def examine(self) -> None:
+        """Takes ids, checksums and sizes, and counts gaps between offsets."""
         next_offsets: dict[int, int] = {}
         for batch in self._batches:
             for record in batch:
@@ -50,8 +51,8 @@ class Tally:
             batch.clear()
 
 
-class Reading:
-    """How far the group has come; the threads share it."""
+class GroupReading:
+    """The progress of the group, which the consumers' threads share."""
 
     def __init__(self, ends: dict[int, int]) -> None:
         self._ends = ends
@@ -64,14 +65,14 @@ class Reading:
         return not self._left
 
     def take(self, records: list[ConsumerRecord]) -> None:
-        """These are read: some partition may have come to its end."""
-        for partition, offset in dict(map(_PLACE, records)).items():
+        """Notes which partitions are read to their ends."""
+        for partition, offset in dict(map(_PARTITION_AND_OFFSET, records)).items():
             if offset + 1 >= self._ends.get(partition, 0):
                 self._left.discard(partition)
 
 
 def measured(records: int, size: int, seconds: float) -> dict[str, Any]:
-    """What is printed of a stage."""
+    """Returns the figures of a stage."""
     seconds = max(seconds, 1e-9)
     return {
         "records": records,
@@ -82,7 +83,7 @@ def measured(records: int, size: int, seconds: float) -> dict[str, Any]:
     }
 
 
-class Progress:
+class ProgressBar:
     """rich's progress bar, or nothing. The block's value moves it forward."""
 
     def __init__(self, title: str, total: int, *, shown: bool) -> None:
