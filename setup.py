@@ -47,8 +47,8 @@ KERNELS += [
         *(
             f"client/producer/{part}"
             for part in (
-                *("driving", "partition", "produce_request", "producer_core", "producer_id", "record_accumulator"),
-                "sender",
+                *("kafka_producer", "partition_batches", "partitioner", "produce_request", "producer_id"),
+                *("record_accumulator", "sender", "sync_driver"),
             )
         ),
     )

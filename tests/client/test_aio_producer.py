@@ -143,7 +143,7 @@ def test_serializers_and_a_partitioner_of_the_application(broker: Broker) -> Non
 def test_a_partition_that_does_not_exist_is_refused_after_one_look_at_the_metadata(broker: Broker) -> None:
     async def scene(producer: barnabas.aio.Producer) -> None:
         await (await producer.send("t", b"v"))
-        metadata = producer._core.client.metadata
+        metadata = producer._calls.producer.client.metadata
         before = metadata.version
         with pytest.raises(TopicNotFound, match="topic 't' has 3 partitions, 0 to 2: there is no partition 3"):
             await producer.send("t", b"v", partition=3)
@@ -231,7 +231,7 @@ def test_a_cancelled_wait_changes_nothing(broker: Broker) -> None:
         flushing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await flushing
-        assert producer._core.accumulator.flushing == 0
+        assert producer._calls.producer.accumulator.flushing == 0
         assert (await handle).offset == 0
 
     play(broker, scene, linger_ms=50)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.client.producer.transactions.states import TransactionState
+from barnabas.client.producer.transactions.transaction_manager import TransactionState
 from barnabas.connection.drivers.signals import HELD
 from barnabas.errors import UsageError
 from barnabas.records.kernel import is_compiled
@@ -51,11 +51,11 @@ def at_rest() -> Iterator[None]:
 
 def sent(producer: barnabas.Producer, values: list[bytes], taken: list[bytes]) -> None:
     for value in values:
-        before = producer._intake.sent
+        before = producer._calls.producer.appender.appended
         try:
             producer.send("t", value, partition=0)
         finally:
-            if producer._intake.sent > before:  # it was taken, whatever its sender was told
+            if producer._calls.producer.appender.appended > before:  # it was taken, whatever its sender was told
                 taken.append(value)
     producer.flush(60)
 
@@ -91,7 +91,7 @@ def test_a_producer_that_sends_and_flushes(own_broker: Broker) -> None:
         def interrupt(place: int) -> bool:
             struck, _ = signalled_at(place, FILES, lambda: sent(producer, [b"%d" % place, b"%d+" % place], taken))
             undamaged(producer)
-            assert producer._core.accumulator.flushing == 0
+            assert producer._calls.producer.accumulator.flushing == 0
             sent(producer, [b"after %d" % place], taken)
             return struck
 
@@ -116,7 +116,7 @@ def test_a_producer_that_connects(own_broker: Broker) -> None:
 
 def settle(producer: barnabas.Producer) -> None:
     """Wait for the end that Ctrl-C did not wait for. Nothing is left open."""
-    transactions = producer._core.transactions
+    transactions = producer._calls.producer.transactions
     assert transactions is not None
     assert transactions.state is not TransactionState.IN_TRANSACTION
     for end in producer.commit_transaction, producer.abort_transaction:

@@ -83,7 +83,7 @@ def test_a_partition_that_does_not_exist_is_refused_after_one_look_at_the_metada
 
 
 def metadata_answers(producer: barnabas.Producer) -> int:
-    return producer._core.client.metadata.version
+    return producer._calls.producer.client.metadata.version
 
 
 def test_round_robin(broker: Broker) -> None:

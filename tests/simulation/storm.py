@@ -109,7 +109,7 @@ class Storm:
                 self.cluster.handle(link)
         self.producer.flush()
         self.check()
-        assert self.producer.core.intake.used == 0
+        assert self.producer.kafka_producer.appender.used_bytes == 0
         if self.patient:
             for partition, sent in self.sent.items():
                 assert [error for _, handle in sent if (error := handle.exception()) is not None] == []

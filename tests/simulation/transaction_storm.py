@@ -5,8 +5,7 @@ from collections import deque
 from typing import Any
 
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.producer.transactions.states import TransactionState
-from barnabas.client.producer.transactions.transaction_manager import TransactionManager
+from barnabas.client.producer.transactions.transaction_manager import TransactionManager, TransactionState
 from barnabas.connection.promise import Promise
 from barnabas.errors import TransactionFailed
 from barnabas.types import TopicPartition
@@ -39,7 +38,7 @@ class TransactionStorm(Storm):
             transaction_version=version,
             verifies_transactions=verifies,
         )
-        transactions = self.producer.core.transactions
+        transactions = self.producer.kafka_producer.transactions
         assert transactions is not None
         self.coordinator = self.cluster.transactions
         self.version = version
@@ -165,4 +164,4 @@ class TransactionStorm(Storm):
             assert self.cluster.log("t", partition).committed_values() == self.committed[partition]
         if self.offset:
             assert self.coordinator.offsets["g", "in", 0] == self.offset
-        assert self.producer.core.intake.used == 0
+        assert self.producer.kafka_producer.appender.used_bytes == 0

@@ -13,7 +13,7 @@ from librt.threading import Lock
 
 from barnabas.client.producer.bulk.rows import RowSource, rows_of_lists, rows_of_table
 from barnabas.client.producer.producer_batch import ProducerBatch
-from barnabas.client.producer.record_appender import Lane, RecordAppender
+from barnabas.client.producer.record_appender import RecordAppender, TopicInfo
 from barnabas.records import bulk_kernel
 
 COUNT = 100_000
@@ -22,26 +22,36 @@ PARTITIONS = 4
 
 
 class Owner:
-    """As little as an intake can do with."""
+    """Driver, accumulator and partitioner of an appender, which do as little as it can do with."""
 
     def __init__(self, batch_size: int) -> None:
-        self.intake = RecordAppender(self, Lock(), batch_size, 5, 1 << 40, 1 << 20, batch_size)
-        self.lane = self.intake.lanes["t"] = Lane("t", PARTITIONS, 0)
+        self.appender = RecordAppender(
+            self,  # type: ignore[arg-type]  # it has what is asked of a driver here
+            Lock(),
+            self,
+            self,
+            batch_size=batch_size,
+            bulk_batch_size=batch_size,
+            linger_ms=5,
+            buffer_memory=1 << 40,
+            record_size_max=1 << 20,
+        )
+        self.topic = self.appender.topics["t"] = TopicInfo("t", PARTITIONS, 0)
 
     def batch_opened(self, batch: ProducerBatch) -> None: ...
 
-    def choose_sticky(self, lane: Lane) -> int:
-        return (int(lane.sticky) + 1) % PARTITIONS
+    def next_partition(self, topic: TopicInfo) -> int:
+        return (int(topic.sticky_partition) + 1) % PARTITIONS
 
     def turn(self) -> None:
-        for batch in self.intake.take_full():
-            self.intake.take_records(batch)
+        for batch in self.appender.take_full_batches():
+            self.appender.take_records(batch)
 
     def in_bulk(self, source: RowSource) -> None:
         for rows in source.chunks:
             row = 0
             while row < rows.count:
-                row = self.intake.append_rows(self.lane, rows, row, [])
+                row = self.appender.append_rows(self.topic, rows, row, [])
                 self.turn()
 
 
@@ -50,7 +60,7 @@ def lists(owner: Owner, values: list[bytes], keys: list[bytes] | None) -> None:
 
 
 def one_by_one(owner: Owner, values: list[bytes]) -> None:
-    send = owner.intake.send
+    send = owner.appender.send
     for value in values:
         send("t", value)
 

@@ -86,7 +86,7 @@ def test_a_table_is_written_as_its_rows_one_by_one(
     producing.flush()
     assert logs(producing) == single(given_rows, **how)
     assert sum(part.record_count for part in delivery.result()) == len(given_rows)
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -181,7 +181,7 @@ def test_a_bulk_call_stays_within_the_buffer() -> None:
 
     def watch(received: Any) -> Any:
         nonlocal most
-        most = max(most, producing.core.intake.used)
+        most = max(most, producing.kafka_producer.appender.used_bytes)
         return handle(received)
 
     producing.cluster.handlers[0] = watch
@@ -193,11 +193,11 @@ def test_a_bulk_call_stays_within_the_buffer() -> None:
 
 def test_a_bulk_call_is_not_far_ahead_of_the_brokers() -> None:
     producing = SimulatedProducer(partitions=1, batch_size=1 << 20, max_request_size=4 << 20, linger_ms=1000)
-    bulk = bulk_of_lists(producing.core, "t", [bytes(1 << 19)] * 100, None, None, None, None)
+    bulk = bulk_of_lists(producing.kafka_producer, "t", [bytes(1 << 19)] * 100, None, None, None, None)
     turns = 0
     while bulk.has_room():
         assert bulk.take() == 0
-        producing.core.accumulator.collect(0)
+        producing.kafka_producer.accumulator.queue_ready(0)
         turns += 1
     assert turns == BATCHES_AHEAD_MIN
     assert bulk.take() == 5
@@ -229,7 +229,7 @@ def test_which_rows_failed() -> None:
 def test_neighbours_that_failed_alike_are_one_range() -> None:
     producing = SimulatedProducer(partitions=1, batch_size=300)
     delivery = producing.send_many([bytes(100)] * 10)
-    producing.core.sender.purge(RecordsPurged("purged"), in_flight=True)
+    producing.kafka_producer.sender.purge(RecordsPurged("purged"), in_flight=True)
     failure = delivery.exception()
     assert failure is not None
     assert [(part.partition, part.rows) for part in failure.failed] == [(0, range(10))]
@@ -270,7 +270,7 @@ def test_batches_that_are_split(partitions: int, count: int, keyed: bool, limit:
 
 def test_the_rest_is_given_up() -> None:
     producing = SimulatedProducer(partitions=1, batch_size=300, buffer_memory=1000)
-    bulk = bulk_of_lists(producing.core, "t", [bytes(100)] * 50, None, None, None, None)
+    bulk = bulk_of_lists(producing.kafka_producer, "t", [bytes(100)] * 50, None, None, None, None)
     while not bulk.take():
         pass
     taken = bulk.taken
@@ -315,8 +315,8 @@ def test_rows_that_cannot_be_sent(arguments: dict[str, Any], kind: type[Exceptio
     producing = SimulatedProducer(max_request_size=1000)
     with pytest.raises(kind, match=message):
         producing.send_many(**arguments)
-    assert producing.core.accumulator.is_idle()
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.accumulator.is_idle()
+    assert producing.kafka_producer.appender.used_bytes == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -404,7 +404,7 @@ def test_serializers_and_partitioners_of_the_callers() -> None:
 
 def test_a_partition_that_is_not_there_yet() -> None:
     producing = SimulatedProducer(partitions=1)
-    bulk = bulk_of_lists(producing.core, "t", [b"a"], None, None, None, 1)
+    bulk = bulk_of_lists(producing.kafka_producer, "t", [b"a"], None, None, None, 1)
     assert (bulk.take(), bulk.taken) == (2, 0)
     assert rows_of_lists([b"a"], None, None, [3], None, 100).highest_partition == 3
 

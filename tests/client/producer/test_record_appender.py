@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of a send, where the intake is plain Python: what was taken comes whole, once and in order."""
+"""Ctrl-C in the middle of a send, where the appender is plain Python: what was taken comes whole, once and in order."""
 
 import pytest
 
@@ -14,26 +14,26 @@ PLACES_MAX = 1000
 @pytest.mark.parametrize("batch_size", [200, 1 << 16])
 def test_an_interrupted_append_leaves_no_half_record(batch_size: int) -> None:
     producing = SimulatedProducer(batch_size=batch_size, linger_ms=50)
-    core = producing.core
+    producer = producing.kafka_producer
     taken: list[bytes] = []
     for place in range(PLACES_MAX):
         value = b"%d" % place + b"v" * 90
-        before = core.intake.sent
+        before = producer.appender.appended
 
         def append(value: bytes = value) -> object:
-            return core.intake.append("t", value, None, 0, 1000, [("name", b"x")], None)
+            return producer.appender.append("t", value, None, 0, 1000, [("name", b"x")], None)
 
         interrupted, _ = interrupted_at(place, FILES, append)
-        assert core.intake.sent - before in (0, 1)
-        if core.intake.sent > before:  # it was taken, whatever the caller was told
+        assert producer.appender.appended - before in (0, 1)
+        if producer.appender.appended > before:  # it was taken, whatever the caller was told
             taken.append(value)
         if not interrupted:
             break
-        assert core.intake.append("t", b"after %d" % place, None, 0, 1000, None, None) is not None
+        assert producer.appender.append("t", b"after %d" % place, None, 0, 1000, None, None) is not None
         taken.append(b"after %d" % place)
     else:
         raise AssertionError("it never goes through")
     assert place > 20
     producing.flush()
     assert producing.values() == taken
-    assert core.intake.used == 0
+    assert producer.appender.used_bytes == 0

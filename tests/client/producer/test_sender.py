@@ -35,7 +35,7 @@ def send_all(producing: SimulatedProducer, *values: int, **more: Any) -> list[An
     handles = []
     for value in values:
         handles.append(producing.send(b"%d" % value, **more))
-        producing.core.intake.close(producing.core.intake.lanes["t"], handles[-1]._batch)
+        producing.kafka_producer.appender.close_batch(producing.kafka_producer.appender.topics["t"], handles[-1]._batch)
     return handles
 
 
@@ -88,7 +88,7 @@ def test_codecs_and_levels(codec: str) -> None:
     assert producing.values()[99] == b"value" * 10 + b"99"
     (header,) = producing.cluster.log("t", 0).headers
     assert header.compression_type == ["none", "gzip", "snappy", "lz4", "zstd"].index(codec)
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
 
 
 @pytest.mark.parametrize("newest", [3, 7, 8, 9, 11, 12])
@@ -138,7 +138,7 @@ def test_records_that_can_never_be_sent() -> None:
         producing.send("text")
     with pytest.raises(UsageError, match="timestamp=-5"):
         producing.send(b"a", timestamp=-5)
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
 
 
 def test_broker_names_the_records_it_refuses() -> None:
@@ -207,9 +207,9 @@ def test_forgotten_topics_leave_the_metadata() -> None:
     producing = SimulatedProducer(metadata_max_idle_ms=10_000)
     producing.send(b"v").result()
     producing.run(seconds=9)
-    assert "t" in producing.core.intake.lanes
+    assert "t" in producing.kafka_producer.appender.topics
     producing.run(seconds=25)
-    assert "t" not in producing.core.intake.lanes
+    assert "t" not in producing.kafka_producer.appender.topics
     assert producing.cluster.network_client.metadata.wanted == []
 
 
@@ -220,9 +220,9 @@ def test_memory_is_bounded_and_given_back() -> None:
     producing = SimulatedProducer(buffer_memory=2000, linger_ms=10_000)
     taken = [handle for handle in (producing.send(b"x" * 100) for _ in range(50)) if handle is not None]
     assert 10 < len(taken) < 20
-    assert producing.core.intake.starved
+    assert producing.kafka_producer.appender.exhausted
     assert producing.run(lambda: taken[-1].done(), seconds=1), "who waits for memory does not wait for linger"
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
     assert producing.send(b"x" * 100) is not None
 
 
@@ -381,7 +381,7 @@ def test_a_batch_that_is_too_large_is_sent_in_parts(codec: str) -> None:
     assert [handle.offset for handle in (*handles, *after)] == list(range(1, 52))
     assert handles[17].result().offset == 18
     assert heard == list(range(1, 51))
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
 
 
 def test_a_single_record_that_is_too_large_fails_alone() -> None:
@@ -389,7 +389,7 @@ def test_a_single_record_that_is_too_large_fails_alone() -> None:
     producing.send(b"first").result()
     producing.cluster.log("t", 0).batch_size_max = 200
     good, bad, after = send_all(producing, 1)[0], producing.send(b"x" * 500), None
-    producing.core.intake.close(producing.core.intake.lanes["t"], bad._batch)
+    producing.kafka_producer.appender.close_batch(producing.kafka_producer.appender.topics["t"], bad._batch)
     after = send_all(producing, 2, 3)
     producing.flush()
     with pytest.raises(MessageTooLarge):
@@ -502,7 +502,7 @@ def test_a_broker_that_forgot_the_producer_gets_a_new_epoch() -> None:
 def test_sequences_go_round() -> None:
     producing = SimulatedProducer()
     producing.send(b"first").result()
-    state = next(iter(producing.core.accumulator.partitions.values()))
+    state = next(iter(producing.kafka_producer.accumulator.partitions.values()))
     state.next_sequence = 2**31 - 2
     producing.cluster.log("t", 0).producers[1001][1][-1] = (2**31 - 3, 2**31 - 3, 0)
     for value in (b"a", b"b", b"c", b"d"):
@@ -518,10 +518,10 @@ def test_purge_gives_up_what_waits() -> None:
     producing.send(b"first")
     producing.flush()
     handle = producing.send(b"a")
-    assert producing.core.sender.purge(RecordsPurged("purged"), in_flight=True) == 1
+    assert producing.kafka_producer.sender.purge(RecordsPurged("purged"), in_flight=True) == 1
     with pytest.raises(RecordsPurged):
         handle.result()
-    assert producing.core.intake.used == 0
+    assert producing.kafka_producer.appender.used_bytes == 0
     producing.send(b"b")
     producing.flush()
     assert producing.values() == [b"first", b"b"]
@@ -533,7 +533,7 @@ def test_purge_leaves_what_is_in_flight_where_it_is() -> None:
     flying = send_all(producing, *range(5))
     waiting = send_all(producing, 5, 6)
     producing.cluster.turn()
-    assert producing.core.sender.purge(RecordsPurged("purged"), in_flight=False) == 2
+    assert producing.kafka_producer.sender.purge(RecordsPurged("purged"), in_flight=False) == 2
     producing.flush()
     assert [handle.result().offset for handle in flying] == [1, 2, 3, 4, 5]
     assert all(isinstance(handle.exception(), RecordsPurged) for handle in waiting)

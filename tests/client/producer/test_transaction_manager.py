@@ -1,12 +1,11 @@
-"""Transactions of the producer's core, against simulated brokers of either transaction version."""
+"""Transactions of a producer, against simulated brokers of either transaction version."""
 
 from typing import Any
 
 import pytest
 
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.producer.transactions.states import TransactionState
-from barnabas.client.producer.transactions.transaction_manager import TransactionManager
+from barnabas.client.producer.transactions.transaction_manager import TransactionManager, TransactionState
 from barnabas.errors import (
     ClientClosed,
     ClientError,
@@ -33,8 +32,8 @@ class Transacting(SimulatedProducer):
     def __init__(self, version: int = 2, *, verifies: bool = True, **settings: Any) -> None:
         settings = {"transactional_id": "tx", "linger_ms": 0, **settings}
         super().__init__(transaction_version=version, verifies_transactions=verifies, **settings)
-        assert self.core.transactions is not None
-        self.transactions: TransactionManager = self.core.transactions
+        assert self.kafka_producer.transactions is not None
+        self.transactions: TransactionManager = self.kafka_producer.transactions
 
     def wait(self, promise: Any) -> Any:
         try:
@@ -56,8 +55,8 @@ class Transacting(SimulatedProducer):
 
     @property
     def identity(self) -> tuple[int, int]:
-        assert self.core.identity is not None
-        return self.core.identity.producer_id, self.core.identity.producer_epoch
+        assert self.kafka_producer.identity is not None
+        return self.kafka_producer.identity.producer_id, self.kafka_producer.identity.producer_epoch
 
     @property
     def at_coordinator(self) -> Any:
@@ -174,7 +173,7 @@ def test_a_record_that_fails_fails_its_transaction(it: Transacting) -> None:
     assert refused.exception() is not None
     assert behind.exception() is not None
     assert it.send(b"d") is None
-    assert isinstance(it.core.why_not(), TransactionFailed)
+    assert isinstance(it.kafka_producer.why_closed(), TransactionFailed)
     with pytest.raises(TransactionFailed):
         it.commit()
     epoch = it.identity[1]
@@ -218,7 +217,7 @@ def test_a_fenced_producer_says_so_and_stays_fenced(it: Transacting) -> None:
         with pytest.raises(ProducerFenced, match="'tx'"):
             call()
     assert it.send(b"b") is None
-    assert isinstance(it.core.why_not(), ProducerFenced)
+    assert isinstance(it.kafka_producer.why_closed(), ProducerFenced)
 
 
 def test_a_partition_that_fences_leaves_it_to_the_coordinator(it: Transacting) -> None:
@@ -282,13 +281,13 @@ def test_without_a_transaction_nothing_is_taken() -> None:
     it = Transacting()
     assert it.send(b"a") is None
     with pytest.raises(UsageError, match=r"init_transactions\(\)"):
-        raise it.core.why_not()
+        raise it.kafka_producer.why_closed()
     with pytest.raises(UsageError, match=r"init_transactions\(\)"):
         it.transactions.begin()
     it.init()
     assert it.send(b"a") is None
     with pytest.raises(UsageError, match=r"begin_transaction\(\)"):
-        raise it.core.why_not()
+        raise it.kafka_producer.why_closed()
     for call in (it.commit, it.abort):
         with pytest.raises(UsageError, match=r"begin_transaction\(\)"):
             call()
@@ -374,7 +373,7 @@ def test_who_closes_while_a_commit_is_under_way_hears_it() -> None:
     it.cluster.handlers[END] = lambda received: SILENT
     promise = it.transactions.commit()
     it.cluster.turn()
-    it.core.close()
+    it.kafka_producer.close()
     it.cluster.network_client.close()
     assert isinstance(promise.error, ClientClosed)
 
@@ -474,4 +473,4 @@ def test_an_interrupt_in_the_middle_of_an_end_leaves_a_producer_that_can_only_be
     with pytest.raises(ClientError, match="interrupted half-way"):
         it.transactions.begin()
     assert it.send(b"b") is None
-    it.core.close()
+    it.kafka_producer.close()

@@ -1,4 +1,4 @@
-"""What became of a batch, in words."""
+"""Makes the errors of batches that were not written."""
 
 from typing import Final
 
@@ -10,21 +10,21 @@ from barnabas.errors import Attempt, ClientError, KafkaError, OperationTimedOut,
 
 __all__ = ["error_of", "name_refused", "note_failure", "timed_out"]
 
-REASONS_KEPT: Final = 5
+FAILURES_KEPT: Final = 5
 
 
 def note_failure(batch: ProducerBatch, error: Error) -> None:
-    """Remember why a try failed."""
+    """Notes why a try of the batch failed."""
     attempts = (
         error.attempts
         if isinstance(error, ClientError)
         else (Attempt(f"{batch.topic}-{batch.partition}", "request", f"{error.kafka_name}: {error}", ""),)
     )
-    batch.reasons = [*(batch.reasons or ()), *attempts][-REASONS_KEPT:]
+    batch.failures = [*(batch.failures or ()), *attempts][-FAILURES_KEPT:]
 
 
 def error_of(answer: Answer, batch: ProducerBatch) -> KafkaError:
-    """What the broker says of the batch."""
+    """Returns the error in a broker's answer about the batch."""
     reasons = [f"record {index}: {text}" for index, text in answer.record_errors[:3]]
     text = "; ".join(filter(None, [answer.error_message, *reasons]))
     kind = error_for(answer.error_code)
@@ -32,18 +32,19 @@ def error_of(answer: Answer, batch: ProducerBatch) -> KafkaError:
 
 
 def name_refused(batch: ProducerBatch, error: KafkaError, answer: Answer) -> KafkaError:
-    """The broker names the records that it refuses; the others fail only for their company."""
+    """Gives the records that the broker refuses by index errors of their own. Returns the error of the others, which
+    failed only because they were in the same batch."""
     if not answer.record_errors:
         return error
-    where = f"{batch.topic}-{batch.partition}"
-    batch.record_errors = {index: type(error)(f"{where}: {text or error}") for index, text in answer.record_errors}
-    return type(error)(f"{where}: other records of the batch were refused: {error}")
+    kind, name = type(error), f"{batch.topic}-{batch.partition}"
+    batch.record_errors = {index: kind(f"{name}: {text or error}") for index, text in answer.record_errors}
+    return kind(f"{name}: other records of the batch were refused: {error}")
 
 
 def timed_out(batch: ProducerBatch, client: NetworkClient, timeout_ms: int) -> ClientError:
-    """That delivery.timeout.ms is over, and why it is not acknowledged."""
-    where = f"{batch.topic}-{batch.partition}"
-    attempts: tuple[Attempt, ...] = tuple(batch.reasons or ())
+    """Returns the error of a batch whose delivery.timeout.ms is over, with what kept it from being acknowledged."""
+    topic_partition = f"{batch.topic}-{batch.partition}"
+    attempts: tuple[Attempt, ...] = tuple(batch.failures or ())
     if attempts:
         why = f"the last of {batch.attempts} tries: {attempts[-1]}"
     elif batch.attempts:
@@ -54,5 +55,5 @@ def timed_out(batch: ProducerBatch, client: NetworkClient, timeout_ms: int) -> C
         unreachable = client.unreachable()
         attempts = unreachable.attempts
         why = str(unreachable) if attempts else "it was never sent: the leader did not take more"
-    text = f"{batch.count} records for {where} were not acknowledged within delivery.timeout.ms"
+    text = f"{batch.count} records for {topic_partition} were not acknowledged within delivery.timeout.ms"
     return OperationTimedOut(f"{text} ({timeout_ms}): {why}", attempts)

@@ -1,21 +1,22 @@
 """One batch of records, and the handle that a caller has of one of its records. Compiled where that is possible.
 
-A record has no object of its own: its handle is a batch and a number, and nobody keeps the handle but the caller.
+A record has no object of its own: its handle is a batch and an index, and nobody keeps the handle but the caller.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from librt.strings import BytesWriter
 
+from barnabas.connection.promise import Promise
 from barnabas.records.compiled import mypyc_attr
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-__all__ = ["ProducerBatch", "RecordHandle", "RecordMetadata"]
+__all__ = ["OnDelivery", "ProducerBatch", "ProducerDriver", "RecordHandle", "RecordMetadata"]
 
 
 class RecordMetadata(NamedTuple):
@@ -27,14 +28,48 @@ class RecordMetadata(NamedTuple):
     timestamp: int
 
 
+OnDelivery = Callable[[BaseException | None, RecordMetadata], object]
+
+
+class ProducerDriver(Protocol):
+    """Turns the network client for a producer, and waits as its kind does: in the calling thread, or on a loop."""
+
+    def now(self) -> float:
+        """Returns the time of the network client's clock."""
+
+    def turn(self) -> None:
+        """Lets the network client send what is ready."""
+
+    def batch_opened(self) -> None:
+        """Sees to it that the linger of the first open batch is kept. The lock is held."""
+
+    def send_slowly(
+        self, topic: Any, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
+        """Sends a record that `RecordAppender.send` cannot append at once: waits, calls plugins of the application."""
+
+    def wait_for_batch(self, batch: ProducerBatch, timeout: float | None) -> None:
+        """Waits until the batch is done or was split. Raises OperationTimedOut."""
+
+    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
+        """Waits until the promise is settled. Raises OperationTimedOut."""
+
+    def await_call(self, add_listener: Callable[[Callable[[], None]], None]) -> Any:
+        """Returns an iterator that an event loop runs until the function that `add_listener` got is called."""
+
+    def add_callback(self, add: Callable[[Callable[[Callable[[], None]], None]], None]) -> None:
+        """Calls `add` under the lock, with the function that takes callbacks which are due; then sees that those are
+        called."""
+
+
 class ProducerBatch:
     """Records for one partition: open while records are added, then on its way, then done."""
 
-    def __init__(self, topic: str, partition: i64, base_timestamp: i64, owner: Any) -> None:
+    def __init__(self, topic: str, partition: i64, base_timestamp: i64, driver: ProducerDriver) -> None:
         self.topic = topic
         self.partition: i64 = partition
-        self.owner: Any = owner
-        """Who waits for it on behalf of handles: `wait_for_batch(batch, timeout)`, `await_batch(batch)`."""
+        self.driver: ProducerDriver = driver
+        """Waits for the batch on behalf of handles."""
         self.records: BytesWriter = BytesWriter()
         self.count: i64 = 0
         self.base_timestamp: i64 = base_timestamp
@@ -43,7 +78,7 @@ class ProducerBatch:
         self.opened_at: float = 0.0
         # from here on it is the accumulator's and the sender's
         self.size: i64 = 0
-        """Bytes that it holds of buffer.memory."""
+        """Bytes of buffer.memory that the batch holds."""
         self.body: bytes | None = None
         """The records as they are sent, compressed."""
         self.compression: i64 = 0
@@ -51,34 +86,39 @@ class ProducerBatch:
         self.attempts: i64 = 0
         self.sent_at: float = 0.0
         self.retry_at: float = 0.0
-        self.number: float = 0.0
-        """Its place in the partition's order."""
-        self.span: float = 1.0
-        """Up to number + span no other batch has its place: the room for halves."""
+        self.position: float = 0.0
+        """The batch's place in the order of its partition, which nothing changes."""
+        self.position_span: float = 1.0
+        """No other batch has a position below position + position_span: the room for halves."""
         self.producer_id: i64 = -1
         self.producer_epoch: i64 = -1
         self.base_sequence: i64 = -1
         self.in_flight: bool = False
-        self.unknown: bool = False
-        """It was sent, and no answer says whether it was written."""
-        self.reasons: list[Any] | None = None
-        """What went wrong with the tries so far."""
+        self.maybe_written: bool = False
+        """The batch was sent, and no answer says whether it was written."""
+        self.failures: list[Any] | None = None
+        """The last failed tries, as Attempts."""
         self.done: bool = False
         self.base_offset: i64 = -1
         self.append_timestamp: i64 = -1
         self.error: BaseException | None = None
         self.record_errors: dict[int, BaseException] | None = None
         self.parts: list[ProducerBatch] | None = None
-        """The batches that replaced it when it was too large."""
+        """The batches that replaced this one when it was too large."""
         self.callbacks: list[tuple[int, int, Any]] | None = None
         """(index, timestamp, function of the error and the metadata) of single records, in their order."""
         self.listeners: list[Any] | None = None
-        """Functions without arguments, called when it is done."""
+        """Functions without arguments, called when the batch is done or split."""
 
     def add_callback(self, index: i64, timestamp: i64, callback: Any) -> None:
         if self.callbacks is None:
             self.callbacks = []
         self.callbacks.append((index, timestamp, callback))
+
+    def add_listener(self, listener: Callable[[], None]) -> None:
+        if self.listeners is None:
+            self.listeners = []
+        self.listeners.append(listener)
 
     def metadata(self, index: i64, timestamp: i64) -> RecordMetadata:
         offset: i64 = self.base_offset + index if self.base_offset >= 0 else -1
@@ -105,8 +145,8 @@ class RecordHandle:
         self._index: i64 = index
         self._timestamp: i64 = timestamp
 
-    def _home(self) -> ProducerBatch:
-        """The batch that has the record now: halves replace one that was too large."""
+    def _current_batch(self) -> ProducerBatch:
+        """Returns the batch that has the record now: halves replace a batch that was too large."""
         while self._batch.parts is not None:
             for part in self._batch.parts:
                 if self._index < part.count:
@@ -126,18 +166,18 @@ class RecordHandle:
     @property
     def offset(self) -> int:
         """-1 until it is known, and with acks=0."""
-        batch = self._home()
+        batch = self._current_batch()
         return batch.base_offset + self._index if batch.base_offset >= 0 else -1
 
     @property
     def timestamp(self) -> int:
         """Milliseconds since the epoch: the record's own, or the broker's where the topic asks for LogAppendTime."""
-        batch = self._home()
+        batch = self._current_batch()
         return batch.append_timestamp if batch.append_timestamp >= 0 else self._timestamp
 
     def done(self) -> bool:
         """Acknowledged or failed."""
-        return self._home().done
+        return self._current_batch().done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait until the record is acknowledged. Raises what made it fail; OperationTimedOut after `timeout` seconds,
@@ -145,34 +185,34 @@ class RecordHandle:
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self._home().metadata(self._index, self._timestamp)
+        return self._current_batch().metadata(self._index, self._timestamp)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As `result`, but returns the failure; None if the record is acknowledged."""
-        batch = self._home()
+        batch = self._current_batch()
         while not batch.done:
-            batch.owner.wait_for_batch(batch, timeout)
-            batch = self._home()
+            batch.driver.wait_for_batch(batch, timeout)
+            batch = self._current_batch()
         return batch.error_of(self._index)
 
     def add_done_callback(self, callback: Callable[[RecordHandle], object]) -> None:
         """Call it with this handle once the record is done, on a thread of the producer's; at once if it is."""
-        batch = self._home()
-        batch.owner.call_when_done(batch, self, callback)
+        self._current_batch().driver.add_callback(lambda call: self._add_callback(callback, call))
 
-    def when_done(self, callback: Callable[[RecordHandle], object], later: Any) -> None:
-        """`add_done_callback` with the lock held; what is due at once is appended to `later`."""
-        batch = self._home()
+    def _add_callback(
+        self, callback: Callable[[RecordHandle], Any], call: Callable[[Callable[[], None]], None]
+    ) -> None:
+        batch = self._current_batch()
         if batch.done:
-            later.append(lambda: callback(self))
+            call(lambda: callback(self))
         else:
             batch.add_callback(self._index, self._timestamp, lambda error, metadata: callback(self))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        batch = self._home()
+        batch = self._current_batch()
         while not batch.done:
-            yield from batch.owner.await_batch(batch)
-            batch = self._home()
+            yield from batch.driver.await_call(batch.add_listener)
+            batch = self._current_batch()
         return self.result()
 
     def __repr__(self) -> str:

@@ -1,115 +1,152 @@
-"""The way of one record into the open batch of its partition: choose, check, write. Compiled where that is possible.
+"""Appends records to the open batches of their partitions: chooses the partition, checks the record, writes it.
 
-This is the only code that runs for every record, so it calls nothing in Python on its way but what the caller asked
-for. Everything else about a batch happens once a batch, in the accumulator.
+This is the only code that runs for every record, and it is compiled where that is possible. It calls nothing in Python
+on its way but what the caller asked for. Everything else about a batch happens once a batch, in the accumulator.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
 from librt.strings import BytesWriter, write_i32_le
 from librt.threading import Lock
 from librt.time import time as wall_clock
 
-from barnabas.client.arguments import INT32_MAX, INT64_MAX
-from barnabas.client.producer.producer_batch import ProducerBatch, RecordHandle
+from barnabas.client.arguments import INT32_MAX, INT64_MAX, callback, time_ms, topic_name, whole
+from barnabas.client.producer.bulk.rows import header_pairs
+from barnabas.client.producer.producer_batch import ProducerBatch, ProducerDriver, RecordHandle
+from barnabas.errors import MessageTooLarge
 from barnabas.records.bulk_kernel import RECORD_OVERHEAD, Rows, header_bytes, murmur2
 from barnabas.records.compiled import i32, i64
 from barnabas.records.kernel import write_record
 
-__all__ = ["CLOSED", "NO_PARTITION", "NO_ROOM", "NO_TOPIC", "Lane", "RecordAppender", "Span"]
+__all__ = [
+    "BUFFER_FULL",
+    "CLOSED",
+    "UNKNOWN_PARTITION",
+    "UNKNOWN_TOPIC",
+    "AppendedRows",
+    "RecordAppender",
+    "TopicInfo",
+    "partition_number",
+]
 
-# why a record was not taken
-NO_TOPIC: Final = 1
-NO_PARTITION: Final = 2
-NO_ROOM: Final = 3
+# why a record was not appended
+UNKNOWN_TOPIC: Final = 1
+UNKNOWN_PARTITION: Final = 2
+BUFFER_FULL: Final = 3
 CLOSED: Final = 4
 
 BATCH_OVERHEAD: Final = 61
 TURN_BYTES: Final = 256 * 1024
-"""As much is made full before the sender has its turn: fewer, fuller requests. No batch waits for that longer than it
-may linger."""
-SPARE_BYTES: Final = 512 * 1024
+"""So many bytes are in full batches before the sender gets its turn: fewer, fuller requests. No batch waits for that
+longer than it may linger."""
+FREE_BUFFER_BYTES: Final = 512 * 1024
 NO_RECORDS: Final = BytesWriter()
 NEVER_MS: Final = 1 << 62
 
 
-class Lane:
-    """One topic: its open batches by partition, and the partition that records without a key stick to."""
+class TopicInfo:
+    """A topic's open batches by partition, and the partition that records without a key stick to."""
 
-    def __init__(self, topic: str, partition_count: i64, sticky: i64) -> None:
+    def __init__(self, topic: str, partition_count: i64, sticky_partition: i64) -> None:
         self.topic = topic
         self.partition_count: i64 = partition_count
-        self.open: list[ProducerBatch | None] = [None for _ in range(partition_count)]
-        self.sticky: i64 = sticky
-        self.stuck_bytes: i64 = 0
-        """What went to the sticky partition since it was chosen."""
-        self.next_round: i64 = sticky
-        self.touched: bool = True
-        """Whether a record came since somebody set it to False."""
+        self.open_batches: list[ProducerBatch | None] = [None for _ in range(partition_count)]
+        self.sticky_partition: i64 = sticky_partition
+        self.sticky_bytes: i64 = 0
+        """Bytes that went to the sticky partition since it was chosen."""
+        self.next_round_robin: i64 = sticky_partition
+        self.is_used: bool = True
+        """Whether a record came since the producer last looked for idle topics."""
 
 
-class Span:
-    """Rows of a bulk call that stand one after another in a batch."""
+class AppendedRows:
+    """Rows of a bulk call whose records stand one after another in a batch."""
 
-    def __init__(self, batch: ProducerBatch, first: i64, row: i64, picks: BytesWriter | None) -> None:
+    def __init__(
+        self, batch: ProducerBatch, first_record: i64, first_row: i64, row_numbers: BytesWriter | None
+    ) -> None:
         self.batch = batch
-        self.first: i64 = first
-        """The batch's record that is the first of them."""
+        self.first_record: i64 = first_record
+        """Index in the batch of the first row's record."""
         self.count: i64 = 0
-        self.row: i64 = row
-        """Number of their first row in the call."""
-        self.picks: BytesWriter | None = picks
-        """The numbers of the rows as little-endian 32 bits, less `row`; None: they follow one another."""
+        self.first_row: i64 = first_row
+        """Number of the first row in the call."""
+        self.row_numbers: BytesWriter | None = row_numbers
+        """The numbers of the rows as little-endian 32 bits, less `first_row`; None: the rows follow one another."""
+
+
+class BatchListener(Protocol):
+    """The accumulator, as the appender knows it."""
+
+    def batch_opened(self, batch: ProducerBatch) -> None:
+        """The appender has begun a batch."""
+
+
+class Partitioner(Protocol):
+    """Chooses partitions for records without a key."""
+
+    def next_partition(self, topic: TopicInfo) -> int:
+        """Returns the next sticky partition."""
 
 
 class RecordAppender:
-    """See the module. Every method that takes records must be called with the owner's lock held, but for `send`."""
+    """Appends records to open batches. All but `send` is called with the lock held."""
 
     def __init__(
         self,
-        owner: Any,
+        driver: ProducerDriver,
         lock: Lock,
+        accumulator: BatchListener,
+        partitioner: Partitioner,
+        *,
         batch_size: i64,
-        linger_ms: i64,
-        limit: i64,
-        record_limit: i64,
         bulk_batch_size: i64,
+        linger_ms: i64,
+        buffer_memory: i64,
+        record_size_max: i64,
+        has_plugins: bool = False,
+        round_robin: bool = False,
+        ignore_keys: bool = False,
     ) -> None:
-        self.owner: Any = owner
-        """Knows what takes longer: `batch_opened`, `choose_sticky`, `turn`, `send_slowly`, `refuse_size`, ..."""
+        self.driver: ProducerDriver = driver
         self.lock: Lock = lock
-        """Taken by `send` for the moment of the append."""
-        self.lanes: dict[str, Lane] = {}
-        self.full: list[ProducerBatch] = []
+        """Held by `send` for the moment of the append."""
+        self.accumulator: BatchListener = accumulator
+        self.partitioner: Partitioner = partitioner
+        self.topics: dict[str, TopicInfo] = {}
+        self.full_batches: list[ProducerBatch] = []
         """Closed batches that the accumulator has not taken yet, in their order."""
         self.full_bytes: i64 = 0
-        """Of those in `full`: a turn for every small batch would cost more than it brings."""
+        """Bytes in `full_batches`: a turn for every small batch would cost more than it brings."""
         self.batch_size: i64 = batch_size
         self.bulk_batch_size: i64 = bulk_batch_size
-        self.spare: list[BytesWriter] = []
+        self.free_buffers: list[BytesWriter] = []
         """Buffers of batches that were taken, for the next ones: growing new ones costs as much as filling them."""
-        self.spare_max: i64 = SPARE_BYTES // max(batch_size, bulk_batch_size, 1) + 1
+        self.free_buffers_max: i64 = FREE_BUFFER_BYTES // max(batch_size, bulk_batch_size, 1) + 1
         self.linger_ms: i64 = linger_ms
-        self.limit: i64 = limit
-        self.record_limit: i64 = record_limit
-        self.used: i64 = 0
+        self.buffer_memory: i64 = buffer_memory
+        self.record_size_max: i64 = record_size_max
+        self.used_bytes: i64 = 0
         """Bytes of buffer.memory in use."""
-        self.why: i64 = 0
-        """Why the last record was not taken."""
-        self.starved: bool = False
-        """Somebody waits for room: nothing should linger."""
+        self.refusal: i64 = 0
+        """Why the last record was not appended."""
+        self.exhausted: bool = False
+        """A caller waits for memory: no batch should linger."""
         self.closed: bool = False
-        self.plain: bool = True
-        """No serializers, interceptors or partitioner of the caller's."""
-        self.round_robin: bool = False
-        self.ignore_keys: bool = False
-        self.kick_at_ms: i64 = NEVER_MS
-        """When lingering batches want to go, by the wall clock: an application that sends all the time sees to it
-        itself."""
-        self.sent: i64 = 0
-        """Records taken."""
+        self.has_plugins: bool = has_plugins
+        """Whether the application gave serializers, interceptors or a partitioner."""
+        self.round_robin: bool = round_robin
+        self.ignore_keys: bool = ignore_keys
+        self.turn_due_ms: i64 = NEVER_MS
+        """When the first open batch has lingered, by the wall clock; 0: now. An application that sends all the time
+        gives the sender its turns itself."""
+        self.appended: i64 = 0
+        """Records appended so far."""
+
+    def replace_lock(self) -> None:
+        self.lock = Lock()
 
     # --- one record -------------------------------------------------------------------------------------------------
 
@@ -123,19 +160,16 @@ class RecordAppender:
         headers: Any = None,
         on_delivery: Any = None,
     ) -> RecordHandle:
-        """The synchronous producer's `send`. What is of the wrong kind is told by name, so nothing here says what kind
-        it takes."""
-        if not self.plain:
-            slow: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
-            return slow
+        """The synchronous producer's `send`. Arguments are checked one by one, so their types are not declared here."""
+        if self.has_plugins:
+            return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
         with self.lock:  # Ctrl-C may come after a call of `acquire`
             handle = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
-            turn = self.wants_turn
+            turn = self.turn_due
         if handle is None:
-            waited: RecordHandle = self.owner.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
-            return waited
+            return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
         if turn:
-            self.owner.turn()
+            self.driver.turn()
         return handle
 
     def append(
@@ -148,69 +182,69 @@ class RecordAppender:
         headers: Any,
         on_delivery: Any,
     ) -> RecordHandle | None:
-        """Add a record to a batch; None if that cannot be now, and `why` says why not. Raises for a record that can
-        never be taken."""
+        """Appends a record to a batch. Returns None, with the reason in `refusal`, if that cannot be done now. Raises
+        for a record that can never be sent."""
         if self.closed:
-            self.why = CLOSED
+            self.refusal = CLOSED
             return None
         if not isinstance(topic, str):
-            self.owner.refuse_topic(topic)
-        lane = self.lanes.get(topic)
-        if lane is None:
-            self.why = NO_TOPIC
+            topic_name("topic", topic)
+        topic_info = self.topics.get(topic)
+        if topic_info is None:
+            self.refusal = UNKNOWN_TOPIC
             return None
-        lane.touched = True
+        topic_info.is_used = True
         value_bytes: bytes | None = None
         if value is not None:
-            value_bytes = value if isinstance(value, bytes) else self.owner.as_bytes("value", value)
+            value_bytes = value if isinstance(value, bytes) else as_bytes("value", value)
         key_bytes: bytes | None = None
         if key is not None:
-            key_bytes = key if isinstance(key, bytes) else self.owner.as_bytes("key", key)
+            key_bytes = key if isinstance(key, bytes) else as_bytes("key", key)
         pairs: tuple[tuple[str, bytes | None], ...] = ()
         if headers is not None:
-            pairs = self.owner.header_pairs(headers)
+            pairs = header_pairs(headers)
         now_ms: i64 = i64(wall_clock() * 1000.0)
         stamp: i64 = now_ms
         if timestamp is not None:
             if not isinstance(timestamp, int):
-                timestamp = self.owner.as_timestamp(timestamp)
+                timestamp = time_ms("timestamp", timestamp)
             try:
                 stamp = timestamp
             except (ValueError, OverflowError):  # compiled: it has more than 64 bits
                 stamp = -1
             if stamp < 0 or stamp > INT64_MAX:
-                self.owner.as_timestamp(timestamp)
+                time_ms("timestamp", timestamp)
         index: i64 = -1
         if partition is not None:
             if not isinstance(partition, int):
-                partition = self.owner.as_partition(partition)
+                partition = partition_number(partition)
             try:
                 index = partition
             except (ValueError, OverflowError):
                 index = -1
             if index < 0 or index > INT32_MAX:
-                self.owner.as_partition(partition)
+                partition_number(partition)
         if on_delivery is not None:
-            self.owner.check_callback(on_delivery)
-        batch = self.put(lane, value_bytes, key_bytes, index, stamp, pairs, self.batch_size)
+            callback("on_delivery", on_delivery)
+        batch = self.try_append(topic_info, value_bytes, key_bytes, index, stamp, pairs, self.batch_size)
         if batch is None:
             return None
-        self._keep_time(now_ms)
+        self._note_linger(now_ms)
         at: i64 = batch.count - 1
         if on_delivery is not None:
             batch.add_callback(at, stamp, on_delivery)
         return RecordHandle(batch, at, stamp)
 
-    def _keep_time(self, now_ms: i64) -> None:
-        """A record was added: see when a batch has lingered."""
-        if now_ms >= self.kick_at_ms:
-            self.kick_at_ms = 0
-        elif self.kick_at_ms == NEVER_MS:
-            self.kick_at_ms = now_ms + self.linger_ms if self.linger_ms > 0 else 0
+    def _note_linger(self, now_ms: i64) -> None:
+        """Notes when the batch of a new record has lingered."""
+        if now_ms >= self.turn_due_ms:
+            self.turn_due_ms = 0
+        elif self.turn_due_ms == NEVER_MS:
+            self.turn_due_ms = now_ms + self.linger_ms if self.linger_ms > 0 else 0
 
-    def put(
+    def try_append(
         self,
-        lane: Lane,
+        topic: TopicInfo,
         value: bytes | None,
         key: bytes | None,
         partition: i64,
@@ -218,8 +252,8 @@ class RecordAppender:
         headers: tuple[tuple[str, bytes | None], ...],
         batch_size: i64,
     ) -> ProducerBatch | None:
-        """Write a record into the open batch of its partition (-1: choose one), which is full at `batch_size`; the
-        batch, or None and `why`."""
+        """Writes a record into the open batch of its partition (-1: choose one), which is full at `batch_size`. Returns
+        the batch, or None with the reason in `refusal`."""
         size: i64 = RECORD_OVERHEAD
         if value is not None:
             size += len(value)
@@ -227,46 +261,46 @@ class RecordAppender:
             size += len(key)
         if headers:
             size += header_bytes(headers)
-        if size > self.record_limit:
-            self.owner.refuse_size(lane.topic, int(size))
-        if self.used + size > self.limit and self.used > 0:
-            self.why = NO_ROOM
-            self.starved = True
+        if size > self.record_size_max:
+            self._refuse_size(topic.topic, int(size))
+        if self.used_bytes + size > self.buffer_memory and self.used_bytes > 0:
+            self.refusal = BUFFER_FULL
+            self.exhausted = True
             return None
         sticks: bool = False
         if partition < 0:
             if key is not None and not self.ignore_keys and not self.round_robin:
-                partition = (murmur2(key) & 0x7FFFFFFF) % lane.partition_count
+                partition = (murmur2(key) & 0x7FFFFFFF) % topic.partition_count
             elif self.round_robin:
-                partition = lane.next_round % lane.partition_count
-                lane.next_round += 1
+                partition = topic.next_round_robin % topic.partition_count
+                topic.next_round_robin += 1
             else:
-                if lane.stuck_bytes >= batch_size:
-                    self.unstick(lane)
+                if topic.sticky_bytes >= batch_size:
+                    self.next_sticky_partition(topic)
                 sticks = True
-                partition = lane.sticky
-        elif partition >= lane.partition_count:
-            self.why = NO_PARTITION
+                partition = topic.sticky_partition
+        elif partition >= topic.partition_count:
+            self.refusal = UNKNOWN_PARTITION
             return None
-        batch = lane.open[partition]
+        batch = topic.open_batches[partition]
         if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > batch_size:
-            self.close(lane, batch)
+            self.close_batch(topic, batch)
             batch = None
             if sticks:
-                self.unstick(lane)
-                partition = lane.sticky
-                batch = lane.open[partition]
+                self.next_sticky_partition(topic)
+                partition = topic.sticky_partition
+                batch = topic.open_batches[partition]
                 if batch is not None and len(batch.records) + BATCH_OVERHEAD + size > batch_size:
-                    self.close(lane, batch)
+                    self.close_batch(topic, batch)
                     batch = None
         if batch is None:
-            batch = ProducerBatch(lane.topic, partition, timestamp, self.owner)
-            if self.spare:
-                batch.records = self.spare.pop()
-            self.owner.batch_opened(batch)
+            batch = ProducerBatch(topic.topic, partition, timestamp, self.driver)
+            if self.free_buffers:
+                batch.records = self.free_buffers.pop()
+            self.accumulator.batch_opened(batch)
             batch.size = BATCH_OVERHEAD
-            self.used += BATCH_OVERHEAD
-            lane.open[partition] = batch
+            self.used_bytes += BATCH_OVERHEAD
+            topic.open_batches[partition] = batch
         writer = batch.records
         before: i64 = len(writer)
         written: i64
@@ -281,63 +315,69 @@ class RecordAppender:
         if timestamp > batch.max_timestamp:
             batch.max_timestamp = timestamp
         batch.size += written
-        self.used += written
-        self.sent += 1
+        self.used_bytes += written
+        self.appended += 1
         if sticks:
-            lane.stuck_bytes += written
+            topic.sticky_bytes += written
         return batch
 
-    def unstick(self, lane: Lane) -> None:
-        """Another partition for records without a key."""
-        lane.stuck_bytes = 0
-        if lane.partition_count > 1:
-            lane.sticky = self.owner.choose_sticky(lane)
+    def _refuse_size(self, topic: str, size: int) -> NoReturn:
+        raise MessageTooLarge(
+            f"a record for {topic} has up to {size} bytes, max.request.size and buffer.memory allow"
+            f" {self.record_size_max}"
+        )
 
-    def close(self, lane: Lane, batch: ProducerBatch) -> None:
-        """No more records: the accumulator takes it at its next turn."""
+    def next_sticky_partition(self, topic: TopicInfo) -> None:
+        """Chooses another partition for records without a key."""
+        topic.sticky_bytes = 0
+        if topic.partition_count > 1:
+            topic.sticky_partition = self.partitioner.next_partition(topic)
+
+    def close_batch(self, topic: TopicInfo, batch: ProducerBatch) -> None:
+        """Closes a batch, which the accumulator takes at its next turn."""
         batch.is_open = False
-        lane.open[batch.partition] = None
+        topic.open_batches[batch.partition] = None
         if batch.count == 0:  # its only record was interrupted
-            self.used -= batch.size
+            self.used_bytes -= batch.size
             return
-        self.full += [batch]  # no call: nothing comes between these steps
+        self.full_batches += [batch]  # no call: nothing comes between these steps
         self.full_bytes += batch.size
 
-    def take_full(self) -> list[ProducerBatch]:
-        """The closed batches; they are the accumulator's from now on."""
-        full = self.full
-        self.full = []
+    def take_full_batches(self) -> list[ProducerBatch]:
+        """Hands the closed batches over to the accumulator."""
+        full = self.full_batches
+        self.full_batches = []
         self.full_bytes = 0
-        self.kick_at_ms = NEVER_MS
+        self.turn_due_ms = NEVER_MS
         return full
 
     def take_records(self, batch: ProducerBatch) -> bytes:
-        """What was written into a closed batch; the batch lets go of it."""
+        """Takes the written records out of a closed batch."""
         writer = batch.records
         records = writer.getvalue()
         batch.records = NO_RECORDS
-        if len(self.spare) < self.spare_max:
+        if len(self.free_buffers) < self.free_buffers_max:
             writer.truncate(0)
-            self.spare.append(writer)
+            self.free_buffers.append(writer)
         return records
 
     @property
-    def wants_turn(self) -> bool:
-        """Whether enough is closed, or something has lingered, for the sender to have its turn."""
-        return self.full_bytes >= TURN_BYTES or self.kick_at_ms == 0
+    def turn_due(self) -> bool:
+        """Whether the sender should have its turn: enough batches are full, or one has lingered."""
+        return self.full_bytes >= TURN_BYTES or self.turn_due_ms == 0
 
     # --- many records -----------------------------------------------------------------------------------------------
 
-    def append_rows(self, lane: Lane, rows: Rows, start: i64, spans: list[Span]) -> int:
-        """Add the rows from `start` on, until enough is full or there is no room (`why` says so); the next to add.
-        What went where is added to `spans`."""
-        self.why = 0
+    def append_rows(self, topic: TopicInfo, rows: Rows, start: i64, appended: list[AppendedRows]) -> int:
+        """Appends the rows from `start` on, until enough batches are full or a row is refused (see `refusal`). Adds to
+        `appended` where the rows stand. Returns the row to append next."""
+        self.refusal = 0
         if self.closed:
-            self.why = CLOSED
+            self.refusal = CLOSED
             return start
-        lane.touched = True
-        scatters: bool = lane.partition_count > 1 and (rows.keyed or rows.placed or self.round_robin)
-        latest: list[Span | None] = [None for _ in range(lane.partition_count)]
+        topic.is_used = True
+        scatters: bool = topic.partition_count > 1 and (rows.keyed or rows.placed or self.round_robin)
+        latest: list[AppendedRows | None] = [None for _ in range(topic.partition_count)]
         now_ms: i64 = i64(wall_clock() * 1000.0)
         stamp: i64 = now_ms
         partition: i64 = rows.to
@@ -355,19 +395,33 @@ class RecordAppender:
                     stamp = now_ms
             if rows.headed:
                 pairs = rows.headers(index)
-            batch = self.put(lane, rows.value(index), key, partition, stamp, pairs, self.bulk_batch_size)
+            batch = self.try_append(topic, rows.value(index), key, partition, stamp, pairs, self.bulk_batch_size)
             if batch is None:
                 break
-            span = latest[batch.partition]
-            if span is None or span.batch is not batch:
-                span = Span(batch, batch.count - 1, rows.base + index, BytesWriter() if scatters else None)
-                latest[batch.partition] = span
-                spans.append(span)
-            picks = span.picks
-            if picks is not None:
-                write_i32_le(picks, i32(rows.base + index - span.row))
-            span.count += 1
+            group = latest[batch.partition]
+            if group is None or group.batch is not batch:
+                group = AppendedRows(batch, batch.count - 1, rows.base + index, BytesWriter() if scatters else None)
+                latest[batch.partition] = group
+                appended.append(group)
+            row_numbers = group.row_numbers
+            if row_numbers is not None:
+                write_i32_le(row_numbers, i32(rows.base + index - group.first_row))
+            group.count += 1
             index += 1
         if index > start:
-            self._keep_time(now_ms)
+            self._note_linger(now_ms)
         return index
+
+
+def as_bytes(what: str, value: Any) -> bytes:
+    """Reads a key or value that is not bytes. Raises TypeError."""
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(
+        f"a record's {what} is bytes or None, not {type(value).__name__}; encode it, or set {what}_serializer"
+    )
+
+
+def partition_number(partition: object) -> int:
+    """Reads the argument `partition`. Raises UsageError."""
+    return whole("partition", partition, 0, INT32_MAX, "give a number from 0 on, or None to have one chosen")

@@ -1,15 +1,15 @@
-"""The future of a bulk call: where its records stand, and which of its rows failed."""
+"""The future of a bulk call: the offsets of its records, and the rows that failed."""
 
 import struct
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from barnabas.client.producer.producer_batch import ProducerBatch
-from barnabas.client.producer.record_appender import Span
+from barnabas.client.producer.producer_batch import ProducerBatch, ProducerDriver
+from barnabas.client.producer.record_appender import AppendedRows
 from barnabas.connection.promise import Promise
 from barnabas.errors import FailedRows, RecordsFailed
 
-__all__ = ["Delivery", "DeliveryFront", "SentRange"]
+__all__ = ["Delivery", "SentRange"]
 
 
 class SentRange(NamedTuple):
@@ -23,26 +23,14 @@ class SentRange(NamedTuple):
     record_count: int
 
 
-class DeliveryFront(Protocol):
-    """Who waits, and who calls back."""
-
-    def wait_for_promise(self, promise: Promise[Any], timeout: float | None) -> None:
-        """Until it is settled. Raises OperationTimedOut."""
-
-    def await_promise(self, promise: Promise[Any]) -> Any:
-        """An iterator that an event loop runs until it is settled."""
-
-    def call_when_settled(self, promise: Promise[Any], callback: Callable[[], None]) -> None: ...
-
-
 class Delivery:
-    """What became of the records of one `send_many` or `send_table`."""
+    """A future of the records of one `send_many` or `send_table`."""
 
-    def __init__(self, front: DeliveryFront, topic: str, count: int) -> None:
+    def __init__(self, driver: ProducerDriver, topic: str, count: int) -> None:
         self.topic = topic
         self.count = count
-        """Of the call's records."""
-        self._front = front
+        """The number of the call's records."""
+        self._driver = driver
         self._left = count
         self._sent: dict[int, list[SentRange]] = {}
         self._failed: list[FailedRows] = []
@@ -64,16 +52,17 @@ class Delivery:
     def exception(self, timeout: float | None = None) -> RecordsFailed | None:
         """As `result`, but returns the failure; None if all are acknowledged."""
         if not self._promise.done:
-            self._front.wait_for_promise(self._promise, timeout)
+            self._driver.wait_for_promise(self._promise, timeout)
         return self._failure()
 
     def add_done_callback(self, callback: "Callable[[Delivery], object]") -> None:
         """Call it with this delivery once it is done, on a thread of the producer's; at once if it is."""
-        self._front.call_when_settled(self._promise, lambda: _call(callback, self))
+        due: Callable[[Delivery], Any] = callback
+        self._driver.add_callback(lambda call: self._promise.on_done(lambda _: call(lambda: due(self))))
 
     def __await__(self) -> Generator[Any, None, tuple[SentRange, ...]]:
         if not self._promise.done:
-            yield from self._front.await_promise(self._promise)
+            yield from self._driver.await_call(lambda listener: self._promise.on_done(lambda _: listener()))
         return self.result()
 
     def __repr__(self) -> str:
@@ -87,36 +76,37 @@ class Delivery:
 
     # --- for the producer, under its lock ---------------------------------------------------------------------------
 
-    def follow(self, span: Span) -> None:
-        """Wait for the batch that has these rows."""
-        picks = None if span.picks is None else span.picks.getvalue()
-        self._follow(span.batch, span.first, span.count, span.row, picks)
+    def follow(self, rows: AppendedRows) -> None:
+        """Waits for the batch that has these rows."""
+        row_numbers = None if rows.row_numbers is None else rows.row_numbers.getvalue()
+        self._follow(rows.batch, rows.first_record, rows.count, rows.first_row, row_numbers)
 
-    def _follow(self, batch: ProducerBatch, first: int, count: int, row: int, picks: bytes | None) -> None:
+    def _follow(self, batch: ProducerBatch, first: int, count: int, row: int, row_numbers: bytes | None) -> None:
         if batch.parts is not None:
-            self._follow_parts(batch.parts, first, count, row, picks)
+            self._follow_parts(batch.parts, first, count, row, row_numbers)
         elif batch.done:
-            self._take_in(batch, first, count, row, picks)
+            self._take_in(batch, first, count, row, row_numbers)
         else:
-            batch.listeners = batch.listeners or []
-            batch.listeners.append(lambda: self._follow(batch, first, count, row, picks))
+            batch.add_listener(lambda: self._follow(batch, first, count, row, row_numbers))
 
-    def _follow_parts(self, parts: list[ProducerBatch], first: int, count: int, row: int, picks: bytes | None) -> None:
-        """The batch was too large; others have its records now."""
+    def _follow_parts(
+        self, parts: list[ProducerBatch], first: int, count: int, row: int, row_numbers: bytes | None
+    ) -> None:
+        """Waits for the batches that have replaced one that was too large."""
         for part in parts:
             here = min(part.count - first, count)
             if here > 0:
-                self._follow(part, first, here, row, None if picks is None else picks[: 4 * here])
+                self._follow(part, first, here, row, None if row_numbers is None else row_numbers[: 4 * here])
                 count -= here
                 first = 0
-                if picks is None:
+                if row_numbers is None:
                     row += here
                 else:
-                    picks = picks[4 * here :]
+                    row_numbers = row_numbers[4 * here :]
             else:
                 first -= part.count
 
-    def _take_in(self, batch: ProducerBatch, first: int, count: int, row: int, picks: bytes | None) -> None:
+    def _take_in(self, batch: ProducerBatch, first: int, count: int, row: int, row_numbers: bytes | None) -> None:
         if batch.error is None:
             offset = batch.base_offset + first if batch.base_offset >= 0 else -1
             ranges = self._sent.setdefault(batch.partition, [])
@@ -124,7 +114,9 @@ class Delivery:
             if len(ranges) > 1:
                 ranges[-2:] = _merged(ranges[-2:])
         else:
-            self._failed += _failures(batch, first, range(row, row + count) if picks is None else _picked(row, picks))
+            self._failed += _failures(
+                batch, first, range(row, row + count) if row_numbers is None else _row_numbers(row, row_numbers)
+            )
         self._settle(count)
 
     def _settle(self, count: int) -> None:
@@ -133,7 +125,7 @@ class Delivery:
             self._promise.resolve(None)
 
     def give_up(self, row: int, error: BaseException) -> RecordsFailed:
-        """The rows from `row` on are not taken any more."""
+        """Gives up the rows from `row` on, which are in no batch."""
         rest = range(row, self.count)
         self._failed.append(FailedRows(self.topic, -1, rest, error))
         failure = RecordsFailed(self, tuple(_joined(self._failed)), self._ranges())
@@ -141,12 +133,9 @@ class Delivery:
         return failure
 
 
-def _call(callback: Callable[[Delivery], object], delivery: Delivery) -> None:
-    callback(delivery)
-
-
 def _failures(batch: ProducerBatch, first: int, rows: Sequence[int]) -> Iterator[FailedRows]:
-    """Of rows that stand from `first` on in a batch that failed; a broker may refuse some of its records by name."""
+    """Returns the failures of rows whose records stand from index `first` on in a batch that failed. A broker may
+    refuse some of its records by index."""
     start = 0
     for index in range(1, len(rows)) if batch.record_errors is not None else ():
         if batch.error_of(first + index) is not batch.error_of(first + start):
@@ -155,14 +144,14 @@ def _failures(batch: ProducerBatch, first: int, rows: Sequence[int]) -> Iterator
     yield FailedRows(batch.topic, batch.partition, rows[start:], batch.error_of(first + start))
 
 
-def _picked(row: int, picks: bytes) -> Sequence[int]:
-    """The numbers of rows; a range if they follow one another."""
-    rows = tuple(row + step for (step,) in struct.iter_unpack("<i", picks))
+def _row_numbers(row: int, row_numbers: bytes) -> Sequence[int]:
+    """Returns the numbers of rows, as a range if they follow one another."""
+    rows = tuple(row + step for (step,) in struct.iter_unpack("<i", row_numbers))
     return range(rows[0], rows[-1] + 1) if rows[-1] - rows[0] == len(rows) - 1 else rows
 
 
 def _joined(failed: list[FailedRows]) -> Iterator[FailedRows]:
-    """In the order of their first rows, neighbours with the same error as one."""
+    """Returns the failures in the order of their first rows; neighbours with the same error become one."""
     last: FailedRows | None = None
     for part in sorted(failed, key=lambda part: part.rows[0]):
         if last is not None and _continues(last, part):
@@ -186,7 +175,7 @@ def _continues(last: FailedRows, part: FailedRows) -> bool:
 
 
 def _merged(ranges: list[SentRange]) -> Iterator[SentRange]:
-    """One partition's, by offset, neighbours as one."""
+    """Returns the ranges of one partition by offset; neighbours become one."""
     last: SentRange | None = None
     for part in sorted(ranges, key=lambda part: part.offset):
         if last is not None and (part.offset == last.offset + last.record_count or part.offset == last.offset < 0):

@@ -1,4 +1,4 @@
-"""What is given to `send_many` and `send_table`, checked as a whole and made rows, so that nothing is half sent."""
+"""Makes rows of the arguments of `send_many` and `send_table`. All are checked first, so that nothing is half sent."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,7 +19,7 @@ from barnabas.records.record import Headers
 if TYPE_CHECKING:
     import pyarrow
 
-__all__ = ["RowSource", "header_pairs", "rows_of_lists", "rows_of_table"]
+__all__ = ["HeadersArgument", "RowSource", "header_pairs", "rows_of_lists", "rows_of_table"]
 
 _COLUMNS: Final = ("value", "key", "timestamp", "partition", "headers")
 _CHUNK_ROWS: Final = 8192
@@ -27,18 +27,21 @@ _CHUNK_BYTES: Final = 256 * 1024
 """Rows, and bytes of their values, that are copied at a time: they stay in the processor's cache."""
 
 
+HeadersArgument = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]]
+
+
 class RowSource(NamedTuple):
-    """The rows of a call, none of which a producer has reason to refuse."""
+    """The checked rows of a call."""
 
     row_count: int
     chunks: Iterator[Rows]
     highest_partition: int
-    """That a row names; -1: none does."""
+    """The highest number in the rows; -1: no row has one."""
 
 
 def header_pairs(headers: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Headers:
-    """A record's headers as pairs of text and bytes; texts become UTF-8. Raises TypeError, and UnicodeEncodeError for
-    half a surrogate pair."""
+    """Returns a record's headers as pairs of text and bytes; texts become UTF-8. Raises TypeError, and
+    UnicodeEncodeError for half a surrogate pair."""
     pairs = []
     if not isinstance(headers, Iterable):
         raise TypeError(f"headers are a dict, or pairs of name and value, not {type(headers).__name__}")
@@ -87,8 +90,8 @@ def _too_large(text: object, record_max: int) -> MessageTooLarge:
 
 
 def rows_of_table(table: "pyarrow.Table | pyarrow.RecordBatch", to: int, record_max: int) -> RowSource:
-    """Rows of the columns `value`, `key` (binary or string), `timestamp` (or milliseconds as integers), `partition`
-    (null: by key) and `headers` (maps, or lists of key and value); only `value` must be there.
+    """Returns rows of the columns `value`, `key` (binary or string), `timestamp` (or milliseconds as integers),
+    `partition` (null: by key) and `headers` (maps, or lists of key and value); only `value` must be there.
 
     Raises UsageError for another column, another type, or a row that cannot be sent, MessageTooLarge for its size.
     """
@@ -134,7 +137,7 @@ class _Columns:
         columns = {name: batch.column(name) for name in batch.schema.names}
         self.count: int = batch.num_rows
         self.first = first
-        """Where the batch begins in the table."""
+        """Number of the batch's first row in the table."""
         try:
             self.values = _as_binary(pa, "value", columns["value"])
             self.keys = _as_binary(pa, "key", columns["key"]) if "key" in columns else None
@@ -173,7 +176,7 @@ class _Columns:
                     raise _too_large(f"row {self.first + index} makes a record of up to {size} bytes", record_max)
 
     def _check_numbers(self, compute: Any, name: str, column: Any, rule: str) -> int:
-        """The highest one, -1 without any."""
+        """Returns the highest number, -1 without any."""
         found = compute.min_max(column).as_py()
         if found["min"] is None:
             return -1
@@ -184,7 +187,7 @@ class _Columns:
         return highest
 
     def rows(self, start: int, count: int, to: int) -> Rows:
-        """Those from `start` on, as the kernel reads them."""
+        """Returns the rows from `start` on, as the kernel reads them."""
         return ColumnRows(
             count,
             self.first + start,
@@ -242,7 +245,7 @@ def _as_headers(column: Any, first: int) -> list[Headers]:
 
 
 def _buffers(column: Any, start: int, count: int) -> BinaryBuffers:
-    """Copies of what the rows need, and no more: a slice of a large column has the large column's buffers."""
+    """Copies the parts of the buffers that the rows need: a slice of a large column has the large column's buffers."""
     validity, offsets, data = column.buffers()
     first = column.offset + start
     places = offsets.slice(4 * first, 4 * (count + 1)).to_pybytes()

@@ -1,4 +1,4 @@
-"""What is in the transaction that is open and what is on its way into it: partitions, offsets of groups; and its end.
+"""The partitions and offsets of groups that are in a transaction or are being added to it, and the end of both.
 
 With transaction.version 2 (KIP-890) a partition joins by being written to, and every end gives the producer its next
 epoch; with 0 and 1 partitions and groups are added first, and the epoch goes up only when records were given up
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
+from barnabas.client.producer.partition_batches import PartitionBatches
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.transactions.coordination import Coordination
 from barnabas.client.producer.transactions.requests import ABORTABLE
@@ -20,59 +21,59 @@ from barnabas.types import TopicPartition
 __all__ = ["TransactionContents"]
 
 
-class Rules(Protocol):
-    """What the producer's state allows."""
+class TransactionRules(Protocol):
+    """The transaction manager, as the contents of its transaction know it."""
 
     @property
     def may_send(self) -> bool:
-        """Whether the transaction still takes something in."""
+        """Whether partitions and offsets may still be added."""
 
     def refusal(self, what: str) -> BarnabasError:
-        """Why `what` cannot be done now."""
+        """Returns the error of a call, named `what`, that cannot be done now."""
 
-    def refused(self, error: KafkaError | ClientError) -> BarnabasError:
-        """A request failed: what that means, and what to tell."""
+    def request_failed(self, error: KafkaError | ClientError) -> BarnabasError:
+        """Takes in the failure of a request to a coordinator. Returns the error for the application."""
 
 
 class TransactionContents:
-    """See the module."""
+    """The contents of the open transaction."""
 
     def __init__(
-        self, client: NetworkClient, accumulator: RecordAccumulator, coordination: Coordination, rules: Rules
+        self, client: NetworkClient, accumulator: RecordAccumulator, coordination: Coordination, rules: TransactionRules
     ) -> None:
         self.implicit = False
-        """Partitions join by being written to (transaction.version 2)."""
+        """Whether a Produce request adds its partitions (transaction.version 2)."""
         self.partitions: set[TopicPartition] = set()
-        """Those in the transaction."""
+        """The partitions in the transaction."""
         self._to_add: dict[TopicPartition, None] = {}
         self._adding = False
         self._offsets_under_way = 0
         self._offsets_before: Promise[None] = resolved(None)
-        """Settled when nobody's offsets are on their way: later ones must not be overtaken by a repeat."""
+        """Settled when no offsets are on their way: a retry of earlier ones must not overtake later ones."""
         self.started = False
-        """The coordinator may know of the transaction."""
+        """Whether the coordinator may know of the transaction."""
         self.surely_started = False
         self._client = client
         self._accumulator = accumulator
         self._coordination = coordination
         self._rules = rules
 
-    # --- joining ----------------------------------------------------------------------------------------------------
+    # --- adding -----------------------------------------------------------------------------------------------------
 
-    def may_write(self, where: TopicPartition) -> bool:
-        """Whether the partition is in the transaction; if not it will be."""
-        if where in self.partitions:
+    def maybe_add_partition(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether the partition is in the transaction; if not, it will be added."""
+        if topic_partition in self.partitions:
             return True
         if self.implicit:
-            self.partitions.add(where)
+            self.partitions.add(topic_partition)
             self.started = True
             return True
-        self._to_add[where] = None
+        self._to_add[topic_partition] = None
         return False
 
     @property
-    def is_to_add(self) -> bool:
-        """Whether partitions wait for somebody to add them."""
+    def has_partitions_to_add(self) -> bool:
+        """Whether partitions wait for `add_partitions`."""
         return bool(self._to_add) and not self._adding
 
     async def add_partitions(self) -> None:
@@ -84,10 +85,10 @@ class TransactionContents:
                 await self._coordination.add_partitions(adding, lambda: self._rules.may_send)
                 self.surely_started = True
                 self.partitions.update(adding)
-                for where in adding:
-                    del self._to_add[where]
+                for topic_partition in adding:
+                    del self._to_add[topic_partition]
         except (KafkaError, ClientError) as error:
-            self._rules.refused(error)
+            self._rules.request_failed(error)
         finally:
             self._adding = False
 
@@ -107,38 +108,38 @@ class TransactionContents:
             await self._coordination.commit_offsets(offsets, group, implicit=self.implicit, wanted=wanted)
             self.surely_started = True
         except (KafkaError, ClientError) as error:
-            raise self._rules.refused(error) from error
+            raise self._rules.request_failed(error) from error
         finally:
             self._offsets_under_way -= 1
             mine.resolve(None)
 
     def drop_waiting(self) -> None:
-        """What was not added yet stays outside."""
+        """Forgets the partitions that were not added yet."""
         self._to_add.clear()
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def is_quiet(self) -> bool:
-        """Nothing of the transaction waits or flies."""
+        """Whether nothing of the transaction is queued or in flight."""
         return (
             self._accumulator.is_idle()
             and not self._adding
             and not self._offsets_under_way
-            and not any(state.in_flight for state in self._accumulator.partitions.values())
+            and not any(partition.in_flight for partition in self._accumulator.partitions.values())
         )
 
     async def until_nothing_is_late(self) -> None:
-        """Brokers that do not check would take bytes of a lost connection for the next transaction's."""
-        states = (self._accumulator.partitions.get(where) for where in self.partitions)
-        quiet_from = max((state.quiet_from for state in states if state and state.gap is not None), default=0.0)
+        """Waits until no bytes of a lost connection can reach brokers that would take them for the next
+        transaction's."""
+        quiet_from = max((written.quiet_from for written in self._written() if written.gap is not None), default=0.0)
         if quiet_from > self._client.now:
             over: Promise[None] = Promise()
             self._client.at(quiet_from, lambda: over.resolve(None))
             await over
 
     async def end(self, commit: bool) -> None:
-        """Tell the coordinator, and begin anew where sequences have gaps."""
-        bump = not self.implicit and self._has_gaps()
+        """Asks the coordinator to end the transaction, and raises the epoch where sequences have gaps."""
+        bump = not self.implicit and any(written.gap is not None for written in self._written())
         if self.started:
             try:
                 await self._coordination.end(commit, implicit=self.implicit)
@@ -148,24 +149,20 @@ class TransactionContents:
             except ABORTABLE:
                 if commit:
                     raise
-                bump = True  # which aborts whatever is open under this id
+                bump = True  # InitProducerId aborts the transaction that is open under this id
         if bump:
             await self._coordination.init_producer_id()
-        self._adopt()
-
-    def _has_gaps(self) -> bool:
-        states = (self._accumulator.partitions.get(where) for where in self.partitions)
-        return any(state is not None and state.gap is not None for state in states)
-
-    def _adopt(self) -> None:
-        """What was written goes on as the producer's next epoch."""
         current = self._coordination.producer
-        for where in self.partitions:
-            state = self._accumulator.partitions.get(where)
-            if state is not None and (state.producer_id, state.producer_epoch) != current:
-                state.adopt(*current)
+        for written in self._written():  # goes on under the producer's next epoch
+            if (written.producer_id, written.producer_epoch) != current:
+                written.restart_sequences(*current)
+
+    def _written(self) -> list[PartitionBatches]:
+        """Returns the batches of the transaction's partitions."""
+        found = (self._accumulator.partitions.get(topic_partition) for topic_partition in self.partitions)
+        return [batches for batches in found if batches is not None]
 
     def clear(self) -> None:
-        """There is no transaction any more."""
+        """Forgets the transaction, which has ended."""
         self.partitions.clear()
         self.started = self.surely_started = False

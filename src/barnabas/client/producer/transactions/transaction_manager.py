@@ -1,11 +1,12 @@
-"""What a transactional producer is in the middle of, and what it may do there.
+"""The state of a transactional producer, and what the application may do in it.
 
-The end of a transaction is asked for when nothing of it is on its way any more. A failure that costs the transaction
-only is remembered until it is aborted; one that costs the producer stays.
+The coordinator is asked to end a transaction when none of its batches is queued or in flight any more. An error that
+costs only the transaction lasts until the transaction is aborted; one that costs the producer stays.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.client.arguments import flag, text
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
@@ -21,7 +22,6 @@ from barnabas.client.producer.transactions.requests import (
     prepared_transaction,
     produce_error_is_fatal,
 )
-from barnabas.client.producer.transactions.states import BEFORE, SENDING, TransactionState
 from barnabas.client.transaction_version import adds_by_itself
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient
@@ -42,32 +42,53 @@ from barnabas.errors import (
 )
 from barnabas.types import TopicPartition
 
-__all__ = ["TransactionManager"]
+__all__ = ["TransactionManager", "TransactionState"]
 
 T = TypeVar("T")
 
 
+class TransactionState(Enum):
+    """Kafka's states, each with the text of the error for a call that it does not allow."""
+
+    UNINITIALIZED = "has not called init_transactions() yet"
+    INITIALIZING = "is in init_transactions()"
+    READY = "has no transaction open; call begin_transaction() first"
+    IN_TRANSACTION = "has a transaction open; commit or abort it first"
+    PREPARING = "is in prepare_transaction()"
+    PREPARED = "has a prepared transaction; call complete_transaction(), commit_transaction() or abort_transaction()"
+    COMMITTING = "is in commit_transaction()"
+    ABORTING = "is in abort_transaction()"
+    ABORTABLE_ERROR = "has a transaction that failed; call abort_transaction()"
+    FATAL_ERROR = "cannot go on; close it"
+
+
 S = TransactionState
 
-
-class GivesUp(Protocol):
-    """The sender, as far as transactions know it."""
-
-    def give_up_waiting(self, error: BarnabasError) -> None:
-        """Give up all records that are not in flight."""
+VALID_PREVIOUS: Final = {
+    S.UNINITIALIZED: {S.INITIALIZING, S.PREPARING},
+    S.INITIALIZING: {S.UNINITIALIZED},
+    S.READY: {S.INITIALIZING, S.COMMITTING, S.ABORTING},
+    S.IN_TRANSACTION: {S.READY},
+    S.PREPARING: {S.IN_TRANSACTION},
+    S.PREPARED: {S.PREPARING, S.INITIALIZING},
+    S.COMMITTING: {S.IN_TRANSACTION, S.PREPARED},
+    S.ABORTING: {S.IN_TRANSACTION, S.PREPARED, S.ABORTABLE_ERROR},
+    S.ABORTABLE_ERROR: {S.IN_TRANSACTION, S.PREPARING, S.COMMITTING},
+    S.FATAL_ERROR: set(S),
+}
+SENDING: Final = frozenset((S.IN_TRANSACTION, S.PREPARING, S.COMMITTING))
+"""Batches are sent, also those that are retried."""
 
 
 class _Operation(NamedTuple):
-    """What the application asked for; kept until it has heard the end."""
+    """A call of the application; kept until the application has got its result."""
 
     what: str
     promise: Promise[Any]
 
 
 class TransactionManager:
-    """See the module. `gate` hears whether records may be sent."""
-
-    sender: GivesUp
+    """Begins and ends the transactions of a producer. The accumulator accepts records within a transaction only."""
 
     def __init__(
         self,
@@ -78,23 +99,21 @@ class TransactionManager:
         transactional_id: str,
         timeout_ms: int,
         two_phase: bool,
-        gate: Callable[[bool], None],
     ) -> None:
         self.state = S.UNINITIALIZED
         self.error: BarnabasError | None = None
         """Why the transaction, or the producer, failed."""
         self._client = client
         self._accumulator = accumulator
-        self._gate = gate
         self._coordination = Coordination(
             client, identity, transactional_id=transactional_id, timeout_ms=timeout_ms, two_phase=two_phase
         )
         self._operation: _Operation | None = None
         self._waiting: tuple[Promise[None], Callable[[], bool]] | None = None
         self._contents = TransactionContents(client, accumulator, self._coordination, self)
-        self._kept: PreparedTransaction | None = None
-        """What a predecessor has prepared."""
-        gate(False)
+        self._prepared: PreparedTransaction | None = None
+        """The transaction that an earlier producer of this transactional id has prepared."""
+        accumulator.accept_records(False)
 
     # --- for the sender ---------------------------------------------------------------------------------------------
 
@@ -108,16 +127,16 @@ class TransactionManager:
         return self.state in SENDING
 
     @property
-    def is_implicit(self) -> bool:
-        """Whether Produce is to be sent in a version that adds partitions by itself."""
+    def adds_implicitly(self) -> bool:
+        """Whether a Produce request adds its partitions to the transaction (transaction.version 2)."""
         return self._contents.implicit
 
-    def may_write(self, where: TopicPartition) -> bool:
-        """Whether the partition is in the transaction; if not it will be."""
-        return self._contents.may_write(where)
+    def maybe_add_partition(self, topic_partition: TopicPartition) -> bool:
+        """Returns whether the partition is in the transaction; if not, it will be added."""
+        return self._contents.maybe_add_partition(topic_partition)
 
     def batch_failed(self, error: BarnabasError) -> None:
-        """Records of the transaction were given up."""
+        """Fails the transaction of a batch that was given up."""
         if self.may_send:
             if produce_error_is_fatal(error):
                 self._fail_for_good(fenced(self.transactional_id) if is_fenced(error) else error)
@@ -127,15 +146,15 @@ class TransactionManager:
     # --- the network client's turn ------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """After the sender's turn."""
-        if self._contents.is_to_add and self.may_send:
+        """Goes on after the sender's turn."""
+        if self._contents.has_partitions_to_add and self.may_send:
             settle(self._contents.add_partitions())
         if self._waiting is not None and self._waiting[1]():
             (promise, _), self._waiting = self._waiting, None
             promise.resolve(None)
 
     def close(self, error: ClientClosed) -> None:
-        """Who waits hears it."""
+        """Fails the call that is under way."""
         if self._operation is not None:
             self._operation.promise.fail(error)
 
@@ -148,7 +167,8 @@ class TransactionManager:
         keep_prepared: bool = False,
         continuing: PreparedTransaction | None = None,
     ) -> Promise[None]:
-        """Take the transactional id over; its last holder is fenced, and what that left open is aborted or kept."""
+        """Takes over the transactional id. Its last producer is fenced; the transaction that this left open is aborted
+        or kept."""
         if flag("keep_prepared", keep_prepared) and not self._coordination.two_phase:
             raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
         if transactional_id is not None:
@@ -166,7 +186,7 @@ class TransactionManager:
         self._contents.implicit = adds_by_itself(self._client)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Promise[None]:
-        """The group's offsets become those when the transaction is committed."""
+        """Commits offsets of the group together with the transaction."""
         self._check_operation("send_offsets_to_transaction")
         if self.state is not S.IN_TRANSACTION:
             raise self.refusal("send_offsets_to_transaction")
@@ -176,25 +196,26 @@ class TransactionManager:
         return settle(self._contents.send_offsets(offsets, group))
 
     def prepare(self) -> Promise[PreparedTransaction]:
-        """Everything is written; only the outcome is open, and no timeout decides it (KIP-939)."""
+        """Writes all records. Only the outcome is open then, and no timeout decides it (KIP-939)."""
         if not self._coordination.two_phase:
             raise UsageError("prepare_transaction needs transaction.two.phase.commit.enable=true")
         return self._operate("prepare_transaction", S.PREPARING, self._prepare)
 
     def release(self) -> Promise[PreparedTransaction | None]:
-        """Everything is written, and somebody else ends it: this producer has nothing to do with it any more."""
+        """Writes all records, and leaves the end of the transaction to an administrator."""
         return self._operate("release_transaction", S.PREPARING, self._release)
 
     def commit(self) -> Promise[None]:
-        """Write what waits, and let it be seen."""
+        """Writes all records, and makes them visible."""
         return self._operate("commit_transaction", S.COMMITTING, self._commit)
 
     def abort(self) -> Promise[None]:
-        """Give up what waits, and let nothing be seen."""
+        """Gives up the records that are not sent, and makes none visible."""
         return self._operate("abort_transaction", S.ABORTING, self._abort)
 
     def complete(self, prepared: PreparedTransaction) -> Promise[None]:
-        """Commit if this is what was prepared, abort if not; nothing where nothing is prepared."""
+        """Commits the prepared transaction if `prepared` names it, aborts it otherwise. Does nothing if none is
+        prepared."""
         wanted = prepared_transaction("prepared", prepared)
         operation = self._operation
         if operation is not None and self.state in (S.COMMITTING, S.ABORTING):
@@ -203,11 +224,11 @@ class TransactionManager:
             return resolved(None)
         if self.state is not S.PREPARED:
             raise self.refusal("complete_transaction")
-        mine = self._kept or self._coordination.producer
+        mine = self._prepared or self._coordination.producer
         return self.commit() if wanted == mine else self.abort()
 
     def end_for_close(self) -> Promise[Any]:
-        """Abort what is open; what is being ended goes on. What is prepared is left to a successor."""
+        """Aborts an open transaction, or goes on with its end. A prepared one is left to the next producer."""
         operation = self._operation
         if operation is not None and not operation.promise.done:
             return operation.promise
@@ -216,7 +237,7 @@ class TransactionManager:
         return resolved(None)
 
     def heard(self, promise: Promise[Any]) -> None:
-        """The application knows the end of what it asked for."""
+        """Forgets a call whose result the application has got."""
         if self._operation is not None and self._operation.promise is promise:
             self._operation = None
 
@@ -228,19 +249,19 @@ class TransactionManager:
         )
 
     def refusal(self, what: str) -> BarnabasError:
-        """Why `what` cannot be done now."""
+        """Returns the error of a call, named `what`, that this state does not allow."""
         error = self.error
         if self.state is S.FATAL_ERROR:
             assert error is not None
             return type(error)(str(error))
         if self.state is S.ABORTABLE_ERROR:
-            return self._told_to_abort()
+            return self._must_abort()
         return UsageError(f"{what}: the producer {self.state.value}")
 
     # --- states -----------------------------------------------------------------------------------------------------
 
     def _operate(self, what: str, target: TransactionState, flow: Callable[[], Coroutine[Any, Any, T]]) -> Promise[T]:
-        """Begin it; or the same call once more, which waits for the same end."""
+        """Begins a call. The same call once more waits for the same end."""
         operation = self._operation
         if operation is not None and operation.what == what:
             return operation.promise
@@ -252,7 +273,7 @@ class TransactionManager:
         return promise
 
     async def _unless_interrupted(self, flow: Coroutine[Any, Any, T]) -> T:
-        """Ctrl-C between two steps of this leaves nothing that could be gone on with."""
+        """Ends the producer if Ctrl-C comes between two steps: the transaction cannot go on then."""
         try:
             return await flow
         except KeyboardInterrupt:
@@ -266,33 +287,33 @@ class TransactionManager:
         self._operation = None
 
     def _move(self, what: str, target: TransactionState) -> None:
-        if self.state not in BEFORE[target]:
+        if self.state not in VALID_PREVIOUS[target]:
             raise self.refusal(what)
         self._set(target)
 
     def _set(self, target: TransactionState) -> None:
-        assert self.state in BEFORE[target], (self.state, target)
+        assert self.state in VALID_PREVIOUS[target], (self.state, target)
         self.state = target
-        self._gate(target is S.IN_TRANSACTION)
+        self._accumulator.accept_records(target is S.IN_TRANSACTION)
 
-    def _told_to_abort(self) -> TransactionFailed:
+    def _must_abort(self) -> TransactionFailed:
         error = TransactionFailed(f"the transaction failed, call abort_transaction(): {self.error}")
         error.__cause__ = self.error
         return error
 
     def _fail(self, error: BarnabasError) -> None:
-        """The transaction can only be aborted."""
+        """Moves to ABORTABLE_ERROR: the transaction can only be aborted."""
         self.error = error
         self._set(S.ABORTABLE_ERROR)
-        self.sender.give_up_waiting(TransactionFailed(f"not sent, because the transaction failed before: {error}"))
+        self._accumulator.fail_queued(TransactionFailed(f"not sent, because the transaction failed before: {error}"))
 
     def _fail_for_good(self, error: BarnabasError) -> None:
         self.error = error
         self._set(S.FATAL_ERROR)
-        self.sender.give_up_waiting(error)
+        self._accumulator.fail_queued(error)
 
-    def refused(self, error: KafkaError | ClientError) -> BarnabasError:
-        """A request failed: what that means, and what to tell."""
+    def request_failed(self, error: KafkaError | ClientError) -> BarnabasError:
+        """Takes in the failure of a request to a coordinator. Returns the error for the application."""
         if isinstance(error, ClientClosed):
             return error
         if self.state not in (*SENDING, S.ABORTING):
@@ -303,7 +324,7 @@ class TransactionManager:
             self._fail(error)
             moved_on = isinstance(error, UnknownMemberId | IllegalGeneration | FencedInstanceId)
             if not moved_on:
-                return self._told_to_abort()
+                return self._must_abort()
             return CommitFailed(f"the group has moved on without this consumer, call abort_transaction(): {error}")
         final = fenced(self.transactional_id) if is_fenced(error) else error
         self._fail_for_good(final)
@@ -326,7 +347,7 @@ class TransactionManager:
         if response.ongoing_txn_producer_id < 0:
             self._set(S.READY)
             return
-        self._kept = PreparedTransaction(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
+        self._prepared = PreparedTransaction(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
         self._contents.implicit = adds_by_itself(self._client)
         self._contents.started = self._contents.surely_started = True
         self._set(S.PREPARED)
@@ -334,13 +355,13 @@ class TransactionManager:
     # --- ending -----------------------------------------------------------------------------------------------------
 
     async def _until(self, condition: Callable[[], bool]) -> None:
-        """Asked after each of the network client's turns."""
+        """Waits until `condition()`, which is asked after each of the network client's turns."""
         promise: Promise[None] = Promise()
         self._waiting = promise, condition
         await promise
 
-    async def _written(self, during: TransactionState) -> None:
-        """Everything of the transaction is acknowledged. Raises TransactionFailed."""
+    async def _write_all(self, during: TransactionState) -> None:
+        """Waits until all records of the transaction are acknowledged. Raises TransactionFailed."""
         self._accumulator.flushing += 1
         try:
             await self._until(lambda: self.state is not during or self._contents.is_quiet())
@@ -350,34 +371,34 @@ class TransactionManager:
             raise self.refusal("the transaction")
 
     async def _prepare(self) -> PreparedTransaction:
-        await self._written(S.PREPARING)
+        await self._write_all(S.PREPARING)
         self._set(S.PREPARED)
         return self._coordination.producer
 
     async def _release(self) -> PreparedTransaction | None:
-        await self._written(S.PREPARING)
+        await self._write_all(S.PREPARING)
         released = self._coordination.producer if self._contents.started else None
         self._forget()
         self._set(S.UNINITIALIZED)
         return released
 
     async def _commit(self) -> None:
-        await self._written(S.COMMITTING)
+        await self._write_all(S.COMMITTING)
         try:
             await self._end(commit=True)
         except (KafkaError, ClientError) as error:
-            raise self.refused(error) from error
+            raise self.request_failed(error) from error
 
     async def _abort(self) -> None:
         self._contents.drop_waiting()
-        self.sender.give_up_waiting(TransactionAborted("not sent, because the transaction was aborted"))
+        self._accumulator.fail_queued(TransactionAborted("not sent, because the transaction was aborted"))
         await self._until(self._contents.is_quiet)
         if not self._contents.implicit:
             await self._contents.until_nothing_is_late()
         try:
             await self._end(commit=False)
         except (KafkaError, ClientError) as error:
-            raise self.refused(error) from error
+            raise self.request_failed(error) from error
 
     async def _end(self, *, commit: bool) -> None:
         await self._contents.end(commit)
@@ -386,5 +407,5 @@ class TransactionManager:
 
     def _forget(self) -> None:
         self._contents.clear()
-        self._kept = None
+        self._prepared = None
         self.error = None

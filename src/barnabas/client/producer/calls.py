@@ -1,0 +1,406 @@
+"""The calls of a producer that may wait, each written once for both fronts."""
+
+import contextlib
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from barnabas.client.arguments import by_partition, flag, instance, offset, seconds, seconds_or_none, text, topic_name
+from barnabas.client.offset_messages import GroupMetadata, OffsetsOfPartitions
+from barnabas.client.producer.bulk.delivery import Delivery
+from barnabas.client.producer.bulk.rows import HeadersArgument
+from barnabas.client.producer.bulk.send import TOO_FAR_AHEAD, BulkSend, bulk_of_lists, bulk_of_table
+from barnabas.client.producer.interceptors import ProducerRecord
+from barnabas.client.producer.kafka_producer import KafkaProducer
+from barnabas.client.producer.producer_batch import ProducerBatch, RecordHandle
+from barnabas.client.producer.record_appender import BUFFER_FULL, CLOSED, UNKNOWN_PARTITION, UNKNOWN_TOPIC
+from barnabas.client.producer.transactions.requests import PreparedTransaction
+from barnabas.client.producer.transactions.transaction_manager import TransactionManager
+from barnabas.client.settings import ProducerSettings
+from barnabas.client.settings.tls import ssl_context
+from barnabas.connection.cluster import PartitionView
+from barnabas.connection.promise import Promise
+from barnabas.errors import (
+    BarnabasError,
+    BufferExhausted,
+    OperationTimedOut,
+    RecordsPurged,
+    TopicNotFound,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["ProducerBase", "ProducerCalls"]
+
+T = TypeVar("T")
+
+_group_metadata = instance(GroupMetadata, "what the consumer's group_metadata() gave, or the group's name")
+_offsets = by_partition(offset, "100")
+
+
+class CallDriver(Protocol):
+    """The driver of either front, as calls use it."""
+
+    @property
+    def producer(self) -> KafkaProducer: ...
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held by whoever uses the producer."""
+
+    @property
+    def through(self) -> AbstractContextManager[object]:
+        """Where code of the application runs: lets signals through that are held back otherwise."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Uses the producer, and lets the network client act on that at once. Raises ClientClosed."""
+
+    def turn(self) -> None:
+        """Lets the network client do what is due."""
+
+    async def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Waits until `done()`. False when the time is over before. Raises ClientClosed."""
+
+    async def pause(self) -> None:
+        """Lets other tasks of the loop run."""
+
+    def close(self) -> None:
+        """Closes every connection."""
+
+
+class ProducerCalls:
+    """The calls about records and transactions. They wait by their driver alone: the synchronous front runs a call to
+    its end, the front for asyncio awaits it."""
+
+    def __init__(self, driver: CallDriver) -> None:
+        self.producer = driver.producer
+        self.turn = driver.turn
+        self._driver = driver
+
+    def _block_s(self, timeout: float | None) -> float:
+        """Returns how long a call may wait."""
+        return self.producer.settings.max_block_ms / 1000 if timeout is None else seconds("timeout", timeout)
+
+    def _block_until(self) -> float:
+        return time.monotonic() + self._block_s(None)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    async def send(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
+        """Does what the fast way of `send` does not: waits, calls interceptors, serializers and partitioners."""
+        interceptors = self.producer.interceptors
+        if interceptors is None:
+            return await self._send(topic, value, key, partition, timestamp, headers, on_delivery)
+        record = interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, headers))
+        try:
+            return await self._send(*record, interceptors.watching(on_delivery))
+        except Exception as error:
+            interceptors.not_taken(record, error)
+            raise
+
+    async def _send(
+        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    ) -> RecordHandle:
+        deadline = self._block_until()
+        appender = self.producer.appender
+        if appender.has_plugins:
+            if topic not in appender.topics:
+                await self._wait_for(UNKNOWN_TOPIC, topic, partition, deadline)
+            value, key, partition = self.producer.serialize(topic, value, key, partition)
+        while True:
+            with self._driver.lock:
+                handle = appender.append(topic, value, key, partition, timestamp, headers, on_delivery)
+                refusal = appender.refusal
+                turn_due = appender.turn_due
+            if handle is not None:
+                if turn_due:
+                    self._driver.turn()
+                return handle
+            await self._wait_for(refusal, topic, partition, deadline)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        *,
+        keys: Iterable[Any] | None = None,
+        headers: HeadersArgument | Iterable[HeadersArgument | None] | None = None,
+        timestamps: Iterable[int] | None = None,
+        partition: int | None = None,
+    ) -> Delivery:
+        """Add a record for each of `values`, many times faster than one by one; the order within a partition is kept.
+
+        `keys` and `timestamps` have one for each value, and so have `headers` unless they are a mapping, which is for
+        all. One row that cannot be sent (TypeError, UsageError, MessageTooLarge name it) and none is. The delivery is a
+        future of where all stand. Blocks while brokers take less than there is, for `max.block.ms` without progress at
+        most: RecordsFailed then says which rows were not taken. Other errors as `send`.
+        """
+        return await self._send_bulk(
+            topic, lambda: bulk_of_lists(self.producer, topic, values, keys, headers, timestamps, partition)
+        )
+
+    async def send_table(
+        self, topic: str, table: "pyarrow.Table | pyarrow.RecordBatch", *, partition: int | None = None
+    ) -> Delivery:
+        """Add a record for each row of an Arrow table: column `value`, and if there are such `key` (binary or string),
+        `timestamp` (or milliseconds), `partition` and `headers` (maps). No serializer is called. Else as `send_many`.
+        """
+        return await self._send_bulk(topic, lambda: bulk_of_table(self.producer, topic, table, partition))
+
+    async def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
+        topic_name("topic", topic)
+        if self.producer.interceptors is not None:
+            raise UsageError(
+                "interceptor.classes see single records, which a bulk call does not have: use send, or a producer"
+                " without interceptors"
+            )
+        deadline = self._block_until()
+        appender = self.producer.appender
+        if topic not in appender.topics or appender.closed:
+            await self._wait_for(CLOSED if appender.closed else UNKNOWN_TOPIC, topic, None, deadline)
+        with self._driver.through:
+            bulk = make()
+        while not bulk.is_over:
+            before = bulk.taken
+            with self._driver.lock:
+                refusal = bulk.take()
+                turn_due = appender.turn_due
+            if turn_due:
+                self._driver.turn()
+                await self._driver.pause()
+            if bulk.taken > before:
+                deadline = self._block_until()
+            if refusal:
+                await self._wait_for_bulk(bulk, refusal, deadline)
+        return bulk.delivery
+
+    async def _wait_for_bulk(self, bulk: BulkSend, refusal: int, deadline: float) -> None:
+        """Waits until more rows can be taken. Those that cannot be taken in time have failed."""
+        try:
+            if refusal != TOO_FAR_AHEAD:
+                await self._wait_for(refusal, bulk.topic, bulk.highest_partition, deadline)
+            elif not await self._driver.wait(bulk.has_room, max(deadline - time.monotonic(), 0.0)):
+                raise OperationTimedOut("brokers acknowledged nothing for max.block.ms")
+        except BarnabasError as error:
+            if not bulk.taken:
+                raise
+            with self._driver.lock:
+                failure = bulk.give_up(error)
+            raise failure from error
+
+    async def _wait_for(self, refusal: int, topic: str, partition: int | None, deadline: float) -> None:
+        """Waits until the reason why a record was refused may be gone. Raises when it will not be, or not in time."""
+        producer, appender = self.producer, self.producer.appender
+        left_s = max(deadline - time.monotonic(), 0.0)
+        if refusal == CLOSED:
+            raise producer.why_closed()
+        if refusal == UNKNOWN_TOPIC:
+            await self._settled(self._driver.run(lambda: producer.open_topic(topic, left_s)))
+        elif refusal == BUFFER_FULL:
+            self._driver.turn()
+            if not await self._driver.wait(lambda: not appender.exhausted or appender.closed, left_s):
+                raise BufferExhausted(
+                    f"buffer.memory ({producer.settings.buffer_memory} bytes) stayed full for max.block.ms: records"
+                    " come faster than the brokers take them"
+                )
+        elif refusal == UNKNOWN_PARTITION:
+            refreshed = self._driver.run(producer.client.refresh_metadata)
+            await self._driver.wait(lambda: refreshed.done, left_s)
+            self._check_partition(topic, partition, refreshed, is_last=left_s <= 0)
+
+    def _check_partition(self, topic: str, partition: int | None, refreshed: Promise[None], *, is_last: bool) -> None:
+        """Raises TopicNotFound for a partition that fresh metadata does not list. Without an answer (`refreshed` has
+        failed or is not done) the caller may ask again, unless this was its last try."""
+        info = self.producer.appender.topics.get(topic)
+        if partition is None or info is None or partition < info.partition_count:
+            return
+        if is_last or (refreshed.done and refreshed.error is None):
+            count = int(info.partition_count)
+            numbers = f"{count} partitions, 0 to {count - 1}" if count > 1 else "one partition, 0"
+            raise TopicNotFound(f"topic {topic!r} has {numbers}: there is no partition {partition}")
+
+    async def _settled(self, promise: Promise[T]) -> T:
+        """Returns the value of a promise. Raises its error, or ClientClosed."""
+        await self._driver.wait(lambda: promise.done)
+        return promise.result()
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def begin_transaction(self) -> None:
+        self._driver.run(lambda: self._transactions().begin())
+
+    async def init_transactions(
+        self,
+        *,
+        transactional_id: str | None = None,
+        keep_prepared: bool = False,
+        continuing: PreparedTransaction | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Take over the transactional id, before the first transaction: whoever had it is fenced, and the transaction
+        it left open is aborted, or with `keep_prepared` kept for `complete_transaction`. `transactional_id` replaces
+        that of the settings. `continuing`: only if nobody has taken it over since a producer elsewhere had this
+        producer id and epoch (ProducerFenced otherwise).
+
+        This and the other calls about transactions wait for `timeout` seconds (max.block.ms by default); after
+        OperationTimedOut the same call goes on waiting. They raise ProducerFenced when another producer has the id.
+        """
+        await self._finish(
+            "init_transactions",
+            lambda it: it.init(transactional_id=transactional_id, keep_prepared=keep_prepared, continuing=continuing),
+            timeout,
+        )
+
+    async def send_offsets_to_transaction(
+        self, offsets: OffsetsOfPartitions, group_metadata: GroupMetadata | str, timeout: float | None = None
+    ) -> None:
+        """Commit a consumer's offsets, the next ones to read, if and only if the transaction is committed.
+
+        `group_metadata` is the consumer's `group_metadata()`: if the group has moved on without it, this raises
+        CommitFailed. With the group's id alone nobody checks that.
+        """
+        if isinstance(group_metadata, str):
+            group_metadata = GroupMetadata(text("group_metadata", group_metadata))
+        group = _group_metadata("group_metadata", group_metadata)
+        wanted = _offsets("offsets", offsets)
+        await self._finish("send_offsets_to_transaction", lambda it: it.send_offsets(wanted, group), timeout)
+
+    async def commit_transaction(self, timeout: float | None = None) -> None:
+        """Send what waits, then make all of the transaction visible at once. Raises TransactionFailed if a record was
+        not written: abort it then."""
+        await self._finish("commit_transaction", TransactionManager.commit, timeout)
+
+    async def abort_transaction(self, timeout: float | None = None) -> None:
+        """Nothing of the transaction will be seen; what was not sent yet fails with TransactionAborted."""
+        await self._finish("abort_transaction", TransactionManager.abort, timeout)
+
+    async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
+        """Send what waits; only the outcome is open then, and the broker does not decide it by a timeout. Keep the
+        result in the other system, for `complete_transaction`. Needs transaction.two.phase.commit.enable."""
+        return await self._finish("prepare_transaction", TransactionManager.prepare, timeout)
+
+    async def release_transaction(self, timeout: float | None = None) -> PreparedTransaction | None:
+        """Send what waits, then let go of the transaction: whoever is told the result ends it, by
+        `Admin.end_transaction`. None where nothing was written, and nothing is open then. The producer begins again
+        with `init_transactions`, under another transactional id: the same one would abort what was released.
+        """
+        return await self._finish("release_transaction", TransactionManager.release, timeout)
+
+    async def complete_transaction(self, prepared: PreparedTransaction, timeout: float | None = None) -> None:
+        """Commit what is prepared if `prepared` is it, abort it otherwise; nothing where nothing is prepared."""
+        await self._finish("complete_transaction", lambda it: it.complete(prepared), timeout)
+
+    def _transactions(self) -> TransactionManager:
+        transactions = self.producer.transactions
+        if transactions is None:
+            raise UsageError("this producer writes no transactions; give it a transactional_id")
+        return transactions
+
+    async def _finish(self, what: str, start: Callable[[TransactionManager], Promise[T]], timeout: float | None) -> T:
+        """Begins a call about the transaction, or begins to wait for it again, and waits for its end."""
+        timeout_s = self._block_s(timeout)
+        promise = self._driver.run(lambda: start(self._transactions()))
+        transactions = self._transactions()
+        if not await self._driver.wait(lambda: promise.done, timeout_s):
+            raise transactions.timed_out(what, timeout_s)
+        with self._driver.lock:
+            transactions.heard(promise)
+        return promise.result()
+
+    # --- all of it --------------------------------------------------------------------------------------------------
+
+    def purge(self, *, in_flight: bool) -> int:
+        error = RecordsPurged("the record was purged before it was acknowledged")
+        return self._driver.run(lambda: self.producer.sender.purge(error, in_flight=in_flight))
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
+        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
+        timeout_s = self._block_s(timeout)
+        found = await self._settled(self._driver.run(lambda: self.producer.open_topic(topic, timeout_s)))
+        return found.in_order()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send all that waits and wait until it is acknowledged or has failed. Raises OperationTimedOut."""
+        seconds_or_none("timeout", timeout)
+        accumulator = self.producer.accumulator
+
+        def begin() -> list[ProducerBatch]:
+            accumulator.flushing += 1
+            return list(accumulator.all_batches())
+
+        batches = self._driver.run(begin)
+        try:
+            if not await self._driver.wait(lambda: _all_done(batches), timeout):
+                count = sum(batch.count for batch in batches if not batch.done)
+                raise OperationTimedOut(f"{count} records were not acknowledged within {timeout:g} s")
+        finally:
+            with self._driver.lock:
+                accumulator.flushing -= 1
+
+    async def close(self, timeout: float | None) -> None:
+        """Ends an open transaction and flushes where there is time, then closes."""
+        try:
+            if timeout is None or timeout > 0:
+                self.producer.accumulator.close()
+                with contextlib.suppress(BarnabasError):
+                    deadline = None if timeout is None else time.monotonic() + timeout
+                    transactions = self.producer.transactions
+                    if transactions is not None:
+                        ending = self._driver.run(transactions.end_for_close)
+                        await self._driver.wait(lambda: ending.done, self._block_s(timeout))
+                    await self.flush(None if deadline is None else max(deadline - time.monotonic(), 0.0))
+        finally:
+            self.producer.accumulator.close()
+            if not self._driver.closed:
+                with self._driver.lock:
+                    self.producer.close()
+                self._driver.close()
+
+
+def _all_done(batches: list[ProducerBatch]) -> bool:
+    """Whether all batches are done; forgets those that are, so that asking again and again stays cheap."""
+    while batches:
+        batch = batches[-1]
+        if batch.parts is not None:
+            batches.pop()
+            batches.extend(batch.parts)
+        elif batch.done:
+            batches.pop()
+        else:
+            return False
+    return True
+
+
+class ProducerBase(ABC):
+    """The part of both fronts that does not wait."""
+
+    def __init__(self, settings: Mapping[str, object] | None, named: Mapping[str, object]) -> None:
+        self.settings = ProducerSettings(settings, **named)
+        self._tls = ssl_context(self.settings)
+
+    @abstractmethod
+    def _opened(self) -> ProducerCalls:
+        """Returns the calls of the producer that belongs to this process. Raises ClientClosed."""
+
+    def purge(self, *, in_flight: bool = True) -> int:
+        """Give up all records that wait; without `in_flight` those that were sent already are left to their fate. The
+        number of records; their handles and callbacks hear RecordsPurged."""
+        flag("in_flight", in_flight)
+        return self._opened().purge(in_flight=in_flight)
+
+    def begin_transaction(self) -> None:
+        """What is sent from now on is seen (isolation.level=read_committed) once it is committed, or never."""
+        self._opened().begin_transaction()
+
+    def metrics(self) -> dict[str, int]:
+        """What this producer did and has to do, and who it is to the brokers."""
+        return self._opened().producer.metrics()

@@ -1,0 +1,156 @@
+"""The producer without its two fronts: appender, accumulator, sender and transactions on a network client."""
+
+import random
+from typing import Any
+
+from librt.threading import Lock
+
+from barnabas.client.arguments import topic_name
+from barnabas.client.producer.interceptors import Interceptors
+from barnabas.client.producer.producer_batch import ProducerDriver
+from barnabas.client.producer.producer_id import Identity
+from barnabas.client.producer.record_accumulator import RecordAccumulator
+from barnabas.client.producer.record_appender import TopicInfo
+from barnabas.client.producer.sender import Sender
+from barnabas.client.producer.transactions.transaction_manager import TransactionManager
+from barnabas.client.settings import ProducerSettings
+from barnabas.connection.cluster import TopicView
+from barnabas.connection.network_client import NetworkClient
+from barnabas.connection.promise import Promise
+from barnabas.errors import BarnabasError, ClientClosed, UsageError
+
+__all__ = ["KafkaProducer"]
+
+
+class KafkaProducer:
+    """A producer that never waits. All of it is used under the lock of the driver."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        settings: ProducerSettings,
+        driver: ProducerDriver,
+        lock: Lock,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.client = client
+        self.settings = settings
+        self.driver = driver
+        self._rng = rng or random.Random()
+        self.interceptors = Interceptors(settings.interceptor_classes) if settings.interceptor_classes else None
+        self.accumulator = RecordAccumulator(client, settings, driver, lock, self._rng)
+        self.appender = self.accumulator.appender
+        self.identity = Identity(client) if settings.enable_idempotence else None
+        self.transactions: TransactionManager | None = None
+        if settings.transactional_id is not None:
+            assert self.identity is not None, "settings with a transactional id are idempotent"
+            self.transactions = TransactionManager(
+                client,
+                self.accumulator,
+                self.identity,
+                transactional_id=settings.transactional_id,
+                timeout_ms=settings.transaction_timeout_ms,
+                two_phase=settings.transaction_two_phase_commit_enable,
+            )
+        self.sender = Sender(client, self.accumulator, settings, self.identity, self.transactions)
+        self._max_idle_s = settings.metadata_max_idle_ms / 1000
+        self._forget_idle_at = client.now + self._max_idle_s
+        client.components.append(self)
+        client.on_metadata.append(self._follow_metadata)
+
+    # --- the network client's component -------------------------------------------------------------------------------
+
+    def advance(self, now: float) -> None:
+        self.accumulator.queue_ready(now)
+        self.sender.expire(now)
+        self.sender.send_ready(now)
+        if self.transactions is not None:
+            self.transactions.advance()
+        if now >= self._forget_idle_at:
+            self._forget_idle_topics(now)
+
+    def next_deadline(self) -> float:
+        return min(self.accumulator.next_deadline(), self.sender.next_deadline(), self._forget_idle_at)
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def open_topic(self, name: Any, timeout_s: float) -> Promise[TopicView]:
+        """Makes a topic known, so that records can be appended for it. Raises UsageError for an invalid name."""
+        promise = self.client.topic(topic_name("topic", name), timeout_s)
+        promise.on_done(lambda settled: self._add_topic(settled))
+        return promise
+
+    def _add_topic(self, promise: Promise[TopicView]) -> None:
+        if promise.error is None:
+            topic = promise.result()
+            if topic.name not in self.appender.topics:
+                count = len(topic.partitions)
+                self.appender.topics[topic.name] = TopicInfo(topic.name, count, self._rng.randrange(count))
+
+    def _follow_metadata(self) -> None:
+        """Takes in new partitions of topics."""
+        for name, info in self.appender.topics.items():
+            topic = self.client.metadata.topic(name)
+            if topic is not None and len(topic.partitions) > info.partition_count:
+                info.open_batches.extend([None] * (len(topic.partitions) - info.partition_count))
+                info.partition_count = len(topic.partitions)
+
+    def _forget_idle_topics(self, now: float) -> None:
+        """Forgets the topics that nothing was sent to for metadata.max.idle.ms."""
+        self._forget_idle_at = now + self._max_idle_s
+        partitions = self.accumulator.partitions
+        busy = {topic for (topic, _), batches in partitions.items() if batches.queue or batches.in_flight}
+        for name, info in list(self.appender.topics.items()):
+            if info.is_used or any(info.open_batches) or name in busy:
+                info.is_used = False
+            else:
+                del self.appender.topics[name]
+                self.client.metadata.unwant([name])
+
+    # --- for the fronts ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends at once: batches that are not acknowledged and calls about transactions fail with ClientClosed."""
+        self.accumulator.close()
+        error = ClientClosed("the producer was closed before the record was acknowledged")
+        self.sender.purge(error, in_flight=True)
+        if self.transactions is not None:
+            self.transactions.close(ClientClosed("the producer is closed"))
+
+    def why_closed(self) -> BarnabasError:
+        """Returns the error of a `send` while the appender takes no records."""
+        if self.accumulator.closed or self.transactions is None:
+            return ClientClosed("the producer is closed")
+        return self.transactions.refusal("send")
+
+    def serialize(self, topic: str, value: Any, key: Any, partition: int | None) -> tuple[Any, Any, int | None]:
+        """Calls the application's serializers and partitioner for a record of a known topic. Returns value, key and
+        partition."""
+        settings = self.settings
+        if key is not None and settings.key_serializer is not None:
+            key = settings.key_serializer(key)
+        if value is not None and settings.value_serializer is not None:
+            value = settings.value_serializer(value)
+        partitioner = settings.partitioner_class
+        if partition is None and callable(partitioner):
+            count = self.appender.topics[topic].partition_count
+            partition = partitioner(topic, key, value, count)
+            if not isinstance(partition, int) or not 0 <= partition < count:
+                raise UsageError(
+                    f"partitioner.class chose {partition!r} for {topic}, which has partitions 0 to {count - 1}"
+                )
+        return value, key, partition
+
+    def metrics(self) -> dict[str, int]:
+        appender, sender = self.appender, self.sender
+        return {
+            "records_taken": int(appender.appended),
+            "records_failed": self.accumulator.failed,
+            "requests": sender.requests,
+            "retries": sender.retries,
+            "batches_waiting": len(self.accumulator.incomplete),
+            "buffer_used_bytes": int(appender.used_bytes),
+            "buffer_limit_bytes": int(appender.buffer_memory),
+            "producer_id": -1 if self.identity is None else self.identity.producer_id,
+            "producer_epoch": -1 if self.identity is None else self.identity.producer_epoch,
+        }

@@ -1,0 +1,83 @@
+"""What a producer knows of one partition: its batches that wait or are in flight, and its sequence numbers."""
+
+from collections import deque
+
+from barnabas.client.producer.producer_batch import ProducerBatch
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+__all__ = ["PartitionBatches"]
+
+
+class PartitionBatches:
+    """The closed batches of one partition. Their order never changes: a batch that is tried again goes back to its
+    place in front of those that were never sent."""
+
+    __slots__ = (
+        "gap",
+        "has_acknowledged",
+        "in_flight",
+        "next_position",
+        "next_sequence",
+        "producer_epoch",
+        "producer_id",
+        "queue",
+        "quiet_from",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self.queue: deque[ProducerBatch] = deque()
+        """Closed batches that are not in flight, in their order."""
+        self.in_flight: list[ProducerBatch] = []
+        """Batches in flight, in their order; also those that were given up and are not answered yet."""
+        self.next_position = 0
+        self.producer_id = NO_PRODUCER_ID
+        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.next_sequence = 0
+        self.has_acknowledged = False
+        """Whether the partition has acknowledged a batch of this producer id. A broker takes any sequence for the first
+        batch of an id, so a second one must not overtake it: it waits for the answer."""
+        self.gap: float | None = None
+        """Position of the last batch that had a sequence and was given up: the batches behind it are out of sequence,
+        unless it was written after all."""
+        self.quiet_from = float("-inf")
+        """Until then bytes of a lost connection may still reach the broker: after a gap, batches get no new sequences
+        before."""
+
+    def add(self, batch: ProducerBatch) -> None:
+        """Queues a batch that was just closed."""
+        batch.position = float(self.next_position)
+        self.next_position += 1
+        self.queue.append(batch)
+
+    def put_back(self, batches: list[ProducerBatch]) -> None:
+        """Queues batches again, in their places."""
+        for batch in batches:
+            earlier = []
+            while self.queue and self.queue[0].position < batch.position:
+                earlier.append(self.queue.popleft())
+            self.queue.appendleft(batch)
+            self.queue.extendleft(reversed(earlier))
+
+    def is_first(self, batch: ProducerBatch) -> bool:
+        """Whether no earlier batch is queued or in flight."""
+        if self.queue and self.queue[0].position < batch.position:
+            return False
+        return not any(other.position < batch.position for other in self.in_flight)
+
+    def leave_gap(self, batch: ProducerBatch) -> None:
+        """Notes that a batch was given up: if it had a sequence, the batches behind it are out of sequence."""
+        if batch.base_sequence >= 0:
+            self.gap = batch.position if self.gap is None else max(self.gap, batch.position)
+
+    def restart_sequences(self, producer_id: int, producer_epoch: int) -> None:
+        """Numbers from 0 under this id and epoch. Only while nothing is in flight that may be written."""
+        if producer_id != self.producer_id:
+            self.has_acknowledged = False
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.next_sequence = 0
+        self.gap = None
+        for batch in self.queue:
+            batch.base_sequence = -1

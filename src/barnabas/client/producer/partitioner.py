@@ -1,0 +1,51 @@
+"""The partitioner for records without a key (KIP-794)."""
+
+import random
+from collections.abc import Mapping
+
+from barnabas.client.producer.partition_batches import PartitionBatches
+from barnabas.client.producer.record_appender import TopicInfo
+from barnabas.client.settings import ProducerSettings
+from barnabas.connection.network_client import NetworkClient
+from barnabas.types import TopicPartition
+
+__all__ = ["BuiltInPartitioner"]
+
+
+class BuiltInPartitioner:
+    """Chooses, of two random partitions, the one with fewer batches to send. That spreads records by the speed of the
+    brokers without looking at every partition."""
+
+    def __init__(
+        self,
+        client: NetworkClient,
+        settings: ProducerSettings,
+        partitions: Mapping[tuple[str, int], PartitionBatches],
+        rng: random.Random,
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._partitions = partitions
+        self._rng = rng
+
+    def next_partition(self, topic: TopicInfo) -> int:
+        draw, count = self._rng.random, int(topic.partition_count)
+        first = int(draw() * count)
+        if not self._settings.partitioner_adaptive_partitioning_enable:
+            return first
+        second = int(draw() * count)
+        if first == second or self._load(topic.topic, first) <= self._load(topic.topic, second):
+            return first
+        return second
+
+    def _load(self, topic: str, partition: int) -> float:
+        topic_partition = TopicPartition(topic, partition)
+        if self._client.metadata.leader(topic_partition) < 0:
+            return float("inf")
+        batches = self._partitions.get(topic_partition)
+        if batches is None or not batches.queue:
+            return 0
+        timeout_ms = self._settings.partitioner_availability_timeout_ms
+        if timeout_ms and self._client.now - batches.queue[0].opened_at > timeout_ms / 1000:
+            return float("inf")
+        return len(batches.queue)
