@@ -12,7 +12,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.admin.calls import AdminCalls
+from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.admin.configs import ConfigChange, ConfigResource
 from barnabas.client.admin.groups import MemberToRemove
 from barnabas.client.admin.topics import CreatedTopic, NewTopic
@@ -72,14 +72,14 @@ def write(broker: Broker, topic: str, *values: bytes) -> None:
 
 
 def calls() -> list[str]:
-    return [name for name, _ in inspect.getmembers(AdminCalls, inspect.isfunction) if not name.startswith("_")]
+    return [name for name, _ in inspect.getmembers(KafkaAdminClient, inspect.isfunction) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("front", [barnabas.Admin, barnabas.aio.Admin])
 def test_both_fronts_have_every_call_with_its_words(front: Any) -> None:
     for name in set(calls()) - {"topics_with_records"}:
-        assert inspect.signature(getattr(front, name)) == inspect.signature(getattr(AdminCalls, name)), name
-        assert getattr(front, name).__doc__ == getattr(AdminCalls, name).__doc__
+        assert inspect.signature(getattr(front, name)) == inspect.signature(getattr(KafkaAdminClient, name)), name
+        assert getattr(front, name).__doc__ == getattr(KafkaAdminClient, name).__doc__
 
 
 def test_topics(admin: Any, name: str) -> None:

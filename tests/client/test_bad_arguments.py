@@ -11,7 +11,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.admin.calls import AdminCalls
+from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.admin.configs import ConfigChange
 from barnabas.client.admin.groups import MemberToRemove
 from barnabas.client.admin.topics import NewTopic
@@ -196,7 +196,7 @@ PRODUCER: dict[str, dict[str, tuple[Any, list[Any]]]] = {
 
 def of_admin() -> dict[str, dict[str, tuple[Any, list[Any]]]]:
     calls = {}
-    for name, call in inspect.getmembers(AdminCalls, inspect.isfunction):
+    for name, call in inspect.getmembers(KafkaAdminClient, inspect.isfunction):
         if not name.startswith("_") and name != "topics_with_records":
             calls[name] = {
                 parameter.name: (

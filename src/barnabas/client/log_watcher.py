@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
-from barnabas.client.admin.calls import AdminCalls
+from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.fetch.fetch_session import (
     FINAL_EPOCH,
     NO_SESSION,
@@ -50,7 +50,7 @@ class LogWatcher:
         self._timeout_s = found.default_api_timeout_ms / 1000
         self._client = NetworkClient(network_client_settings(found, allow_auto_topic_creation=False), time.monotonic())
         self._driver = SyncDriver(self._client, ssl_context=ssl_context(found), name="log watcher")
-        self._calls = AdminCalls(self._client, found)
+        self._calls = KafkaAdminClient(self._client, found)
         self._in_flight: set[int] = set()
         """The nodes that have a Fetch request. Responses of a connection are in the order of its requests, so a node
         never gets a second one."""
@@ -68,7 +68,7 @@ class LogWatcher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def admin(self, call: Callable[[AdminCalls], Coroutine[Any, Any, T]]) -> T:
+    def admin(self, call: Callable[[KafkaAdminClient], Coroutine[Any, Any, T]]) -> T:
         """Returns the result of an administrator's call, which is made over the same connections."""
         return self._driver.wait_for(self._driver.run(lambda: settle(call(self._calls))))
 

@@ -6,7 +6,7 @@ from barnabas.cli.framework.app import App
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import show, table
 from barnabas.cli.framework.resources import plural
-from barnabas.client.admin.storage import ClusterDescription, FeatureLevels, Features
+from barnabas.client.admin.cluster import ClusterDescription, FeatureLevels, Features
 
 app = App("Describe the cluster: its id, controller, brokers and features.", default="describe")
 

@@ -7,7 +7,7 @@ from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, show, size_text, table
 from barnabas.cli.framework.resources import PARTITIONS, broker_ids, chosen_partitions
-from barnabas.client.admin.storage import LogDir
+from barnabas.client.admin.cluster import LogDir
 from barnabas.errors import error_for
 
 app = App("Show the brokers' log directories and the replicas in them.", default="describe")

@@ -11,8 +11,8 @@ from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse
 from barnabas.cli.framework.outcomes import outcomes
 from barnabas.cli.framework.output import CommandFailed, notice, print_json, show, size_text, table, time_text
 from barnabas.cli.framework.resources import chosen_names, chosen_topics, is_pattern, plural, watermarks
+from barnabas.client.admin.cluster import LogDir, LogDirReplica
 from barnabas.client.admin.configs import ConfigResource
-from barnabas.client.admin.storage import LogDir, LogDirReplica
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed
 from barnabas.connection.cluster import TopicView

@@ -1,6 +1,6 @@
-"""The administrator: requests about topics, groups, settings and transactions, and their answers as values.
+"""The admin client: operations on topics, groups, settings and transactions, whose results are values.
 
-Main classes: `AdminCalls` (every call of both fronts, as a promise), `Job` (one call: its deadline and its retries),
-and the fronts `front.Admin` and `aio_front.Admin`. The modules `topics`, `configs`, `groups`, `transactions` and
-`storage` are pure functions.
+Main classes: `KafkaAdminClient` (the operations of both fronts, as coroutines), `AdminApiDriver` (the requests and
+retries of one operation), and the fronts `front.Admin` and `aio_front.Admin`. It knows no socket, thread or event loop
+apart from the fronts.
 """

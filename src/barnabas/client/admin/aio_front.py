@@ -6,8 +6,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.admin.arguments import bind
-from barnabas.client.admin.calls import AdminCalls, keys_move
+from barnabas.client.admin.topics import keys_move_warning
 from barnabas.client.settings import AdminSettings
 from barnabas.client.settings.network import network_client_settings
 from barnabas.client.settings.tls import ssl_context
@@ -27,21 +28,21 @@ T = TypeVar("T")
 
 
 def _awaited(
-    call: Callable[Concatenate[AdminCalls, P], Coroutine[Any, Any, T]],
+    call: Callable[Concatenate[KafkaAdminClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Admin", P], Coroutine[Any, Any, T]]:
-    """The call as a method of the loop."""
+    """Returns an operation as a method to be awaited."""
     bound = bind(call)
 
     @wraps(call)
     async def method(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
         begin = bound(args, kwargs)
         driver = self._opened()
-        promise = driver.run(lambda: settle(begin(self._calls)))
-        self._under_way.add(promise)
+        promise = driver.run(lambda: settle(begin(self._admin_client)))
+        self._running.add(promise)
         try:
             return await driver.wait_for(promise)
         finally:
-            self._under_way.discard(promise)
+            self._running.discard(promise)
 
     return method
 
@@ -56,14 +57,14 @@ class Admin:
     """
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: "Unpack[AdminKeywords]") -> None:
-        """Belongs to the loop of its first call, and connects then. Raises UsageError for a setting that does not exist
-        or does not fit."""
+        """Connects at the first call, and belongs to the event loop of that. Raises UsageError for a setting that does
+        not exist or does not fit."""
         self.settings = AdminSettings(settings, **named)
         self._tls = ssl_context(self.settings)
         self._driver: AioDriver | None = None
-        self._calls: AdminCalls
+        self._admin_client: KafkaAdminClient
         self._closed = False
-        self._under_way: set[Promise[Any]] = set()
+        self._running: set[Promise[Any]] = set()
 
     def _opened(self) -> AioDriver:
         if self._closed:
@@ -73,15 +74,15 @@ class Admin:
                 network_client_settings(self.settings, allow_auto_topic_creation=False), time.monotonic()
             )
             self._driver = AioDriver(client, ssl_context=self._tls, name="admin client")
-            self._calls = AdminCalls(client, self.settings)
+            self._admin_client = KafkaAdminClient(client, self.settings)
         return self._driver
 
     async def close(self) -> None:
-        """End at once; calls under way raise ClientClosed. Calling it again does nothing."""
+        """Closes all connections at once; running calls raise ClientClosed. A second close does nothing."""
         self._closed = True
         if self._driver is not None:
             self._driver.close()
-        for promise in list(self._under_way):  # those between two requests, whose timers do not go off any more
+        for promise in list(self._running):  # calls between two requests, whose timers do not go off any more
             promise.fail(ClientClosed("the admin client is closed"))
 
     async def __aenter__(self) -> "Admin":
@@ -90,44 +91,44 @@ class Admin:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # --- calls ------------------------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------------------------
 
-    create_topics = _awaited(AdminCalls.create_topics)
-    delete_topics = _awaited(AdminCalls.delete_topics)
-    list_topics = _awaited(AdminCalls.list_topics)
-    describe_topics = _awaited(AdminCalls.describe_topics)
-    elect_leaders = _awaited(AdminCalls.elect_leaders)
-    delete_records = _awaited(AdminCalls.delete_records)
-    list_offsets = _awaited(AdminCalls.list_offsets)
+    create_topics = _awaited(KafkaAdminClient.create_topics)
+    delete_topics = _awaited(KafkaAdminClient.delete_topics)
+    list_topics = _awaited(KafkaAdminClient.list_topics)
+    describe_topics = _awaited(KafkaAdminClient.describe_topics)
+    elect_leaders = _awaited(KafkaAdminClient.elect_leaders)
+    delete_records = _awaited(KafkaAdminClient.delete_records)
+    list_offsets = _awaited(KafkaAdminClient.list_offsets)
 
-    describe_cluster = _awaited(AdminCalls.describe_cluster)
-    describe_log_dirs = _awaited(AdminCalls.describe_log_dirs)
-    describe_features = _awaited(AdminCalls.describe_features)
-    describe_configs = _awaited(AdminCalls.describe_configs)
-    alter_configs = _awaited(AdminCalls.alter_configs)
-    list_config_resources = _awaited(AdminCalls.list_config_resources)
+    describe_cluster = _awaited(KafkaAdminClient.describe_cluster)
+    describe_log_dirs = _awaited(KafkaAdminClient.describe_log_dirs)
+    describe_features = _awaited(KafkaAdminClient.describe_features)
+    describe_configs = _awaited(KafkaAdminClient.describe_configs)
+    alter_configs = _awaited(KafkaAdminClient.alter_configs)
+    list_config_resources = _awaited(KafkaAdminClient.list_config_resources)
 
-    list_groups = _awaited(AdminCalls.list_groups)
-    describe_groups = _awaited(AdminCalls.describe_groups)
-    delete_groups = _awaited(AdminCalls.delete_groups)
-    remove_members = _awaited(AdminCalls.remove_members)
-    list_group_offsets = _awaited(AdminCalls.list_group_offsets)
-    alter_group_offsets = _awaited(AdminCalls.alter_group_offsets)
-    delete_group_offsets = _awaited(AdminCalls.delete_group_offsets)
+    list_groups = _awaited(KafkaAdminClient.list_groups)
+    describe_groups = _awaited(KafkaAdminClient.describe_groups)
+    delete_groups = _awaited(KafkaAdminClient.delete_groups)
+    remove_members = _awaited(KafkaAdminClient.remove_members)
+    list_group_offsets = _awaited(KafkaAdminClient.list_group_offsets)
+    alter_group_offsets = _awaited(KafkaAdminClient.alter_group_offsets)
+    delete_group_offsets = _awaited(KafkaAdminClient.delete_group_offsets)
 
-    list_transactions = _awaited(AdminCalls.list_transactions)
-    describe_transactions = _awaited(AdminCalls.describe_transactions)
-    describe_producers = _awaited(AdminCalls.describe_producers)
-    abort_transaction = _awaited(AdminCalls.abort_transaction)
-    end_transaction = _awaited(AdminCalls.end_transaction)
+    list_transactions = _awaited(KafkaAdminClient.list_transactions)
+    describe_transactions = _awaited(KafkaAdminClient.describe_transactions)
+    describe_producers = _awaited(KafkaAdminClient.describe_producers)
+    abort_transaction = _awaited(KafkaAdminClient.abort_transaction)
+    end_transaction = _awaited(KafkaAdminClient.end_transaction)
 
-    _create_partitions = _awaited(AdminCalls.create_partitions)
-    _topics_with_records = _awaited(AdminCalls.topics_with_records)
+    _create_partitions = _awaited(KafkaAdminClient.create_partitions)
+    _topics_with_records = _awaited(KafkaAdminClient.topics_with_records)
 
-    @wraps(AdminCalls.create_partitions)
+    @wraps(KafkaAdminClient.create_partitions)
     async def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
         for name in await self._topics_with_records(counts, timeout):
-            warnings.warn(keys_move(name), KeysMove, stacklevel=2)
+            warnings.warn(keys_move_warning(name), KeysMove, stacklevel=2)
         await self._create_partitions(counts, validate_only=validate_only, timeout=timeout)

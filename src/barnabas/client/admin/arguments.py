@@ -1,13 +1,14 @@
-"""What the calls of an administrator may be given, by the names of their parameters. The fronts read it all before a
-call begins, so that what is wrong is told at once, and no broker is asked."""
+"""Checks the arguments of the admin client's operations, by the names of their parameters.
+
+The fronts do so before an operation begins, so a wrong argument fails at once and without a request.
+"""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from barnabas.client.admin.configs import OPERATIONS, RESOURCE_TYPES, ConfigChange, ConfigResource
+from barnabas.client.admin.configs import OPERATIONS, RESOURCE_TYPES, Change, ConfigChange, ConfigResource
 from barnabas.client.admin.groups import MemberToRemove
-from barnabas.client.admin.topic_calls import ISOLATIONS, TIMES
-from barnabas.client.admin.topics import NewTopic
+from barnabas.client.admin.topics import ISOLATIONS, TIMES, NewTopic
 from barnabas.client.arguments import (
     INT16_MAX,
     INT64_MAX,
@@ -34,7 +35,7 @@ from barnabas.client.arguments import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.client.admin.calls import AdminCalls
+    from barnabas.client.admin.admin_client import KafkaAdminClient
 
 __all__ = ["bind"]
 
@@ -75,7 +76,6 @@ _new: Final = instance(NewTopic, 'NewTopic("orders", partitions=3)')
 
 
 def _new_topic(what: str, given: object) -> NewTopic:
-    """A plain name leaves all else to the broker."""
     topic = NewTopic(given) if isinstance(given, str) else _new(what, given)
     return NewTopic(
         topic_name(f"{what}.name", topic.name),
@@ -120,12 +120,8 @@ _change_instance: Final = instance(ConfigChange, 'ConfigChange("cleanup.policy",
 _several_changes: Final = several(_one_change, 'changes, such as {"retention.ms": "60000"}')
 
 
-def _changes(what: str, given: object) -> list[ConfigChange]:
-    """Values by name (None: back to the default), or changes one by one."""
-    if not isinstance(given, Mapping):
-        return _several_changes(what, given)
-    values = _changed_settings(what, given)
-    return [ConfigChange(name, value, "delete" if value is None else "set") for name, value in values.items()]
+def _changes(what: str, given: object) -> Change:
+    return _changed_settings(what, given) if isinstance(given, Mapping) else _several_changes(what, given)
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -190,9 +186,9 @@ READERS: Final[Mapping[str, Reader[Any]]] = {
 
 def bind(
     call: Callable[..., "Flow[T]"],
-) -> Callable[[tuple[Any, ...], dict[str, Any]], Callable[["AdminCalls"], "Flow[T]"]]:
-    """From what is given to a method of AdminCalls, without `self`, to its flow, not begun yet. None stays None where
-    that is the default. Raises UsageError."""
+) -> Callable[[tuple[Any, ...], dict[str, Any]], Callable[["KafkaAdminClient"], "Flow[T]"]]:
+    """Returns a function that checks the arguments for a method of KafkaAdminClient, and gives the bound call, not
+    begun yet. None is allowed where it is the default. Raises UsageError."""
     code, defaults = call.__code__, call.__defaults__ or ()
     names_of_all = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
     positional = names_of_all[: code.co_argcount - 1]
@@ -201,13 +197,13 @@ def bind(
 
     def read(name: str, given: Any) -> Any:
         if name not in names_of_all or (given is None and default.get(name, name) is None):
-            return given  # what does not exist is left to Python
+            return given  # Python refuses arguments that do not exist
         return READERS[name](name, given)
 
-    def bound(given: tuple[Any, ...], named: dict[str, Any]) -> Callable[["AdminCalls"], "Flow[T]"]:
-        found = [read(name, value) for name, value in zip(positional, given, strict=False)]
-        found += given[len(positional) :]
-        found_named = {name: read(name, value) for name, value in named.items()}
-        return lambda calls: call(calls, *found, **found_named)
+    def bound(given: tuple[Any, ...], named: dict[str, Any]) -> Callable[["KafkaAdminClient"], "Flow[T]"]:
+        checked = [read(name, value) for name, value in zip(positional, given, strict=False)]
+        checked += given[len(positional) :]
+        checked_named = {name: read(name, value) for name, value in named.items()}
+        return lambda admin_client: call(admin_client, *checked, **checked_named)
 
     return bound

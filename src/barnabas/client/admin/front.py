@@ -7,8 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack
 
+from barnabas.client.admin.admin_client import KafkaAdminClient
 from barnabas.client.admin.arguments import bind
-from barnabas.client.admin.calls import AdminCalls, keys_move
+from barnabas.client.admin.topics import keys_move_warning
 from barnabas.client.settings.admin import AdminSettings
 from barnabas.client.settings.network import network_client_settings
 from barnabas.client.settings.tls import ssl_context
@@ -27,16 +28,16 @@ T = TypeVar("T")
 
 
 def _waiting(
-    call: Callable[Concatenate[AdminCalls, P], Coroutine[Any, Any, T]],
+    call: Callable[Concatenate[KafkaAdminClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Admin", P], T]:
-    """The call as a method that waits for its end."""
+    """Returns an operation as a method that waits for the result."""
     bound = bind(call)
 
     @wraps(call)
     def method(self: "Admin", /, *args: P.args, **kwargs: P.kwargs) -> T:
         begin = bound(args, kwargs)
         driver = self._opened()
-        return driver.wait_for(driver.run(lambda: settle(begin(self._calls))))
+        return driver.wait_for(driver.run(lambda: settle(begin(self._admin_client))))
 
     return method
 
@@ -51,8 +52,8 @@ class Admin:
     docs/client-settings.md lists all of them.
 
     A call about one thing raises its error; one about several raises ItemsFailed, which has the error of each and the
-    results of the others. What fails for a passing reason is tried again for `timeout` seconds (by default
-    default.api.timeout.ms); the error then is OperationTimedOut with what was tried. Partitions are `(topic, number)`.
+    results of the others. Errors that pass are retried for `timeout` seconds (by default default.api.timeout.ms); after
+    that the call raises OperationTimedOut with all attempts. Partitions are `(topic, number)`.
 
     Safe for use by several threads; after a fork the child has connections of its own. Close it, or use it as a context
     manager.
@@ -70,11 +71,11 @@ class Admin:
         client = NetworkClient(
             network_client_settings(self.settings, allow_auto_topic_creation=False), time.monotonic()
         )
-        self._driver = SyncDriver(client, ssl_context=self._tls, on_fork=self._left_behind, name="admin client")
-        self._calls = AdminCalls(client, self.settings)
+        self._driver = SyncDriver(client, ssl_context=self._tls, on_fork=self._after_fork, name="admin client")
+        self._admin_client = KafkaAdminClient(client, self.settings)
 
-    def _left_behind(self) -> None:
-        """In the child of a fork: the connections are the parent's."""
+    def _after_fork(self) -> None:
+        """Marks a child process after a fork, to which the parent's connections do not belong."""
         self._forked = True
         self._reopening = threading.Lock()
 
@@ -87,7 +88,7 @@ class Admin:
         return self._driver
 
     def close(self) -> None:
-        """End at once; calls under way in other threads raise ClientClosed. Calling it again does nothing."""
+        """Closes all connections at once; calls in other threads raise ClientClosed. A second close does nothing."""
         self._forked = False
         self._driver.close()
 
@@ -97,45 +98,45 @@ class Admin:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- calls ------------------------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------------------------
 
-    create_topics = _waiting(AdminCalls.create_topics)
-    delete_topics = _waiting(AdminCalls.delete_topics)
-    list_topics = _waiting(AdminCalls.list_topics)
-    describe_topics = _waiting(AdminCalls.describe_topics)
-    elect_leaders = _waiting(AdminCalls.elect_leaders)
-    delete_records = _waiting(AdminCalls.delete_records)
-    list_offsets = _waiting(AdminCalls.list_offsets)
+    create_topics = _waiting(KafkaAdminClient.create_topics)
+    delete_topics = _waiting(KafkaAdminClient.delete_topics)
+    list_topics = _waiting(KafkaAdminClient.list_topics)
+    describe_topics = _waiting(KafkaAdminClient.describe_topics)
+    elect_leaders = _waiting(KafkaAdminClient.elect_leaders)
+    delete_records = _waiting(KafkaAdminClient.delete_records)
+    list_offsets = _waiting(KafkaAdminClient.list_offsets)
 
-    describe_cluster = _waiting(AdminCalls.describe_cluster)
-    describe_log_dirs = _waiting(AdminCalls.describe_log_dirs)
-    describe_features = _waiting(AdminCalls.describe_features)
-    describe_configs = _waiting(AdminCalls.describe_configs)
-    alter_configs = _waiting(AdminCalls.alter_configs)
-    list_config_resources = _waiting(AdminCalls.list_config_resources)
+    describe_cluster = _waiting(KafkaAdminClient.describe_cluster)
+    describe_log_dirs = _waiting(KafkaAdminClient.describe_log_dirs)
+    describe_features = _waiting(KafkaAdminClient.describe_features)
+    describe_configs = _waiting(KafkaAdminClient.describe_configs)
+    alter_configs = _waiting(KafkaAdminClient.alter_configs)
+    list_config_resources = _waiting(KafkaAdminClient.list_config_resources)
 
-    list_groups = _waiting(AdminCalls.list_groups)
-    describe_groups = _waiting(AdminCalls.describe_groups)
-    delete_groups = _waiting(AdminCalls.delete_groups)
-    remove_members = _waiting(AdminCalls.remove_members)
-    list_group_offsets = _waiting(AdminCalls.list_group_offsets)
-    alter_group_offsets = _waiting(AdminCalls.alter_group_offsets)
-    delete_group_offsets = _waiting(AdminCalls.delete_group_offsets)
+    list_groups = _waiting(KafkaAdminClient.list_groups)
+    describe_groups = _waiting(KafkaAdminClient.describe_groups)
+    delete_groups = _waiting(KafkaAdminClient.delete_groups)
+    remove_members = _waiting(KafkaAdminClient.remove_members)
+    list_group_offsets = _waiting(KafkaAdminClient.list_group_offsets)
+    alter_group_offsets = _waiting(KafkaAdminClient.alter_group_offsets)
+    delete_group_offsets = _waiting(KafkaAdminClient.delete_group_offsets)
 
-    list_transactions = _waiting(AdminCalls.list_transactions)
-    describe_transactions = _waiting(AdminCalls.describe_transactions)
-    describe_producers = _waiting(AdminCalls.describe_producers)
-    abort_transaction = _waiting(AdminCalls.abort_transaction)
-    end_transaction = _waiting(AdminCalls.end_transaction)
+    list_transactions = _waiting(KafkaAdminClient.list_transactions)
+    describe_transactions = _waiting(KafkaAdminClient.describe_transactions)
+    describe_producers = _waiting(KafkaAdminClient.describe_producers)
+    abort_transaction = _waiting(KafkaAdminClient.abort_transaction)
+    end_transaction = _waiting(KafkaAdminClient.end_transaction)
 
-    _create_partitions = _waiting(AdminCalls.create_partitions)
-    _topics_with_records = _waiting(AdminCalls.topics_with_records)
+    _create_partitions = _waiting(KafkaAdminClient.create_partitions)
+    _topics_with_records = _waiting(KafkaAdminClient.topics_with_records)
 
     def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False, timeout: float | None = None
     ) -> None:
         for name in self._topics_with_records(counts, timeout):
-            warnings.warn(keys_move(name), KeysMove, stacklevel=2)
+            warnings.warn(keys_move_warning(name), KeysMove, stacklevel=2)
         self._create_partitions(counts, validate_only=validate_only, timeout=timeout)
 
-    create_partitions.__doc__ = AdminCalls.create_partitions.__doc__
+    create_partitions.__doc__ = KafkaAdminClient.create_partitions.__doc__

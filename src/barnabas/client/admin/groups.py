@@ -1,38 +1,48 @@
-"""Consumer groups from outside: requests and what their coordinators answer."""
+"""Operations on consumer groups: every broker lists its groups, each group's coordinator does the rest."""
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
+from barnabas.client.admin.operations import AdminOperations, coordinator_moves, partitions_of
 from barnabas.client.consumer.group.consumer_protocol import decode_assignment, decode_subscription
-from barnabas.client.offset_messages import by_topic
-from barnabas.errors import GroupIdNotFound, KafkaError, error_for
+from barnabas.client.offset_messages import (
+    NAMES_UNTIL,
+    OffsetAndMetadata,
+    by_topic,
+    commit_answers,
+    commit_request,
+    committed_answers,
+    committed_request,
+)
+from barnabas.connection.network_client import Coordinator, Node
+from barnabas.connection.retry import Answer, RequestBuilder
+from barnabas.errors import GroupIdNotFound, KafkaError, UnknownMemberId, error_for
 from barnabas.types import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.leave_group import LeaveGroupRequest
-    from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest
 
 __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMemberView",
+    "GroupOperations",
     "MemberToRemove",
-    "delete_offsets_request",
-    "description_code",
-    "group_description",
-    "group_error",
-    "group_listings",
-    "leave_request",
-    "left_members",
     "rebalances_of",
 ]
 
-REBALANCES_FIELD: Final = "rebalances"
+_REBALANCES: Final = "rebalances"
 """The attribute of DescribedGroup that holds the tagged field."""
+_SEVERAL_MEMBERS_FROM: Final = 3
+"""The first version of LeaveGroup that takes several members."""
+_ERROR_TEXTS: Final = {
+    22: "group {!r} has members, so it alone commits; stop its consumers first",
+    25: "group {!r} has members, so it alone commits; stop its consumers first",
+    68: "group {!r} has members; stop its consumers first",
+    69: "group {!r} does not exist",
+    86: "group {!r} subscribes to the topic; stop its consumers first",
+}
 
 
 class GroupListing(NamedTuple):
-    """A group as ListGroups names it; state and type are empty where the broker is too old to say."""
+    """A group in a list; state and type are empty where the broker is too old to say."""
 
     group_id: str
     protocol_type: str
@@ -41,7 +51,7 @@ class GroupListing(NamedTuple):
 
 
 class GroupMemberView(NamedTuple):
-    """A member as the coordinator knows it."""
+    """A group's member as its coordinator knows it."""
 
     member_id: str
     group_instance_id: str | None
@@ -54,8 +64,8 @@ class GroupMemberView(NamedTuple):
 class GroupDescription(NamedTuple):
     """A classic group; `protocol` is the chosen assignor.
 
-    `rebalances` are the last ones, oldest first, as our brokers tell them in a tagged field of their own: started_ms,
-    completed_ms, from_generation_id, generation_id, trigger, reason, notes, members, ... Other brokers send none.
+    `rebalances` are the last ones, oldest first: started_ms, completed_ms, from_generation_id, generation_id, trigger,
+    reason, notes, members, ... Barnabas's brokers send them in a tagged field of their own, other brokers send none.
     """
 
     group_id: str
@@ -68,25 +78,217 @@ class GroupDescription(NamedTuple):
 
 
 class MemberToRemove(NamedTuple):
-    """A member that is to leave: by its id, or a static one by its group.instance.id."""
+    """A member that is to leave its group: by its id, or a static one by its group.instance.id."""
 
     member_id: str = ""
     group_instance_id: str | None = None
 
 
-def group_listings(response: Any) -> list[GroupListing]:
-    return [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
+class GroupOperations(AdminOperations):
+    async def list_groups(
+        self,
+        *,
+        states: Iterable[str] = (),
+        types: Iterable[str] = (),
+        timeout: float | None = None,
+    ) -> list[GroupListing]:
+        """Returns the groups of every broker, sorted by id.
+
+        Raises ItemsFailed, by broker: `succeeded` has the groups of the others.
+        """
+        from barnabas.protocol.messages.list_groups import ListGroupsRequest
+
+        driver = self._driver("list_groups", timeout)
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+
+        def answers(response: Any, asked: list[int]) -> Iterable[Answer[int, list[GroupListing]]]:
+            groups = [GroupListing(g.group_id, g.protocol_type, g.group_state, g.group_type) for g in response.groups]
+            yield asked[0], response.error_code, groups
+
+        brokers = await self._brokers(driver, None)
+        found = await driver.run(brokers, Node, lambda _: request, answers)
+        return sorted({group.group_id: group for groups in found.values() for group in groups}.values())
+
+    async def describe_groups(
+        self, group_ids: str | Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, GroupDescription]:
+        """Returns state, members and their assignments, by group. Raises ItemsFailed (GroupIdNotFound, ...)."""
+        from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
+
+        def answers(response: Any, asked: list[str]) -> Iterable[Answer[str, GroupDescription]]:
+            node_id = self._client.coordinator(Coordinator(asked[0]))
+            for group in response.groups:
+                # newer brokers say themselves that a group does not exist, or is of a newer type
+                code = group.error_code or (GroupIdNotFound.code if group.group_state == "Dead" else 0)
+                description = _description(group, -1 if node_id is None else node_id)
+                yield group.group_id, code and _group_error(code, group.group_id), description
+
+        return await self._at_coordinators(
+            self._driver("describe_groups", timeout),
+            list(group_ids),
+            Coordinator,
+            lambda asked: DescribeGroupsRequest(groups=asked),
+            answers,
+        )
+
+    async def delete_groups(self, group_ids: str | Iterable[str], *, timeout: float | None = None) -> None:
+        """Deletes groups without members, with all their offsets. Raises ItemsFailed (NonEmptyGroup, ...)."""
+        from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest
+
+        def answers(response: Any, _: object) -> Iterable[Answer[str, None]]:
+            for r in response.results:
+                yield r.group_id, r.error_code and _group_error(r.error_code, r.group_id), None
+
+        await self._at_coordinators(
+            self._driver("delete_groups", timeout),
+            list(group_ids),
+            Coordinator,
+            lambda asked: DeleteGroupsRequest(groups_names=asked),
+            answers,
+        )
+
+    async def remove_members(
+        self,
+        group_id: str,
+        members: Iterable[MemberToRemove] | None = None,
+        *,
+        reason: str = "removed by an administrator",
+        timeout: float | None = None,
+    ) -> list[MemberToRemove]:
+        """Removes members (None: all) from their group, so that others take over at once. Returns those that left.
+
+        It is meant for static members that are gone: one that lives joins again. Raises ItemsFailed (UnknownMemberId,
+        ...), GroupIdNotFound for the members of a group that does not exist.
+        """
+        from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
+
+        driver = self._driver("remove_members", timeout)
+        if members is None:
+            found = await self.describe_groups([group_id], timeout=timeout)
+            wanted = [
+                MemberToRemove("" if member.group_instance_id else member.member_id, member.group_instance_id)
+                for member in found[group_id].members
+            ]
+        else:
+            wanted = list(dict.fromkeys(members))
+
+        def request(leaving: list[MemberToRemove]) -> RequestBuilder:
+            identities = [
+                MemberIdentity(member_id=member_id, group_instance_id=instance_id, reason=reason)
+                for member_id, instance_id in leaving
+            ]
+            return RequestBuilder(
+                LeaveGroupRequest(group_id=group_id, members=identities), at_least=_SEVERAL_MEMBERS_FROM
+            )
+
+        def answers(response: Any, asked: list[MemberToRemove]) -> Iterable[Answer[MemberToRemove, None]]:
+            codes = {(m.group_instance_id or m.member_id): m.error_code for m in response.members}
+            for member in asked:
+                name = member.group_instance_id or member.member_id
+                code = response.error_code or codes.get(name, 0)
+                if code == UnknownMemberId.code:
+                    yield member, UnknownMemberId(f"group {group_id!r} has no member {name!r}"), None
+                else:
+                    yield member, code and _group_error(code, group_id), None
+
+        return list(await self._at_coordinators(driver, wanted, lambda _: Coordinator(group_id), request, answers))
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    async def list_group_offsets(
+        self,
+        group_id: str,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        require_stable: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Returns the group's committed offsets of these partitions or (None) of all; those without one are left out.
+
+        With `require_stable` it waits for the end of transactions that may still change them. Raises KafkaError.
+        """
+        from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest
+
+        wanted = None if partitions is None else partitions_of(partitions)
+
+        def check(response: Any) -> KafkaError | int:
+            code, answers = committed_answers(response)
+            code = code or next((one for one, _ in answers.values() if one), 0)
+            return code and _group_error(code, group_id)
+
+        response = await self._driver("list_group_offsets", timeout).send(
+            RequestBuilder(
+                OffsetFetchRequest,
+                lambda version: committed_request(version, group_id, wanted, require_stable=require_stable),
+                at_most=NAMES_UNTIL,
+            ),
+            Coordinator(group_id),
+            check,
+            is_retriable=coordinator_moves,
+        )
+        found = sorted(committed_answers(response)[1].items())
+        return {partition: committed for partition, (_, committed) in found if committed is not None}
+
+    async def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[tuple[str, int], int | OffsetAndMetadata],
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Commits offsets for a group, which must have no members. Raises ItemsFailed (UnknownMemberId: it has
+        some)."""
+        wanted = {
+            partition: offset
+            if isinstance(offset := offsets[partition], OffsetAndMetadata)
+            else OffsetAndMetadata(offset)
+            for partition in partitions_of(offsets)
+        }
+
+        def answers(response: Any, _: object) -> Iterable[Answer[TopicPartition, None]]:
+            for partition, code in commit_answers(response).items():
+                yield partition, code and _group_error(code, group_id), None
+
+        await self._at_coordinators(
+            self._driver("alter_group_offsets", timeout),
+            wanted,
+            lambda _: Coordinator(group_id),
+            lambda asked: RequestBuilder(commit_request(group_id, {p: wanted[p] for p in asked}), at_most=NAMES_UNTIL),
+            answers,
+        )
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[tuple[str, int]], *, timeout: float | None = None
+    ) -> None:
+        """Deletes a group's committed offsets of topics that no member subscribes to. Raises ItemsFailed
+        (GroupSubscribedToTopic, ...)."""
+        from barnabas.protocol.messages import offset_delete as messages
+
+        def request(asked: list[TopicPartition]) -> messages.OffsetDeleteRequest:
+            topics = [
+                messages.OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[messages.OffsetDeleteRequestPartition(partition_index=index) for index in indexes],
+                )
+                for topic, indexes in by_topic(asked).items()
+            ]
+            return messages.OffsetDeleteRequest(group_id=group_id, topics=topics)
+
+        def answers(response: Any, asked: list[TopicPartition]) -> Iterable[Answer[TopicPartition, None]]:
+            if response.error_code:
+                for partition in asked:
+                    yield partition, _group_error(response.error_code, group_id), None
+            for partition, code in commit_answers(response).items():
+                yield partition, code and _group_error(code, group_id), None
+
+        driver = self._driver("delete_group_offsets", timeout)
+        await self._at_coordinators(
+            driver, partitions_of(partitions), lambda _: Coordinator(group_id), request, answers
+        )
 
 
-def description_code(group: Any) -> int:
-    """Of a description: that of GroupIdNotFound for what does not exist, as newer brokers say themselves. Kafka answers
-    so for its newer group types, too."""
-    code: int = group.error_code
-    return code or (GroupIdNotFound.code if group.group_state == "Dead" else 0)
-
-
-def group_description(group: Any, coordinator: int) -> GroupDescription:
-    members = tuple(_member(m, group.protocol_type) for m in group.members)
+def _description(group: Any, coordinator: int) -> GroupDescription:
+    members = [_member(m, group.protocol_type) for m in group.members]
     return GroupDescription(
         group.group_id,
         group.group_state,
@@ -94,31 +296,8 @@ def group_description(group: Any, coordinator: int) -> GroupDescription:
         group.protocol_data,
         coordinator,
         tuple(sorted(members, key=lambda m: (m.client_id, m.member_id))),
-        rebalances_of(getattr(group, REBALANCES_FIELD, None)),
+        rebalances_of(getattr(group, _REBALANCES, None)),
     )
-
-
-def group_error(code: int, group_id: str) -> KafkaError:
-    """The error of a code with the group in its words."""
-    texts = {
-        69: f"group {group_id!r} does not exist",
-        68: f"group {group_id!r} has members; stop its consumers first",
-        86: f"group {group_id!r} subscribes to the topic; stop its consumers first",
-        25: f"group {group_id!r} has members, so it alone commits; stop its consumers first",
-        22: f"group {group_id!r} has members, so it alone commits; stop its consumers first",
-    }
-    return error_for(code, texts.get(code, ""))
-
-
-def rebalances_of(text: str | None) -> tuple[dict[str, Any], ...]:
-    if not text:
-        return ()
-    import json
-
-    try:
-        return tuple(json.loads(text))
-    except (ValueError, TypeError):
-        return ()  # another meaning of the tag, by another broker
 
 
 def _member(member: Any, protocol_type: str) -> GroupMemberView:
@@ -132,37 +311,15 @@ def _member(member: Any, protocol_type: str) -> GroupMemberView:
     )
 
 
-def delete_offsets_request(group_id: str, partitions: Collection[TopicPartition]) -> "OffsetDeleteRequest":
-    from barnabas.protocol.messages.offset_delete import (
-        OffsetDeleteRequest,
-        OffsetDeleteRequestPartition,
-        OffsetDeleteRequestTopic,
-    )
+def rebalances_of(text: str | None) -> tuple[dict[str, Any], ...]:
+    """Returns the rebalances of a group description's tagged field."""
+    import json
 
-    topics = [
-        OffsetDeleteRequestTopic(
-            name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in indexes]
-        )
-        for topic, indexes in by_topic(partitions).items()
-    ]
-    return OffsetDeleteRequest(group_id=group_id, topics=topics)
+    try:
+        return tuple(json.loads(text)) if text else ()
+    except (ValueError, TypeError):
+        return ()  # the tag means something else to this broker
 
 
-def leave_request(group_id: str, members: Sequence[MemberToRemove], reason: str) -> "LeaveGroupRequest":
-    """For versions from 3 on, which take several members."""
-    from barnabas.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-
-    identities = []
-    for member in members:
-        identity = MemberIdentity(member_id=member.member_id)
-        identity.group_instance_id = member.group_instance_id
-        identity.reason = reason
-        identities.append(identity)
-    return LeaveGroupRequest(group_id=group_id, members=identities)
-
-
-def left_members(response: Any, asked: Iterable[MemberToRemove]) -> Iterable[tuple[MemberToRemove, int]]:
-    """(member, error code): the whole request's where it was refused as such."""
-    codes = {(m.group_instance_id or m.member_id): m.error_code for m in response.members}
-    for member in asked:
-        yield member, response.error_code or codes.get(member.group_instance_id or member.member_id, 0)
+def _group_error(code: int, group_id: str) -> KafkaError:
+    return error_for(code, _ERROR_TEXTS.get(code, "").format(group_id))

@@ -1,36 +1,45 @@
-"""Topics: requests to the controller and what it answers."""
+"""Operations on topics, their partitions and their records."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from barnabas.client.offset_messages import by_topic, grouped
-from barnabas.errors import KafkaError, UnknownTopicOrPartition, error_for
+from barnabas.client.admin.operations import AdminOperations, controller_moves, partitions_of
+from barnabas.client.offset_messages import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    PartitionOffset,
+    by_topic,
+    grouped,
+    offset_answers,
+    offset_request,
+)
+from barnabas.connection.cluster import TopicView, topic_view
+from barnabas.connection.network_client import ANY, CONTROLLER
+from barnabas.connection.retry import Answer, RequestBuilder, Results
+from barnabas.errors import ElectionNotNeeded, KafkaError, UnknownTopicOrPartition, error_for
 from barnabas.types import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest
-    from barnabas.protocol.messages.create_topics import CreateTopicsRequest
-    from barnabas.protocol.messages.delete_records import DeleteRecordsRequest
-    from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest
-    from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest
-
 __all__ = [
+    "ISOLATIONS",
+    "TIMES",
     "CreatedTopic",
     "NewTopic",
-    "create_partitions_request",
-    "create_topics_request",
-    "created_topic",
-    "delete_records_request",
-    "delete_topics_request",
-    "elect_leaders_request",
-    "election_answers",
+    "TopicOperations",
+    "keys_move_warning",
     "partition_answers",
+    "partition_error",
     "topic_error",
 ]
 
+TIMES: Final = {"earliest": EARLIEST, "latest": LATEST, "max_timestamp": MAX_TIMESTAMP}
+ISOLATIONS: Final = ("read_uncommitted", "read_committed")
+_MAX_TIMESTAMP_FROM: Final = 7
+"""The first version of ListOffsets that knows it."""
+
 
 class NewTopic(NamedTuple):
-    """A topic to be made; -1 leaves the choice to the broker.
+    """A topic to be created; -1 leaves the choice to the broker.
 
     `assignments` places each partition on brokers, the preferred leader first; the two numbers stay -1 then.
     """
@@ -43,104 +52,264 @@ class NewTopic(NamedTuple):
 
 
 class CreatedTopic(NamedTuple):
-    """What the broker made; -1 where it is too old to say."""
+    """A topic as the broker created it; -1 where the broker is too old to say."""
 
     name: str
     partitions: int
     replication_factor: int
 
 
+class TopicOperations(AdminOperations):
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    async def create_topics(
+        self,
+        topics: NewTopic | str | Iterable[NewTopic | str],
+        *,
+        validate_only: bool = False,
+        timeout: float | None = None,
+    ) -> dict[str, CreatedTopic]:
+        """Creates topics, and returns them by name. A plain name leaves partitions and replicas to the broker.
+
+        `validate_only` checks and creates nothing. Raises ItemsFailed (TopicAlreadyExists, InvalidTopic, ...).
+        """
+        from barnabas.protocol.messages import create_topics as messages
+
+        given = [topics] if isinstance(topics, NewTopic | str) else topics
+        wanted = {t.name: t for t in (NewTopic(topic) if isinstance(topic, str) else topic for topic in given)}
+        driver = self._driver("create_topics", timeout)
+
+        def request(names: list[str]) -> messages.CreateTopicsRequest:
+            creatable = [
+                messages.CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replication_factor,
+                    assignments=[
+                        messages.CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
+                        for index, brokers in topic.assignments.items()
+                    ],
+                    configs=[messages.CreatableTopicConfig(name=k, value=v) for k, v in topic.configs.items()],
+                )
+                for topic in map(wanted.__getitem__, names)
+            ]
+            return messages.CreateTopicsRequest(
+                topics=creatable, validate_only=validate_only, timeout_ms=driver.timeout_ms
+            )
+
+        def answers(response: Any, _: object) -> Iterable[Answer[str, CreatedTopic]]:
+            for t in response.topics:
+                created = CreatedTopic(t.name, t.num_partitions, t.replication_factor)
+                yield t.name, t.error_code and topic_error(t.error_code, t.error_message, t.name), created
+
+        return await self._at_controller(driver, wanted, request, answers)
+
+    async def delete_topics(self, names: str | Iterable[str], *, timeout: float | None = None) -> None:
+        """Deletes topics with all their records. Raises ItemsFailed (UnknownTopicOrPartition, ...)."""
+        from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+        driver = self._driver("delete_topics", timeout)
+
+        def request(wanted: list[str]) -> DeleteTopicsRequest:
+            topics = [DeleteTopicState(name=name) for name in wanted]
+            return DeleteTopicsRequest(topics=topics, topic_names=wanted, timeout_ms=driver.timeout_ms)
+
+        await self._at_controller(driver, list(names), request, lambda r, _: _topic_answers(r.responses))
+
+    async def list_topics(self, *, internal: bool = False, timeout: float | None = None) -> list[TopicView]:
+        """Returns all topics with their partitions, sorted by name; with `internal` also those of the brokers
+        themselves."""
+        response = await self._driver("list_topics", timeout).send(_metadata_request(None), ANY)
+        views = (topic_view(topic) for topic in response.topics)
+        return sorted((view for view in views if internal or not view.is_internal), key=lambda view: view.name)
+
+    async def describe_topics(
+        self, names: str | Iterable[str], *, timeout: float | None = None
+    ) -> dict[str, TopicView]:
+        """Returns partitions, leaders and replicas of topics, by name. Raises ItemsFailed (UnknownTopicOrPartition,
+        ...)."""
+
+        def answers(response: Any, _: object) -> Iterable[Answer[str, TopicView]]:
+            for t in response.topics:
+                view = topic_view(t)
+                yield view.name, t.error_code and topic_error(t.error_code, None, view.name), view
+
+        def is_retriable(error: KafkaError) -> bool:
+            return error.retriable and not isinstance(error, UnknownTopicOrPartition)
+
+        driver = self._driver("describe_topics", timeout)
+        return await driver.run(list(names), lambda _: ANY, _metadata_request, answers, is_retriable=is_retriable)
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False, timeout: float | None = None
+    ) -> None:
+        """Adds partitions, so that each topic has as many as `counts` says.
+
+        Records with keys stay where they are, but new ones of the same key may go to another partition: order by key
+        breaks at this point. A KeysMove warning says so for topics that have records. Raises ItemsFailed
+        (InvalidPartitions, UnknownTopicOrPartition, ...).
+        """
+        from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+
+        driver = self._driver("create_partitions", timeout)
+
+        def request(names: list[str]) -> CreatePartitionsRequest:
+            topics = [CreatePartitionsTopic(name=name, count=counts[name]) for name in names]
+            for topic in topics:
+                topic.assignments = None  # null: the broker places them
+            return CreatePartitionsRequest(topics=topics, timeout_ms=driver.timeout_ms, validate_only=validate_only)
+
+        await self._at_controller(driver, list(counts), request, lambda r, _: _topic_answers(r.results))
+
+    async def topics_with_records(self, counts: Mapping[str, int], timeout: float | None = None) -> list[str]:
+        """Returns those topics of `create_partitions` that were ever written to; unknown topics are left out."""
+        driver = self._driver("create_partitions", timeout)
+        response = await driver.send(_metadata_request(list(counts)), ANY)
+        partitions = [
+            TopicPartition(topic.name, p.partition_index)
+            for topic in response.topics
+            for p in topic.partitions
+            if not topic.error_code
+        ]
+        ends = await self._at_leaders(
+            driver, partitions, lambda wanted: offset_request(dict.fromkeys(wanted, LATEST)), _offsets
+        )
+        return sorted({partition.topic for partition, end in ends.items() if end.offset > 0})
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        unclean: bool = False,
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, bool]:
+        """Makes the preferred replicas leaders, of these partitions or (None) of all that have another leader.
+
+        `unclean` gives partitions without a leader to any replica that lives, which may lose records. The result is
+        False for partitions that had the right leader already. Raises ItemsFailed (PreferredLeaderNotAvailable, ...).
+        """
+        from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+
+        driver = self._driver("elect_leaders", timeout)
+        request = ElectLeadersRequest(election_type=int(unclean), timeout_ms=driver.timeout_ms)
+        request.topic_partitions = None
+        if partitions is not None:
+            wanted = by_topic(partitions_of(partitions))
+            request.topic_partitions = [TopicPartitions(topic=t, partitions=ps) for t, ps in wanted.items()]
+        response = await driver.send(request, CONTROLLER, lambda r: r.error_code, is_retriable=controller_moves)
+        results: Results[TopicPartition, bool] = Results(())
+        for topic in response.replica_election_results:
+            for p in topic.partition_result:
+                partition = TopicPartition(topic.topic, p.partition_id)
+                if p.error_code and p.error_code != ElectionNotNeeded.code:
+                    results.failed[partition] = error_for(
+                        p.error_code, p.error_message or f"{partition}: {error_for(p.error_code)}"
+                    )
+                else:
+                    results.succeeded[partition] = not p.error_code
+        return driver.result_of(results)
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    async def delete_records(
+        self, before: Mapping[tuple[str, int], int], *, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """Deletes all records before an offset (-1: all records), and returns the new first offset of each partition.
+
+        Raises ItemsFailed (OffsetOutOfRange, PolicyViolation for a compacted topic, TopicNotFound, ...).
+        """
+        from barnabas.protocol.messages import delete_records as messages
+
+        driver = self._driver("delete_records", timeout)
+
+        def request(wanted: list[TopicPartition]) -> messages.DeleteRecordsRequest:
+            topics = grouped(
+                wanted,
+                lambda p: messages.DeleteRecordsPartition(partition_index=p.partition, offset=before[p]),
+                lambda name, asked: messages.DeleteRecordsTopic(name=name, partitions=asked),
+            )
+            return messages.DeleteRecordsRequest(topics=topics, timeout_ms=driver.timeout_ms)
+
+        def answers(response: Any, _: object) -> Iterable[Answer[TopicPartition, int]]:
+            for partition, code, p in partition_answers(response):
+                yield partition, code and partition_error(code, partition), p.low_watermark
+
+        return await self._at_leaders(driver, partitions_of(before), request, answers)
+
+    async def list_offsets(
+        self,
+        at: Mapping[tuple[str, int], int | str],
+        *,
+        isolation: str = "read_uncommitted",
+        timeout: float | None = None,
+    ) -> dict[TopicPartition, PartitionOffset]:
+        """Returns the offset of each partition at `earliest`, `latest` (the next one to be written), `max_timestamp`,
+        or the first one at or after a time in ms.
+
+        With isolation `read_committed` the latest offset is that of the first open transaction. Offset -1: no such
+        record. Raises ItemsFailed (TopicNotFound, ...), UsageError.
+        """
+        times = {p: TIMES[time] if isinstance(time := at[p], str) else time for p in partitions_of(at)}
+        needed = _MAX_TIMESTAMP_FROM if MAX_TIMESTAMP in times.values() else 0
+        driver = self._driver("list_offsets", timeout)
+
+        def request(wanted: list[TopicPartition]) -> RequestBuilder:
+            built = offset_request(
+                {partition: times[partition] for partition in wanted},
+                read_committed=isolation == "read_committed",
+                timeout_ms=driver.timeout_ms,
+            )
+            return RequestBuilder(built, at_least=needed)
+
+        return await self._at_leaders(driver, list(times), request, _offsets)
+
+
+def keys_move_warning(topic: str) -> str:
+    """Returns the text of the warning before a topic with records gets more partitions."""
+    return (
+        f"topic {topic!r} has records: with more partitions, new ones of the same key may go to another partition, so"
+        " consumers do not see them in order with the old ones"
+    )
+
+
 def topic_error(code: int, message: str | None, topic: str) -> KafkaError:
-    """The error of a code with the topic in its words."""
+    """Returns the error of a code, with the topic's name in its text."""
     if code == UnknownTopicOrPartition.code:
         return error_for(code, f"topic {topic!r} does not exist")
     return error_for(code, message or f"topic {topic!r}: {error_for(code)}")
 
 
+def partition_error(code: int, partition: TopicPartition, message: str | None = None) -> KafkaError:
+    """Returns the error of a code, with the partition in its text."""
+    return error_for(code, f"{partition}: {message or error_for(code)}")
+
+
 def partition_answers(response: Any) -> Iterable[tuple[TopicPartition, int, Any]]:
-    """(partition, error code, answer) as most responses have them."""
+    """Yields (partition, error code, answer) of a response that has topics and partitions."""
     for topic in response.topics:
         for p in topic.partitions:
             yield TopicPartition(topic.name, p.partition_index), p.error_code, p
 
 
-def create_topics_request(topics: Iterable[NewTopic], *, validate_only: bool, timeout_ms: int) -> "CreateTopicsRequest":
-    from barnabas.protocol.messages.create_topics import (
-        CreatableReplicaAssignment,
-        CreatableTopic,
-        CreatableTopicConfig,
-        CreateTopicsRequest,
-    )
-
-    wanted = [
-        CreatableTopic(
-            name=topic.name,
-            num_partitions=topic.partitions,
-            replication_factor=topic.replication_factor,
-            assignments=[
-                CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
-                for index, brokers in topic.assignments.items()
-            ],
-            configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
-        )
-        for topic in topics
-    ]
-    return CreateTopicsRequest(topics=wanted, validate_only=validate_only, timeout_ms=timeout_ms)
+def _topic_answers(results: Any) -> Iterable[Answer[str, None]]:
+    for t in results:
+        yield t.name, t.error_code and topic_error(t.error_code, t.error_message, t.name), None
 
 
-def created_topic(answer: Any) -> CreatedTopic:
-    return CreatedTopic(answer.name, answer.num_partitions, answer.replication_factor)
+def _offsets(response: Any, _: object) -> Iterable[Answer[TopicPartition, PartitionOffset]]:
+    for partition, code, found in offset_answers(response):
+        yield partition, code and partition_error(code, partition), found
 
 
-def delete_topics_request(names: Sequence[str], *, timeout_ms: int) -> "DeleteTopicsRequest":
-    from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+def _metadata_request(names: list[str] | None) -> RequestBuilder:
+    """Returns a Metadata request for these topics, or (None) for all."""
+    from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-    topics = [DeleteTopicState(name=name) for name in names]
-    return DeleteTopicsRequest(topics=topics, topic_names=names, timeout_ms=timeout_ms)
+    request = MetadataRequest(allow_auto_topic_creation=False)
+    topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
 
+    def build(version: int) -> MetadataRequest:
+        request.topics = [] if version == 0 and topics is None else topics
+        return request
 
-def create_partitions_request(
-    counts: Mapping[str, int], *, validate_only: bool, timeout_ms: int
-) -> "CreatePartitionsRequest":
-    from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
-
-    topics = [CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()]
-    for topic in topics:
-        topic.assignments = None  # null: the broker places them
-    return CreatePartitionsRequest(topics=topics, timeout_ms=timeout_ms, validate_only=validate_only)
-
-
-def delete_records_request(before: Mapping[TopicPartition, int], *, timeout_ms: int) -> "DeleteRecordsRequest":
-    from barnabas.protocol.messages.delete_records import (
-        DeleteRecordsPartition,
-        DeleteRecordsRequest,
-        DeleteRecordsTopic,
-    )
-
-    topics = grouped(
-        before,
-        lambda where: DeleteRecordsPartition(partition_index=where.partition, offset=before[where]),
-        lambda name, asked: DeleteRecordsTopic(name=name, partitions=asked),
-    )
-    return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)
-
-
-def elect_leaders_request(
-    partitions: Collection[TopicPartition] | None, *, unclean: bool, timeout_ms: int
-) -> "ElectLeadersRequest":
-    """None: every partition."""
-    from barnabas.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
-
-    request = ElectLeadersRequest(election_type=int(unclean), timeout_ms=timeout_ms)
-    chosen = None if partitions is None else by_topic(partitions)
-    request.topic_partitions = (
-        None if chosen is None else [TopicPartitions(topic=t, partitions=ps) for t, ps in chosen.items()]
-    )
-    return request
-
-
-def election_answers(response: Any) -> Iterable[tuple[TopicPartition, int, str | None]]:
-    """(partition, error code, message) of each."""
-    for topic in response.replica_election_results:
-        for p in topic.partition_result:
-            yield TopicPartition(topic.topic, p.partition_id), p.error_code, p.error_message
+    return RequestBuilder(MetadataRequest, build)

@@ -1,0 +1,141 @@
+"""Operations on the cluster: its brokers, their log directories, its features."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from barnabas.client.admin.operations import AdminOperations, partitions_of
+from barnabas.client.offset_messages import by_topic
+from barnabas.connection.cluster import Broker, brokers_of
+from barnabas.connection.network_client import ANY, Node
+from barnabas.connection.retry import Answer
+from barnabas.errors import UnsupportedVersion
+
+__all__ = ["ClusterDescription", "ClusterOperations", "FeatureLevels", "Features", "LogDir", "LogDirReplica"]
+
+
+class ClusterDescription(NamedTuple):
+    """The brokers that live, by node id, and the controller's node id (-1: none)."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: dict[int, Broker]
+
+
+class LogDirReplica(NamedTuple):
+    """One replica's space on disk, in bytes.
+
+    `compaction` is that of a compacted log: cleaned_offset, dirty_bytes, dirty_ratio, last_cleaned_ms, uncleanable (the
+    reason, if it is), ... Barnabas's brokers send it in a tagged field of their own; None from other brokers.
+    """
+
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+    compaction: dict[str, Any] | None = None
+
+
+class LogDir(NamedTuple):
+    """One log directory of a broker; -1 for sizes that the broker does not tell. With an error code nothing else is
+    known."""
+
+    broker_id: int
+    path: str
+    error_code: int
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[LogDirReplica, ...]
+
+
+class FeatureLevels(NamedTuple):
+    """The range of a feature's levels, both ends inclusive."""
+
+    min_level: int
+    max_level: int
+
+
+class Features(NamedTuple):
+    """The feature levels that the cluster has agreed on (`finalized`, as of `epoch`, -1 for none), and those that one
+    broker supports."""
+
+    epoch: int
+    finalized: dict[str, FeatureLevels]
+    supported: dict[str, FeatureLevels]
+
+
+class ClusterOperations(AdminOperations):
+    async def describe_cluster(self, *, timeout: float | None = None) -> ClusterDescription:
+        """Returns the cluster's id, its brokers and its controller."""
+        from barnabas.protocol.messages.describe_cluster import DescribeClusterRequest
+        from barnabas.protocol.messages.metadata import MetadataRequest
+
+        driver = self._driver("describe_cluster", timeout)
+        try:
+            response = await driver.send(DescribeClusterRequest(), ANY, lambda r: r.error_code)
+        except UnsupportedVersion:  # before Kafka 2.8
+            response = await driver.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), ANY)
+            return ClusterDescription(response.cluster_id, response.controller_id, brokers_of(response))
+        brokers = {b.broker_id: Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers}
+        return ClusterDescription(response.cluster_id, response.controller_id, brokers)
+
+    async def describe_log_dirs(
+        self,
+        broker_ids: Iterable[int] | None = None,
+        partitions: Iterable[tuple[str, int]] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[int, list[LogDir]]:
+        """Returns the log directories of these brokers (None: all), with the replicas in them (`partitions`: only of
+        these).
+
+        A directory that failed has an error code. Raises ItemsFailed, by broker.
+        """
+        from barnabas.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+
+        driver = self._driver("describe_log_dirs", timeout)
+        brokers = await self._brokers(driver, None if broker_ids is None else list(broker_ids))
+        request = DescribeLogDirsRequest()
+        request.topics = None
+        if partitions is not None:
+            wanted = by_topic(partitions_of(partitions))
+            request.topics = [DescribableLogDirTopic(topic=topic, partitions=ids) for topic, ids in wanted.items()]
+
+        def answers(response: Any, asked: list[int]) -> Iterable[Answer[int, list[LogDir]]]:
+            yield asked[0], response.error_code, [_log_dir(asked[0], result) for result in response.results]
+
+        return await driver.run(brokers, Node, lambda _: request, answers)
+
+    async def describe_features(self, *, timeout: float | None = None) -> Features:
+        """Returns the levels of features such as `transaction.version`; empty where the brokers are older than
+        features."""
+        from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+        from barnabas.version import __version__
+
+        request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
+        response = await self._driver("describe_features", timeout).send(request, ANY, lambda r: r.error_code)
+        return Features(
+            response.finalized_features_epoch,
+            {f.name: FeatureLevels(f.min_version_level, f.max_version_level) for f in response.finalized_features},
+            {f.name: FeatureLevels(f.min_version, f.max_version) for f in response.supported_features},
+        )
+
+
+def _log_dir(node_id: int, result: Any) -> LogDir:
+    replicas = tuple(
+        LogDirReplica(topic.name, p.partition_index, p.partition_size, p.offset_lag, _compaction(p.compaction))
+        for topic in result.topics
+        for p in topic.partitions
+    )
+    return LogDir(node_id, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)
+
+
+def _compaction(text: str | None) -> dict[str, Any] | None:
+    if not text:
+        return None
+    import json
+
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None  # the tag means something else to this broker
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,206 @@
+"""The base of all operations of the admin client: timeouts, and the brokers that answer.
+
+The fronts check all arguments beforehand (`arguments`), so operations get values of the right types.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Final, TypeVar
+
+from barnabas.client.settings.admin import AdminSettings
+from barnabas.connection.broker.client_request import Error
+from barnabas.connection.network_client import CONTROLLER, Coordinator, NetworkClient, Node, Target
+from barnabas.connection.retry import Answer, RequestBuilder, Results, Retry
+from barnabas.connection.timers import spelled
+from barnabas.errors import (
+    CoordinatorLoadInProgress,
+    CoordinatorNotAvailable,
+    ItemsFailed,
+    KafkaError,
+    NotController,
+    NotCoordinator,
+    OperationTimedOut,
+    ThrottlingQuotaExceeded,
+    TopicNotFound,
+    UnstableOffsetCommit,
+    UsageError,
+)
+from barnabas.protocol.schema import Request
+from barnabas.types import TopicPartition
+
+__all__ = ["AdminApiDriver", "AdminOperations", "controller_moves", "coordinator_moves", "partitions_of"]
+
+MISSED_MAX: Final = 3
+"""After so many metadata responses without a topic it does not exist: brokers may not know a new one at once."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+RequestFor = Callable[[list[K]], Request | RequestBuilder]
+"""Makes the request for items that share a target."""
+AnswersFrom = Callable[[Any, list[K]], Iterable[Answer[K, V]]]
+"""Reads the answers for the items out of the response."""
+
+
+def partitions_of(partitions: Iterable[tuple[str, int]]) -> list[TopicPartition]:
+    """Returns partitions, which may be plain tuples, without duplicates."""
+    return list(dict.fromkeys(TopicPartition(*partition) for partition in partitions))
+
+
+def controller_moves(error: KafkaError) -> bool:
+    """Returns whether a controller may answer differently soon. Its other errors are final."""
+    return isinstance(error, NotController | ThrottlingQuotaExceeded)
+
+
+def coordinator_moves(error: KafkaError) -> bool:
+    """Returns whether a coordinator, this one or another, may answer differently soon."""
+    return isinstance(
+        error, CoordinatorLoadInProgress | CoordinatorNotAvailable | NotCoordinator | UnstableOffsetCommit
+    )
+
+
+class AdminApiDriver(Retry):
+    """Sends the requests of one operation until each item has a result or the timeout is over."""
+
+    def __init__(
+        self, client: NetworkClient, name: str, *, timeout_s: float, request_timeout_s: float, retries: int
+    ) -> None:
+        super().__init__(client, timeout_s=timeout_s, retries=retries, gave_up=f"{name} gave up")
+        self._name = name
+        self._request_timeout_s = request_timeout_s
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long a broker may work on a request."""
+        left = max(self.deadline - self.client.now, 0.0)
+        return round(min(left, self._request_timeout_s) * 1000)
+
+    async def run(
+        self,
+        items: Collection[K],
+        target: Callable[[K], Target | None],
+        request: RequestFor[K],
+        answers: AnswersFrom[K, V],
+        *,
+        is_retriable: Callable[[KafkaError], bool] = lambda error: error.retriable,
+    ) -> dict[K, V]:
+        """Returns the result of each item from its target. Raises ItemsFailed. See `Retry.send_each`."""
+        results: Results[K, V] = Results(items)
+        await self.send_each(results, target, request, answers, is_retriable=is_retriable)
+        return self.result_of(results)
+
+    def result_of(self, results: Results[K, V]) -> dict[K, V]:
+        if results.failed:
+            raise ItemsFailed(self._name, results.failed, results.succeeded, tuple(self.attempts))
+        return results.succeeded
+
+    def given_up(self, error: Error | None) -> Error:
+        """Returns the error of a pending item: its last one, and that the time or the retries are over."""
+        if error is None or isinstance(error, OperationTimedOut):
+            return super().given_up(error)
+        if self.retries == 0:
+            return error
+        text = f"{self._name} gave up after {self.failures} tries, {spelled(self.timeout_s)} at most: {error}"
+        given_up = OperationTimedOut(text, tuple(self.attempts))
+        given_up.__cause__ = error
+        return given_up
+
+
+class AdminOperations:
+    def __init__(self, client: NetworkClient, settings: AdminSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._topic_users: Counter[str] = Counter()
+        """The number of running operations that need a topic's leaders."""
+
+    def _driver(self, name: str, timeout: float | None) -> AdminApiDriver:
+        settings = self._settings
+        return AdminApiDriver(
+            self._client,
+            name,
+            timeout_s=settings.default_api_timeout_ms / 1000 if timeout is None else timeout,
+            request_timeout_s=settings.request_timeout_ms / 1000,
+            retries=settings.retries,
+        )
+
+    async def _at_controller(
+        self, driver: AdminApiDriver, items: Collection[K], request: RequestFor[K], answers: AnswersFrom[K, V]
+    ) -> dict[K, V]:
+        """Asks the controller about the items. Raises ItemsFailed."""
+        return await driver.run(items, lambda _: CONTROLLER, request, answers, is_retriable=controller_moves)
+
+    async def _at_coordinators(
+        self,
+        driver: AdminApiDriver,
+        items: Collection[K],
+        coordinator: Callable[[K], Coordinator],
+        request: RequestFor[K],
+        answers: AnswersFrom[K, V],
+    ) -> dict[K, V]:
+        """Asks each item's coordinator. Raises ItemsFailed."""
+        return await driver.run(items, coordinator, request, answers, is_retriable=coordinator_moves)
+
+    async def _at_leaders(
+        self,
+        driver: AdminApiDriver,
+        partitions: Collection[TopicPartition],
+        request: RequestFor[TopicPartition],
+        answers: AnswersFrom[TopicPartition, V],
+    ) -> dict[TopicPartition, V]:
+        """Asks the partitions' leaders. Raises ItemsFailed."""
+        with PartitionLeaders(self._client, self._topic_users, partitions) as leaders:
+            if partitions:
+                await driver.refresh_metadata()
+            return await driver.run(partitions, leaders, request, answers)
+
+    async def _brokers(self, driver: AdminApiDriver, wanted: Collection[int] | None) -> list[int]:
+        """Returns the ids of the wanted brokers, or (None) of all that live. Raises UsageError for an unknown one."""
+        await driver.refresh_metadata()
+        known = sorted(self._client.metadata.view.brokers)
+        if wanted is None:
+            return known
+        for node_id in wanted:
+            if node_id not in known:
+                listed = ", ".join(map(str, known))
+                raise UsageError(f"broker {node_id} is not in the cluster; its brokers are {listed}")
+        return sorted(set(wanted))
+
+
+class PartitionLeaders:
+    """Finds each partition's leader for `AdminApiDriver.run`. The metadata keeps their topics within the `with` block.
+
+    Raises TopicNotFound for topics and partitions that several metadata responses did not have.
+    """
+
+    def __init__(self, client: NetworkClient, users: Counter[str], partitions: Collection[TopicPartition]) -> None:
+        self._metadata = client.metadata
+        self._client = client
+        self._users = users
+        self._topics = {partition.topic for partition in partitions}
+        self._missed: dict[TopicPartition, int] = {}
+
+    def __enter__(self) -> "PartitionLeaders":
+        self._users.update(self._topics)
+        self._client.want_topics(self._topics)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._users.subtract(self._topics)
+        unused = [topic for topic in self._topics if self._users[topic] <= 0]
+        for topic in unused:
+            del self._users[topic]
+        self._metadata.unwant(unused)
+
+    def __call__(self, partition: TopicPartition) -> Node | None:
+        if self._metadata.partition(partition) is None:
+            missed = self._missed[partition] = self._missed.get(partition, 0) + 1
+            if missed >= MISSED_MAX:
+                raise self._unknown(partition)
+        leader = self._metadata.leader(partition)
+        return Node(leader) if leader >= 0 else None
+
+    def _unknown(self, partition: TopicPartition) -> KafkaError:
+        topic = self._metadata.topic(partition.topic)
+        if topic is None:
+            return self._metadata.why_not(partition.topic)
+        last = len(topic.partitions) - 1
+        return TopicNotFound(f"topic {partition.topic!r} has partitions 0 to {last}, there is no {partition.partition}")
