@@ -16,7 +16,7 @@ from barnabas.client.admin.configs import ConfigChange
 from barnabas.client.admin.groups import MemberToRemove
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.producer.transactions.requests import PreparedTransaction
+from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction
 from barnabas.errors import UsageError
 from barnabas.testing import Broker
 

@@ -25,7 +25,7 @@ def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     assert where.stdout.strip() == str(tmp_path / "barnabas/client/producer/record_appender.py")
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
     names = (
-        *("../connection/test_network_client.py", "producer/test_sender.py", "producer/test_bulk.py"),
+        *("../connection/test_network_client.py", "producer/test_sender.py", "producer/bulk/test_rows.py"),
         *("producer/test_record_appender.py", "test_interrupted_turns.py", "test_signals.py"),
     )
     tests = [str(HERE / name) for name in names]

@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from barnabas.client.producer.transactions.requests import PreparedTransaction
+from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction
 from barnabas.errors import BarnabasError, UsageError
 from barnabas.spark.checkpoint import Planned, planned
 from barnabas.spark.decision import Decision, Transaction

@@ -12,7 +12,7 @@ from barnabas.client.admin.front import Admin
 from barnabas.client.admin.transactions import TransactionDescription
 from barnabas.client.errors import ItemsFailed, OperationTimedOut
 from barnabas.client.producer.front import Producer
-from barnabas.client.producer.transactions.requests import PreparedTransaction
+from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction
 from barnabas.client.settings import AdminSettings
 from barnabas.errors import (
     BarnabasError,

@@ -1,3 +1,5 @@
+"""Batches on their way to simulated brokers: order, retries, sequences, expiry."""
+
 import itertools
 from typing import Any
 

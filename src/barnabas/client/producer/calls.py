@@ -16,8 +16,7 @@ from barnabas.client.producer.interceptors import ProducerRecord
 from barnabas.client.producer.kafka_producer import KafkaProducer
 from barnabas.client.producer.producer_batch import ProducerBatch, RecordHandle
 from barnabas.client.producer.record_appender import BUFFER_FULL, CLOSED, UNKNOWN_PARTITION, UNKNOWN_TOPIC
-from barnabas.client.producer.transactions.requests import PreparedTransaction
-from barnabas.client.producer.transactions.transaction_manager import TransactionManager
+from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction, TransactionManager
 from barnabas.client.settings import ProducerSettings
 from barnabas.client.settings.tls import ssl_context
 from barnabas.connection.cluster import PartitionView

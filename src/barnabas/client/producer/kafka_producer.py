@@ -8,7 +8,7 @@ from librt.threading import Lock
 from barnabas.client.arguments import topic_name
 from barnabas.client.producer.interceptors import Interceptors
 from barnabas.client.producer.producer_batch import ProducerDriver
-from barnabas.client.producer.producer_id import Identity
+from barnabas.client.producer.producer_id import NO_PRODUCER_ID_AND_EPOCH, ProducerIds
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.record_appender import TopicInfo
 from barnabas.client.producer.sender import Sender
@@ -40,19 +40,19 @@ class KafkaProducer:
         self.interceptors = Interceptors(settings.interceptor_classes) if settings.interceptor_classes else None
         self.accumulator = RecordAccumulator(client, settings, driver, lock, self._rng)
         self.appender = self.accumulator.appender
-        self.identity = Identity(client) if settings.enable_idempotence else None
+        self.producer_ids = ProducerIds(client) if settings.enable_idempotence else None
         self.transactions: TransactionManager | None = None
         if settings.transactional_id is not None:
-            assert self.identity is not None, "settings with a transactional id are idempotent"
+            assert self.producer_ids is not None, "settings with a transactional id are idempotent"
             self.transactions = TransactionManager(
                 client,
                 self.accumulator,
-                self.identity,
+                self.producer_ids,
                 transactional_id=settings.transactional_id,
                 timeout_ms=settings.transaction_timeout_ms,
                 two_phase=settings.transaction_two_phase_commit_enable,
             )
-        self.sender = Sender(client, self.accumulator, settings, self.identity, self.transactions)
+        self.sender = Sender(client, self.accumulator, settings, self.producer_ids, self.transactions)
         self._max_idle_s = settings.metadata_max_idle_ms / 1000
         self._forget_idle_at = client.now + self._max_idle_s
         client.components.append(self)
@@ -151,6 +151,5 @@ class KafkaProducer:
             "batches_waiting": len(self.accumulator.incomplete),
             "buffer_used_bytes": int(appender.used_bytes),
             "buffer_limit_bytes": int(appender.buffer_memory),
-            "producer_id": -1 if self.identity is None else self.identity.producer_id,
-            "producer_epoch": -1 if self.identity is None else self.identity.producer_epoch,
+            **(NO_PRODUCER_ID_AND_EPOCH if self.producer_ids is None else self.producer_ids.current)._asdict(),
         }

@@ -3,7 +3,8 @@
 from collections import deque
 
 from barnabas.client.producer.producer_batch import ProducerBatch
-from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from barnabas.client.producer.producer_id import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch
+from barnabas.types import TopicPartition
 
 __all__ = ["PartitionBatches"]
 
@@ -18,8 +19,7 @@ class PartitionBatches:
         "in_flight",
         "next_position",
         "next_sequence",
-        "producer_epoch",
-        "producer_id",
+        "producer_id_and_epoch",
         "queue",
         "quiet_from",
         "topic_partition",
@@ -32,8 +32,7 @@ class PartitionBatches:
         self.in_flight: list[ProducerBatch] = []
         """Batches in flight, in their order; also those that were given up and are not answered yet."""
         self.next_position = 0
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.producer_id_and_epoch = NO_PRODUCER_ID_AND_EPOCH
         self.next_sequence = 0
         self.has_acknowledged = False
         """Whether the partition has acknowledged a batch of this producer id. A broker takes any sequence for the first
@@ -71,12 +70,11 @@ class PartitionBatches:
         if batch.base_sequence >= 0:
             self.gap = batch.position if self.gap is None else max(self.gap, batch.position)
 
-    def restart_sequences(self, producer_id: int, producer_epoch: int) -> None:
+    def restart_sequences(self, current: ProducerIdAndEpoch) -> None:
         """Numbers from 0 under this id and epoch. Only while nothing is in flight that may be written."""
-        if producer_id != self.producer_id:
+        if current.producer_id != self.producer_id_and_epoch.producer_id:
             self.has_acknowledged = False
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
+        self.producer_id_and_epoch = current
         self.next_sequence = 0
         self.gap = None
         for batch in self.queue:

@@ -1,66 +1,73 @@
-"""Who an idempotent producer is to the brokers: an id and an epoch."""
+"""The producer id and epoch under which brokers know an idempotent producer."""
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from barnabas.connection.broker.client_request import Error
 from barnabas.connection.network_client import ANY, NetworkClient
 from barnabas.connection.promise import Promise
 from barnabas.connection.retry import send_with_retries
-from barnabas.errors import ClientClosed
-from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from barnabas.errors import ClientClosed, OperationTimedOut
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 
-__all__ = ["EPOCH_MAX", "Identity"]
+__all__ = ["EPOCH_MAX", "NO_PRODUCER_ID_AND_EPOCH", "ProducerIdAndEpoch", "ProducerIds"]
 
 EPOCH_MAX: Final = 32766
 """The last epoch that may be used; 32767 is the coordinator's own, to fence with."""
-ASK_S: Final = 60.0
+REQUEST_TIMEOUT_S: Final = 60.0
 
 
-class Identity:
-    """Asked for once; the epoch goes up when a gap in the sequences must be left behind (KIP-360)."""
+class ProducerIdAndEpoch(NamedTuple):
+    """What a broker checks sequences under."""
+
+    producer_id: ProducerId
+    producer_epoch: int
+
+
+NO_PRODUCER_ID_AND_EPOCH: Final = ProducerIdAndEpoch(ProducerId(NO_PRODUCER_ID), NO_PRODUCER_EPOCH)
+
+
+class ProducerIds:
+    """Gets a producer id, and raises its epoch when a gap in the sequences must be left behind (KIP-360)."""
 
     def __init__(self, client: NetworkClient) -> None:
-        self.producer_id = NO_PRODUCER_ID
-        self.producer_epoch = NO_PRODUCER_EPOCH
+        self.current = NO_PRODUCER_ID_AND_EPOCH
         self.error: Error | None = None
-        """Why there is no id and will be none."""
+        """Why there is no producer id and will be none."""
         self._client = client
-        self._asked: Promise[Any] | None = None
+        self._requested: Promise[Any] | None = None
 
     @property
     def is_known(self) -> bool:
-        return self.producer_id >= 0
+        return self.current.producer_id >= 0
 
-    def seek(self) -> None:
-        """Ask for an id, if that is not under way."""
+    def request(self) -> None:
+        """Asks any broker for a producer id, if that is not under way."""
         from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest
 
-        if self._asked is None and self.error is None:
+        if self._requested is None and self.error is None:
             # 2147483647 as in Kafka's clients: without a transaction there is nothing that could time out
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0x7FFFFFFF)
-            self._asked = send_with_retries(
-                self._client, request, ANY, timeout_s=ASK_S, check=lambda response: response.error_code
+            self._requested = send_with_retries(
+                self._client, request, ANY, timeout_s=REQUEST_TIMEOUT_S, check=lambda response: response.error_code
             )
-            self._asked.on_done(self._answered)
+            self._requested.on_done(self._take)
 
-    def _answered(self, promise: Promise[Any]) -> None:
-        self._asked = None
-        error = promise.error
+    def _take(self, promise: Promise[Any]) -> None:
+        self._requested = None
+        error: Any = promise.error
         if error is None:
-            response = promise.result()
-            self.producer_id, self.producer_epoch = response.producer_id, response.producer_epoch
-        elif not getattr(error, "retriable", False) and not isinstance(error, ClientClosed):
-            self._give_up(error)
-
-    def _give_up(self, error: Any) -> None:
-        if type(error).__name__ != "OperationTimedOut":
+            self.take_response(promise.result())
+        elif not isinstance(error, ClientClosed | OperationTimedOut) and not getattr(error, "retriable", False):
             self.error = error
 
-    def bump(self) -> None:
-        """Start anew: batches that wait get sequences from 0 under the next epoch, or under another id when the epochs
-        are used up."""
-        if self.producer_epoch >= EPOCH_MAX:
-            self.producer_id, self.producer_epoch = NO_PRODUCER_ID, NO_PRODUCER_EPOCH
-            self.seek()
+    def take_response(self, response: Any) -> None:
+        """Takes over the producer id and epoch of a response."""
+        self.current = ProducerIdAndEpoch(ProducerId(response.producer_id), response.producer_epoch)
+
+    def bump_epoch(self) -> None:
+        """Raises the epoch, or asks for another producer id when the epochs are used up."""
+        if self.current.producer_epoch >= EPOCH_MAX:
+            self.current = NO_PRODUCER_ID_AND_EPOCH
+            self.request()
         else:
-            self.producer_epoch += 1
+            self.current = ProducerIdAndEpoch(self.current.producer_id, self.current.producer_epoch + 1)

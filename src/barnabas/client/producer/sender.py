@@ -21,7 +21,7 @@ from barnabas.client.producer.produce_request import (
     read_answers,
 )
 from barnabas.client.producer.producer_batch import ProducerBatch
-from barnabas.client.producer.producer_id import Identity
+from barnabas.client.producer.producer_id import ProducerIds
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.transactions.transaction_manager import TransactionManager
 from barnabas.client.settings import ProducerSettings
@@ -69,7 +69,7 @@ class Sender:
         client: NetworkClient,
         accumulator: RecordAccumulator,
         settings: ProducerSettings,
-        identity: Identity | None,
+        ids: ProducerIds | None,
         transactions: TransactionManager | None = None,
     ) -> None:
         self._client = client
@@ -80,7 +80,7 @@ class Sender:
         self._request_timeout_s = settings.request_timeout_ms / 1000
         self._delivery_timeout_ms = settings.delivery_timeout_ms
         self._retries_max = settings.retries
-        self._identity = identity
+        self._ids = ids
         self._transactions = transactions
         self._in_flight: dict[int, int] = {}
         """Requests by node."""
@@ -111,19 +111,18 @@ class Sender:
 
     def _has_producer_id(self) -> bool:
         """Whether batches can get their sequences; asks for a producer id if there is none."""
-        identity = self._identity
-        if identity is None:
+        ids = self._ids
+        if ids is None:
             return True
         if self._transactions is not None:
             return self._transactions.may_send
-        if identity.error is not None:
+        if ids.error is not None:
             for batch in list(self._accumulator.incomplete):
-                self._accumulator.fail(batch, identity.error)
+                self._accumulator.fail(batch, ids.error)
             return False
-        if identity.is_known:
-            return True
-        identity.seek()
-        return identity.is_known
+        if not ids.is_known:
+            ids.request()
+        return ids.is_known
 
     def _ready_by_leader(self, now: float) -> dict[int, list[PartitionBatches]]:
         metadata = self._client.metadata
@@ -147,10 +146,10 @@ class Sender:
             self._due = min(self._due, batch.retry_at)
             return False
         if not partition.in_flight:
-            return self._identity is None or self._may_number(partition, batch)
+            return self._ids is None or self._may_number(partition, batch)
         if self._in_flight_max == 1:
             return False
-        if self._identity is None:
+        if self._ids is None:
             return True
         if partition.gap is not None or not partition.has_acknowledged:
             return False
@@ -164,28 +163,23 @@ class Sender:
     def _may_number(self, partition: PartitionBatches, batch: ProducerBatch) -> bool:
         """Whether the batch may get a sequence, or keep its own. The partition changes over to the producer's id and
         epoch where it can."""
-        identity = self._identity
-        assert identity is not None
+        ids = self._ids
+        assert ids is not None
         if batch.base_sequence >= 0 and batch.maybe_written:
             return True  # whether it is written is found out under its old sequence
         if partition.gap is not None and partition.quiet_from > self._client.now:
             self._due = min(self._due, partition.quiet_from)
             return False
-        used, current = (
-            (partition.producer_id, partition.producer_epoch),
-            (identity.producer_id, identity.producer_epoch),
-        )
-        if partition.gap is not None and used == current:
+        if partition.gap is not None and partition.producer_id_and_epoch == ids.current:
             assert self._transactions is None, "a transaction with a gap is aborted, and the next has another epoch"
-            identity.bump()
-            if not identity.is_known:
+            ids.bump_epoch()
+            if not ids.is_known:
                 return False
-            current = (identity.producer_id, identity.producer_epoch)
-        if used != current:
+        if partition.producer_id_and_epoch != ids.current:
             if partition.in_flight:
                 return False
             if partition.gap is not None or batch.base_sequence < 0:
-                partition.restart_sequences(*current)
+                partition.restart_sequences(ids.current)
         return True
 
     def _send_produce_request(self, node: Node, partitions: list[PartitionBatches], now: float) -> None:
@@ -231,9 +225,8 @@ class Sender:
         partition.queue.popleft()
         if not partition.queue:
             del self._accumulator.queued[partition]
-        if self._identity is not None and batch.base_sequence < 0:
-            batch.producer_id = partition.producer_id
-            batch.producer_epoch = partition.producer_epoch
+        if self._ids is not None and batch.base_sequence < 0:
+            batch.producer_id, batch.producer_epoch = partition.producer_id_and_epoch
             batch.base_sequence = partition.next_sequence
             partition.next_sequence = (partition.next_sequence + batch.count) & 0x7FFFFFFF
         batch.sent_at = now
@@ -310,7 +303,7 @@ class Sender:
             return False
         if self._transactions is not None and not self._transactions.may_send:
             return False
-        if self._identity is None or not isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
+        if self._ids is None or not isinstance(error, OutOfOrderSequenceNumber | UnknownProducerId):
             return error.retriable
         forgotten = isinstance(error, UnknownProducerId) and self._transactions is None
         if forgotten and batch.attempts == 1 and partition.gap is None:

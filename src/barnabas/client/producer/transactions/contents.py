@@ -11,8 +11,8 @@ from typing import Protocol
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
 from barnabas.client.producer.partition_batches import PartitionBatches
 from barnabas.client.producer.record_accumulator import RecordAccumulator
-from barnabas.client.producer.transactions.coordination import Coordination
-from barnabas.client.producer.transactions.requests import ABORTABLE
+from barnabas.client.producer.transactions.coordinator_client import CoordinatorClient
+from barnabas.client.producer.transactions.errors import ABORTABLE
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise, resolved
 from barnabas.errors import BarnabasError, ClientError, InvalidTxnState, KafkaError
@@ -39,7 +39,11 @@ class TransactionContents:
     """The contents of the open transaction."""
 
     def __init__(
-        self, client: NetworkClient, accumulator: RecordAccumulator, coordination: Coordination, rules: TransactionRules
+        self,
+        client: NetworkClient,
+        accumulator: RecordAccumulator,
+        coordinator: CoordinatorClient,
+        rules: TransactionRules,
     ) -> None:
         self.implicit = False
         """Whether a Produce request adds its partitions (transaction.version 2)."""
@@ -55,7 +59,7 @@ class TransactionContents:
         self.surely_started = False
         self._client = client
         self._accumulator = accumulator
-        self._coordination = coordination
+        self._coordinator = coordinator
         self._rules = rules
 
     # --- adding -----------------------------------------------------------------------------------------------------
@@ -82,7 +86,7 @@ class TransactionContents:
             while self._to_add and self._rules.may_send:
                 adding = list(self._to_add)
                 self.started = True
-                await self._coordination.add_partitions(adding, lambda: self._rules.may_send)
+                await self._coordinator.add_partitions(adding, lambda: self._rules.may_send)
                 self.surely_started = True
                 self.partitions.update(adding)
                 for topic_partition in adding:
@@ -103,9 +107,9 @@ class TransactionContents:
             self.started = True
             wanted = lambda: self._rules.may_send  # noqa: E731
             if not self.implicit:
-                await self._coordination.add_group(group.group_id, wanted)
+                await self._coordinator.add_group(group.group_id, wanted)
                 self.surely_started = True
-            await self._coordination.commit_offsets(offsets, group, implicit=self.implicit, wanted=wanted)
+            await self._coordinator.commit_offsets(offsets, group, implicit=self.implicit, wanted=wanted)
             self.surely_started = True
         except (KafkaError, ClientError) as error:
             raise self._rules.request_failed(error) from error
@@ -142,7 +146,7 @@ class TransactionContents:
         bump = not self.implicit and any(written.gap is not None for written in self._written())
         if self.started:
             try:
-                await self._coordination.end(commit, implicit=self.implicit)
+                await self._coordinator.end(commit, implicit=self.implicit)
             except InvalidTxnState:
                 if commit or self.surely_started:
                     raise
@@ -151,11 +155,11 @@ class TransactionContents:
                     raise
                 bump = True  # InitProducerId aborts the transaction that is open under this id
         if bump:
-            await self._coordination.init_producer_id()
-        current = self._coordination.producer
+            await self._coordinator.init_producer_id(self._coordinator.ids.current)
+        current = self._coordinator.ids.current
         for written in self._written():  # goes on under the producer's next epoch
-            if (written.producer_id, written.producer_epoch) != current:
-                written.restart_sequences(*current)
+            if written.producer_id_and_epoch != current:
+                written.restart_sequences(current)
 
     def _written(self) -> list[PartitionBatches]:
         """Returns the batches of the transaction's partitions."""

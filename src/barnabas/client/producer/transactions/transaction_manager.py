@@ -8,20 +8,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeVar
 
-from barnabas.client.arguments import flag, text
+from barnabas.client.arguments import flag, refused, text
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata
-from barnabas.client.producer.producer_id import Identity
+from barnabas.client.producer.producer_id import NO_PRODUCER_ID_AND_EPOCH, ProducerIdAndEpoch, ProducerIds
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.transactions.contents import TransactionContents
-from barnabas.client.producer.transactions.coordination import Coordination
-from barnabas.client.producer.transactions.requests import (
-    ABORTABLE,
-    PreparedTransaction,
-    fenced,
-    is_fenced,
-    prepared_transaction,
-    produce_error_is_fatal,
-)
+from barnabas.client.producer.transactions.coordinator_client import CoordinatorClient
+from barnabas.client.producer.transactions.errors import ABORTABLE, fenced, is_fenced, produce_error_is_fatal
 from barnabas.client.transaction_version import adds_by_itself
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient
@@ -40,9 +33,9 @@ from barnabas.errors import (
     UnknownMemberId,
     UsageError,
 )
-from barnabas.types import TopicPartition
+from barnabas.types import ProducerId, TopicPartition
 
-__all__ = ["TransactionManager", "TransactionState"]
+__all__ = ["PreparedTransaction", "TransactionManager", "TransactionState"]
 
 T = TypeVar("T")
 
@@ -80,6 +73,22 @@ SENDING: Final = frozenset((S.IN_TRANSACTION, S.PREPARING, S.COMMITTING))
 """Batches are sent, also those that are retried."""
 
 
+class PreparedTransaction(NamedTuple):
+    """What another system keeps of a transaction that it will decide about; `str` of it can be kept as text."""
+
+    producer_id: int
+    producer_epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.producer_id}:{self.producer_epoch}"
+
+    @classmethod
+    def parse(cls, text: str) -> "PreparedTransaction":
+        """Reads what `str` returned. Raises ValueError."""
+        producer_id, _, producer_epoch = text.partition(":")
+        return cls(int(producer_id), int(producer_epoch))
+
+
 class _Operation(NamedTuple):
     """A call of the application; kept until the application has got its result."""
 
@@ -94,7 +103,7 @@ class TransactionManager:
         self,
         client: NetworkClient,
         accumulator: RecordAccumulator,
-        identity: Identity,
+        ids: ProducerIds,
         *,
         transactional_id: str,
         timeout_ms: int,
@@ -105,12 +114,12 @@ class TransactionManager:
         """Why the transaction, or the producer, failed."""
         self._client = client
         self._accumulator = accumulator
-        self._coordination = Coordination(
-            client, identity, transactional_id=transactional_id, timeout_ms=timeout_ms, two_phase=two_phase
+        self._coordinator = CoordinatorClient(
+            client, ids, transactional_id=transactional_id, timeout_ms=timeout_ms, two_phase=two_phase
         )
         self._operation: _Operation | None = None
         self._waiting: tuple[Promise[None], Callable[[], bool]] | None = None
-        self._contents = TransactionContents(client, accumulator, self._coordination, self)
+        self._contents = TransactionContents(client, accumulator, self._coordinator, self)
         self._prepared: PreparedTransaction | None = None
         """The transaction that an earlier producer of this transactional id has prepared."""
         accumulator.accept_records(False)
@@ -119,7 +128,7 @@ class TransactionManager:
 
     @property
     def transactional_id(self) -> str:
-        return self._coordination.transactional_id
+        return self._coordinator.transactional_id
 
     @property
     def may_send(self) -> bool:
@@ -169,7 +178,7 @@ class TransactionManager:
     ) -> Promise[None]:
         """Takes over the transactional id. Its last producer is fenced; the transaction that this left open is aborted
         or kept."""
-        if flag("keep_prepared", keep_prepared) and not self._coordination.two_phase:
+        if flag("keep_prepared", keep_prepared) and not self._coordinator.two_phase:
             raise UsageError("keep_prepared needs transaction.two.phase.commit.enable=true")
         if transactional_id is not None:
             text("transactional_id", transactional_id)
@@ -190,14 +199,14 @@ class TransactionManager:
         self._check_operation("send_offsets_to_transaction")
         if self.state is not S.IN_TRANSACTION:
             raise self.refusal("send_offsets_to_transaction")
-        self._coordination.attempts.clear()
+        self._coordinator.attempts.clear()
         if not offsets:
             return resolved(None)
         return settle(self._contents.send_offsets(offsets, group))
 
     def prepare(self) -> Promise[PreparedTransaction]:
         """Writes all records. Only the outcome is open then, and no timeout decides it (KIP-939)."""
-        if not self._coordination.two_phase:
+        if not self._coordinator.two_phase:
             raise UsageError("prepare_transaction needs transaction.two.phase.commit.enable=true")
         return self._operate("prepare_transaction", S.PREPARING, self._prepare)
 
@@ -224,7 +233,7 @@ class TransactionManager:
             return resolved(None)
         if self.state is not S.PREPARED:
             raise self.refusal("complete_transaction")
-        mine = self._prepared or self._coordination.producer
+        mine = self._prepared or PreparedTransaction(*self._coordinator.ids.current)
         return self.commit() if wanted == mine else self.abort()
 
     def end_for_close(self) -> Promise[Any]:
@@ -242,7 +251,7 @@ class TransactionManager:
             self._operation = None
 
     def timed_out(self, what: str, seconds: float) -> OperationTimedOut:
-        attempts = tuple(self._coordination.attempts) or self._client.unreachable().attempts
+        attempts = tuple(self._coordinator.attempts) or self._client.unreachable().attempts
         why = f": {attempts[-1]}" if attempts else ""
         return OperationTimedOut(
             f"{what} did not end within {seconds:g} s, it goes on; call it again to wait longer{why}", attempts
@@ -267,7 +276,7 @@ class TransactionManager:
             return operation.promise
         self._check_operation(what)
         self._move(what, target)
-        self._coordination.attempts.clear()
+        self._coordinator.attempts.clear()
         promise = settle(self._unless_interrupted(flow()))
         self._operation = _Operation(what, promise)
         return promise
@@ -336,11 +345,12 @@ class TransactionManager:
         self, transactional_id: str | None, keep_prepared: bool, continuing: PreparedTransaction | None
     ) -> None:
         if transactional_id is not None:
-            self._coordination.be(transactional_id)
+            self._coordinator.transactional_id = transactional_id
+        current = NO_PRODUCER_ID_AND_EPOCH
         if continuing is not None:
-            self._coordination.continue_as(continuing)
+            current = ProducerIdAndEpoch(ProducerId(continuing.producer_id), continuing.producer_epoch)
         try:
-            response = await self._coordination.init_producer_id(first=continuing is None, keep_prepared=keep_prepared)
+            response = await self._coordinator.init_producer_id(current, keep_prepared=keep_prepared)
         except (KafkaError, ClientError):
             self._set(S.UNINITIALIZED)
             raise
@@ -373,11 +383,11 @@ class TransactionManager:
     async def _prepare(self) -> PreparedTransaction:
         await self._write_all(S.PREPARING)
         self._set(S.PREPARED)
-        return self._coordination.producer
+        return PreparedTransaction(*self._coordinator.ids.current)
 
     async def _release(self) -> PreparedTransaction | None:
         await self._write_all(S.PREPARING)
-        released = self._coordination.producer if self._contents.started else None
+        released = PreparedTransaction(*self._coordinator.ids.current) if self._contents.started else None
         self._forget()
         self._set(S.UNINITIALIZED)
         return released
@@ -409,3 +419,11 @@ class TransactionManager:
         self._contents.clear()
         self._prepared = None
         self.error = None
+
+
+def prepared_transaction(what: str, given: object) -> PreparedTransaction:
+    """Reads an argument; a plain tuple does as well."""
+    match given:
+        case (int(producer_id), int(producer_epoch)):
+            return PreparedTransaction(producer_id, producer_epoch)
+    raise refused(what, given, "give a PreparedTransaction, or PreparedTransaction.parse(text)")

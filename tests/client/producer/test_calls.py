@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.client.producer.transactions.requests import PreparedTransaction
+from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction
 from barnabas.errors import CommitFailed, OperationTimedOut, ProducerFenced, UsageError
 from barnabas.testing import Broker
 

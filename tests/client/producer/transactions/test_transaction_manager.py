@@ -55,8 +55,8 @@ class Transacting(SimulatedProducer):
 
     @property
     def identity(self) -> tuple[int, int]:
-        assert self.kafka_producer.identity is not None
-        return self.kafka_producer.identity.producer_id, self.kafka_producer.identity.producer_epoch
+        assert self.kafka_producer.producer_ids is not None
+        return self.kafka_producer.producer_ids.current
 
     @property
     def at_coordinator(self) -> Any:
@@ -467,7 +467,7 @@ def test_an_interrupt_in_the_middle_of_an_end_leaves_a_producer_that_can_only_be
     it.transactions.begin()
     it.send(b"a")
     it.flush()
-    monkeypatch.setattr(it.transactions._coordination, "end", interrupted)
+    monkeypatch.setattr(it.transactions._coordinator, "end", interrupted)
     with pytest.raises(KeyboardInterrupt):
         it.commit()
     with pytest.raises(ClientError, match="interrupted half-way"):
