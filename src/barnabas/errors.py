@@ -1,11 +1,11 @@
-"""Every error that Barnabas raises on purpose: a broker's answers, and what keeps a client from getting one.
+"""Every error that Barnabas raises on purpose: those of brokers, and those of clients that got no usable response.
 
 KafkaError has a class for each error of Kafka's table, with the numeric code that stands for it on the wire. A handler
-of the broker raises or returns one of these; its code becomes part of a response at one edge. What is not a KafkaError
-there is either the world's fault (OSError: the log directory fails) or ours, and stays loud.
+of the broker raises or returns one of these, and its code becomes part of the response in one place. Any other
+exception there is either the system's fault (OSError: the log directory fails) or a bug, and is logged.
 
-ClientError and its subclasses are raised by the clients when no usable answer came. They list every attempt: at which
-address, at which stage, and why it failed.
+Clients raise ClientError and its subclasses when no usable response came. They list every attempt: the address, the
+stage, and why it failed.
 
 Source: the protocol's error code table. Retriable is the table's column: a client may send the same request again.
 """
@@ -23,18 +23,27 @@ class BarnabasError(Exception):
 
 
 class UsageError(BarnabasError):
-    """The operator's or caller's input is wrong: the message names the thing, the rule and the way out."""
+    """The operator's or caller's input is wrong. The message says what is wrong, what the rule is and what to do."""
+
+
+BY_CODE: Final[dict[int, type["KafkaError"]]] = {}
+"""The classes of Kafka's error table."""
 
 
 class KafkaError(BarnabasError):
-    """An error with a place in Kafka's error table."""
+    """An error of Kafka's error table."""
 
     code: ClassVar[int] = -1
     kafka_name: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
 
     attempts: tuple[Any, ...] = ()
-    """Where a client met it, if it knows (`Attempt`)."""
+    """Where a client got the error, if it knows (`Attempt`)."""
+
+    def __init_subclass__(cls, *, code: int | None = None, kafka_name: str = "") -> None:
+        if code is not None:
+            cls.code, cls.kafka_name = code, kafka_name
+            BY_CODE[code] = cls
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message or self.kafka_name)
@@ -45,561 +54,154 @@ class KafkaError(BarnabasError):
 
 
 class RetriableError(KafkaError):
-    """Passes with time or after fresh metadata: the same request may be sent again."""
+    """An error that passes with time or after fresh metadata: the same request may be sent again."""
 
     retriable = True
 
 
-class UnknownServerError(KafkaError):
-    code, kafka_name = -1, "UNKNOWN_SERVER_ERROR"
-
-
-class OffsetOutOfRange(KafkaError):
-    code, kafka_name = 1, "OFFSET_OUT_OF_RANGE"
-
-
-class CorruptMessage(RetriableError):
-    code, kafka_name = 2, "CORRUPT_MESSAGE"
-
-
-class UnknownTopicOrPartition(RetriableError):
-    code, kafka_name = 3, "UNKNOWN_TOPIC_OR_PARTITION"
-
-
-class InvalidFetchSize(KafkaError):
-    code, kafka_name = 4, "INVALID_FETCH_SIZE"
-
-
-class LeaderNotAvailable(RetriableError):
-    code, kafka_name = 5, "LEADER_NOT_AVAILABLE"
-
-
-class NotLeaderOrFollower(RetriableError):
-    code, kafka_name = 6, "NOT_LEADER_OR_FOLLOWER"
-
-
-class RequestTimedOut(RetriableError):
-    code, kafka_name = 7, "REQUEST_TIMED_OUT"
-
-
-class BrokerNotAvailable(KafkaError):
-    code, kafka_name = 8, "BROKER_NOT_AVAILABLE"
-
-
-class ReplicaNotAvailable(RetriableError):
-    code, kafka_name = 9, "REPLICA_NOT_AVAILABLE"
-
-
-class MessageTooLarge(KafkaError):
-    code, kafka_name = 10, "MESSAGE_TOO_LARGE"
-
-
-class StaleControllerEpoch(KafkaError):
-    code, kafka_name = 11, "STALE_CONTROLLER_EPOCH"
-
-
-class OffsetMetadataTooLarge(KafkaError):
-    code, kafka_name = 12, "OFFSET_METADATA_TOO_LARGE"
-
-
-class NetworkException(RetriableError):
-    code, kafka_name = 13, "NETWORK_EXCEPTION"
-
-
-class CoordinatorLoadInProgress(RetriableError):
-    code, kafka_name = 14, "COORDINATOR_LOAD_IN_PROGRESS"
-
-
-class CoordinatorNotAvailable(RetriableError):
-    code, kafka_name = 15, "COORDINATOR_NOT_AVAILABLE"
-
-
-class NotCoordinator(RetriableError):
-    code, kafka_name = 16, "NOT_COORDINATOR"
-
-
-class InvalidTopic(KafkaError):
-    code, kafka_name = 17, "INVALID_TOPIC_EXCEPTION"
-
-
-class RecordListTooLarge(KafkaError):
-    code, kafka_name = 18, "RECORD_LIST_TOO_LARGE"
-
-
-class NotEnoughReplicas(RetriableError):
-    code, kafka_name = 19, "NOT_ENOUGH_REPLICAS"
-
-
-class NotEnoughReplicasAfterAppend(RetriableError):
-    code, kafka_name = 20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
-
-
-class InvalidRequiredAcks(KafkaError):
-    code, kafka_name = 21, "INVALID_REQUIRED_ACKS"
-
-
-class IllegalGeneration(KafkaError):
-    code, kafka_name = 22, "ILLEGAL_GENERATION"
-
-
-class InconsistentGroupProtocol(KafkaError):
-    code, kafka_name = 23, "INCONSISTENT_GROUP_PROTOCOL"
-
-
-class InvalidGroupId(KafkaError):
-    code, kafka_name = 24, "INVALID_GROUP_ID"
-
-
-class UnknownMemberId(KafkaError):
-    code, kafka_name = 25, "UNKNOWN_MEMBER_ID"
-
-
-class InvalidSessionTimeout(KafkaError):
-    code, kafka_name = 26, "INVALID_SESSION_TIMEOUT"
-
-
-class RebalanceInProgress(KafkaError):
-    code, kafka_name = 27, "REBALANCE_IN_PROGRESS"
-
-
-class InvalidCommitOffsetSize(KafkaError):
-    code, kafka_name = 28, "INVALID_COMMIT_OFFSET_SIZE"
-
-
-class TopicAuthorizationFailed(KafkaError):
-    code, kafka_name = 29, "TOPIC_AUTHORIZATION_FAILED"
-
-
-class GroupAuthorizationFailed(KafkaError):
-    code, kafka_name = 30, "GROUP_AUTHORIZATION_FAILED"
-
-
-class ClusterAuthorizationFailed(KafkaError):
-    code, kafka_name = 31, "CLUSTER_AUTHORIZATION_FAILED"
-
-
-class InvalidTimestamp(KafkaError):
-    code, kafka_name = 32, "INVALID_TIMESTAMP"
-
-
-class UnsupportedSaslMechanism(KafkaError):
-    code, kafka_name = 33, "UNSUPPORTED_SASL_MECHANISM"
-
-
-class IllegalSaslState(KafkaError):
-    code, kafka_name = 34, "ILLEGAL_SASL_STATE"
-
-
-class UnsupportedVersion(KafkaError):
-    code, kafka_name = 35, "UNSUPPORTED_VERSION"
-
-
-class TopicAlreadyExists(KafkaError):
-    code, kafka_name = 36, "TOPIC_ALREADY_EXISTS"
-
-
-class InvalidPartitions(KafkaError):
-    code, kafka_name = 37, "INVALID_PARTITIONS"
-
-
-class InvalidReplicationFactor(KafkaError):
-    code, kafka_name = 38, "INVALID_REPLICATION_FACTOR"
-
-
-class InvalidReplicaAssignment(KafkaError):
-    code, kafka_name = 39, "INVALID_REPLICA_ASSIGNMENT"
-
-
-class InvalidConfig(KafkaError):
-    code, kafka_name = 40, "INVALID_CONFIG"
-
-
-class NotController(RetriableError):
-    code, kafka_name = 41, "NOT_CONTROLLER"
-
-
-class InvalidRequest(KafkaError):
-    code, kafka_name = 42, "INVALID_REQUEST"
-
-
-class UnsupportedForMessageFormat(KafkaError):
-    code, kafka_name = 43, "UNSUPPORTED_FOR_MESSAGE_FORMAT"
-
-
-class PolicyViolation(KafkaError):
-    code, kafka_name = 44, "POLICY_VIOLATION"
-
-
-class OutOfOrderSequenceNumber(KafkaError):
-    code, kafka_name = 45, "OUT_OF_ORDER_SEQUENCE_NUMBER"
-
-
-class DuplicateSequenceNumber(KafkaError):
-    code, kafka_name = 46, "DUPLICATE_SEQUENCE_NUMBER"
-
-
-class InvalidProducerEpoch(KafkaError):
-    code, kafka_name = 47, "INVALID_PRODUCER_EPOCH"
-
-
-class InvalidTxnState(KafkaError):
-    code, kafka_name = 48, "INVALID_TXN_STATE"
-
-
-class InvalidProducerIdMapping(KafkaError):
-    code, kafka_name = 49, "INVALID_PRODUCER_ID_MAPPING"
-
-
-class InvalidTransactionTimeout(KafkaError):
-    code, kafka_name = 50, "INVALID_TRANSACTION_TIMEOUT"
-
-
-class ConcurrentTransactions(RetriableError):
-    code, kafka_name = 51, "CONCURRENT_TRANSACTIONS"
-
-
-class TransactionCoordinatorFenced(KafkaError):
-    code, kafka_name = 52, "TRANSACTION_COORDINATOR_FENCED"
-
-
-class TransactionalIdAuthorizationFailed(KafkaError):
-    code, kafka_name = 53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
-
-
-class SecurityDisabled(KafkaError):
-    code, kafka_name = 54, "SECURITY_DISABLED"
-
-
-class OperationNotAttempted(KafkaError):
-    code, kafka_name = 55, "OPERATION_NOT_ATTEMPTED"
-
-
-class KafkaStorageError(RetriableError):
-    code, kafka_name = 56, "KAFKA_STORAGE_ERROR"
-
-
-class LogDirNotFound(KafkaError):
-    code, kafka_name = 57, "LOG_DIR_NOT_FOUND"
-
-
-class SaslAuthenticationFailed(KafkaError):
-    code, kafka_name = 58, "SASL_AUTHENTICATION_FAILED"
-
-
-class UnknownProducerId(KafkaError):
-    code, kafka_name = 59, "UNKNOWN_PRODUCER_ID"
-
-
-class ReassignmentInProgress(KafkaError):
-    code, kafka_name = 60, "REASSIGNMENT_IN_PROGRESS"
-
-
-class DelegationTokenAuthDisabled(KafkaError):
-    code, kafka_name = 61, "DELEGATION_TOKEN_AUTH_DISABLED"
-
-
-class DelegationTokenNotFound(KafkaError):
-    code, kafka_name = 62, "DELEGATION_TOKEN_NOT_FOUND"
-
-
-class DelegationTokenOwnerMismatch(KafkaError):
-    code, kafka_name = 63, "DELEGATION_TOKEN_OWNER_MISMATCH"
-
-
-class DelegationTokenRequestNotAllowed(KafkaError):
-    code, kafka_name = 64, "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"
-
-
-class DelegationTokenAuthorizationFailed(KafkaError):
-    code, kafka_name = 65, "DELEGATION_TOKEN_AUTHORIZATION_FAILED"
-
-
-class DelegationTokenExpired(KafkaError):
-    code, kafka_name = 66, "DELEGATION_TOKEN_EXPIRED"
-
-
-class InvalidPrincipalType(KafkaError):
-    code, kafka_name = 67, "INVALID_PRINCIPAL_TYPE"
-
-
-class NonEmptyGroup(KafkaError):
-    code, kafka_name = 68, "NON_EMPTY_GROUP"
-
-
-class GroupIdNotFound(KafkaError):
-    code, kafka_name = 69, "GROUP_ID_NOT_FOUND"
-
-
-class FetchSessionIdNotFound(RetriableError):
-    code, kafka_name = 70, "FETCH_SESSION_ID_NOT_FOUND"
-
-
-class InvalidFetchSessionEpoch(RetriableError):
-    code, kafka_name = 71, "INVALID_FETCH_SESSION_EPOCH"
-
-
-class ListenerNotFound(RetriableError):
-    code, kafka_name = 72, "LISTENER_NOT_FOUND"
-
-
-class TopicDeletionDisabled(KafkaError):
-    code, kafka_name = 73, "TOPIC_DELETION_DISABLED"
-
-
-class FencedLeaderEpoch(RetriableError):
-    code, kafka_name = 74, "FENCED_LEADER_EPOCH"
-
-
-class UnknownLeaderEpoch(RetriableError):
-    code, kafka_name = 75, "UNKNOWN_LEADER_EPOCH"
-
-
-class UnsupportedCompressionType(KafkaError):
-    code, kafka_name = 76, "UNSUPPORTED_COMPRESSION_TYPE"
-
-
-class StaleBrokerEpoch(KafkaError):
-    code, kafka_name = 77, "STALE_BROKER_EPOCH"
-
-
-class OffsetNotAvailable(RetriableError):
-    code, kafka_name = 78, "OFFSET_NOT_AVAILABLE"
-
-
-class MemberIdRequired(KafkaError):
-    code, kafka_name = 79, "MEMBER_ID_REQUIRED"
-
-
-class PreferredLeaderNotAvailable(RetriableError):
-    code, kafka_name = 80, "PREFERRED_LEADER_NOT_AVAILABLE"
-
-
-class GroupMaxSizeReached(KafkaError):
-    code, kafka_name = 81, "GROUP_MAX_SIZE_REACHED"
-
-
-class FencedInstanceId(KafkaError):
-    code, kafka_name = 82, "FENCED_INSTANCE_ID"
-
-
-class EligibleLeadersNotAvailable(RetriableError):
-    code, kafka_name = 83, "ELIGIBLE_LEADERS_NOT_AVAILABLE"
-
-
-class ElectionNotNeeded(RetriableError):
-    code, kafka_name = 84, "ELECTION_NOT_NEEDED"
-
-
-class NoReassignmentInProgress(KafkaError):
-    code, kafka_name = 85, "NO_REASSIGNMENT_IN_PROGRESS"
-
-
-class GroupSubscribedToTopic(KafkaError):
-    code, kafka_name = 86, "GROUP_SUBSCRIBED_TO_TOPIC"
-
-
-class InvalidRecord(KafkaError):
-    code, kafka_name = 87, "INVALID_RECORD"
-
-
-class UnstableOffsetCommit(RetriableError):
-    code, kafka_name = 88, "UNSTABLE_OFFSET_COMMIT"
-
-
-class ThrottlingQuotaExceeded(RetriableError):
-    code, kafka_name = 89, "THROTTLING_QUOTA_EXCEEDED"
-
-
-class ProducerFenced(KafkaError):
-    code, kafka_name = 90, "PRODUCER_FENCED"
-
-
-class ResourceNotFound(KafkaError):
-    code, kafka_name = 91, "RESOURCE_NOT_FOUND"
-
-
-class DuplicateResource(KafkaError):
-    code, kafka_name = 92, "DUPLICATE_RESOURCE"
-
-
-class UnacceptableCredential(KafkaError):
-    code, kafka_name = 93, "UNACCEPTABLE_CREDENTIAL"
-
-
-class InconsistentVoterSet(KafkaError):
-    code, kafka_name = 94, "INCONSISTENT_VOTER_SET"
-
-
-class InvalidUpdateVersion(KafkaError):
-    code, kafka_name = 95, "INVALID_UPDATE_VERSION"
-
-
-class FeatureUpdateFailed(KafkaError):
-    code, kafka_name = 96, "FEATURE_UPDATE_FAILED"
-
-
-class PrincipalDeserializationFailure(KafkaError):
-    code, kafka_name = 97, "PRINCIPAL_DESERIALIZATION_FAILURE"
-
-
-class SnapshotNotFound(KafkaError):
-    code, kafka_name = 98, "SNAPSHOT_NOT_FOUND"
-
-
-class PositionOutOfRange(KafkaError):
-    code, kafka_name = 99, "POSITION_OUT_OF_RANGE"
-
-
-class UnknownTopicId(RetriableError):
-    code, kafka_name = 100, "UNKNOWN_TOPIC_ID"
-
-
-class DuplicateBrokerRegistration(KafkaError):
-    code, kafka_name = 101, "DUPLICATE_BROKER_REGISTRATION"
-
-
-class BrokerIdNotRegistered(KafkaError):
-    code, kafka_name = 102, "BROKER_ID_NOT_REGISTERED"
-
-
-class InconsistentTopicId(RetriableError):
-    code, kafka_name = 103, "INCONSISTENT_TOPIC_ID"
-
-
-class InconsistentClusterId(KafkaError):
-    code, kafka_name = 104, "INCONSISTENT_CLUSTER_ID"
-
-
-class TransactionalIdNotFound(KafkaError):
-    code, kafka_name = 105, "TRANSACTIONAL_ID_NOT_FOUND"
-
-
-class FetchSessionTopicIdError(RetriableError):
-    code, kafka_name = 106, "FETCH_SESSION_TOPIC_ID_ERROR"
-
-
-class IneligibleReplica(KafkaError):
-    code, kafka_name = 107, "INELIGIBLE_REPLICA"
-
-
-class NewLeaderElected(KafkaError):
-    code, kafka_name = 108, "NEW_LEADER_ELECTED"
-
-
-class OffsetMovedToTieredStorage(KafkaError):
-    code, kafka_name = 109, "OFFSET_MOVED_TO_TIERED_STORAGE"
-
-
-class FencedMemberEpoch(KafkaError):
-    code, kafka_name = 110, "FENCED_MEMBER_EPOCH"
-
-
-class UnreleasedInstanceId(KafkaError):
-    code, kafka_name = 111, "UNRELEASED_INSTANCE_ID"
-
-
-class UnsupportedAssignor(KafkaError):
-    code, kafka_name = 112, "UNSUPPORTED_ASSIGNOR"
-
-
-class StaleMemberEpoch(KafkaError):
-    code, kafka_name = 113, "STALE_MEMBER_EPOCH"
-
-
-class MismatchedEndpointType(KafkaError):
-    code, kafka_name = 114, "MISMATCHED_ENDPOINT_TYPE"
-
-
-class UnsupportedEndpointType(KafkaError):
-    code, kafka_name = 115, "UNSUPPORTED_ENDPOINT_TYPE"
-
-
-class UnknownControllerId(KafkaError):
-    code, kafka_name = 116, "UNKNOWN_CONTROLLER_ID"
-
-
-class UnknownSubscriptionId(KafkaError):
-    code, kafka_name = 117, "UNKNOWN_SUBSCRIPTION_ID"
-
-
-class TelemetryTooLarge(KafkaError):
-    code, kafka_name = 118, "TELEMETRY_TOO_LARGE"
-
-
-class InvalidRegistration(KafkaError):
-    code, kafka_name = 119, "INVALID_REGISTRATION"
-
-
-class TransactionAbortable(KafkaError):
-    code, kafka_name = 120, "TRANSACTION_ABORTABLE"
-
-
-class InvalidRecordState(KafkaError):
-    code, kafka_name = 121, "INVALID_RECORD_STATE"
-
-
-class ShareSessionNotFound(RetriableError):
-    code, kafka_name = 122, "SHARE_SESSION_NOT_FOUND"
-
-
-class InvalidShareSessionEpoch(RetriableError):
-    code, kafka_name = 123, "INVALID_SHARE_SESSION_EPOCH"
-
-
-class FencedStateEpoch(KafkaError):
-    code, kafka_name = 124, "FENCED_STATE_EPOCH"
-
-
-class InvalidVoterKey(KafkaError):
-    code, kafka_name = 125, "INVALID_VOTER_KEY"
-
-
-class DuplicateVoter(KafkaError):
-    code, kafka_name = 126, "DUPLICATE_VOTER"
-
-
-class VoterNotFound(KafkaError):
-    code, kafka_name = 127, "VOTER_NOT_FOUND"
-
-
-class InvalidRegularExpression(KafkaError):
-    code, kafka_name = 128, "INVALID_REGULAR_EXPRESSION"
-
-
-class RebootstrapRequired(KafkaError):
-    code, kafka_name = 129, "REBOOTSTRAP_REQUIRED"
-
-
-class StreamsInvalidTopology(KafkaError):
-    code, kafka_name = 130, "STREAMS_INVALID_TOPOLOGY"
-
-
-class StreamsInvalidTopologyEpoch(KafkaError):
-    code, kafka_name = 131, "STREAMS_INVALID_TOPOLOGY_EPOCH"
-
-
-class StreamsTopologyFenced(KafkaError):
-    code, kafka_name = 132, "STREAMS_TOPOLOGY_FENCED"
-
-
-class ShareSessionLimitReached(RetriableError):
-    code, kafka_name = 133, "SHARE_SESSION_LIMIT_REACHED"
-
-
-def _classes(root: type[KafkaError]) -> dict[int, type[KafkaError]]:
-    found: dict[int, type[KafkaError]] = {}
-    for cls in root.__subclasses__():
-        if cls is not RetriableError:
-            found[cls.code] = cls
-        found.update(_classes(cls))
-    return found
-
-
-BY_CODE: Final[dict[int, type[KafkaError]]] = _classes(KafkaError)
+# --- Kafka's table of errors: it reads as rows ------------------------------------------------------------------------
+
+
+# fmt: off
+class UnknownServerError(KafkaError, code=-1, kafka_name="UNKNOWN_SERVER_ERROR"): ...
+class OffsetOutOfRange(KafkaError, code=1, kafka_name="OFFSET_OUT_OF_RANGE"): ...
+class CorruptMessage(RetriableError, code=2, kafka_name="CORRUPT_MESSAGE"): ...
+class UnknownTopicOrPartition(RetriableError, code=3, kafka_name="UNKNOWN_TOPIC_OR_PARTITION"): ...
+class InvalidFetchSize(KafkaError, code=4, kafka_name="INVALID_FETCH_SIZE"): ...
+class LeaderNotAvailable(RetriableError, code=5, kafka_name="LEADER_NOT_AVAILABLE"): ...
+class NotLeaderOrFollower(RetriableError, code=6, kafka_name="NOT_LEADER_OR_FOLLOWER"): ...
+class RequestTimedOut(RetriableError, code=7, kafka_name="REQUEST_TIMED_OUT"): ...
+class BrokerNotAvailable(KafkaError, code=8, kafka_name="BROKER_NOT_AVAILABLE"): ...
+class ReplicaNotAvailable(RetriableError, code=9, kafka_name="REPLICA_NOT_AVAILABLE"): ...
+class MessageTooLarge(KafkaError, code=10, kafka_name="MESSAGE_TOO_LARGE"): ...
+class StaleControllerEpoch(KafkaError, code=11, kafka_name="STALE_CONTROLLER_EPOCH"): ...
+class OffsetMetadataTooLarge(KafkaError, code=12, kafka_name="OFFSET_METADATA_TOO_LARGE"): ...
+class NetworkException(RetriableError, code=13, kafka_name="NETWORK_EXCEPTION"): ...
+class CoordinatorLoadInProgress(RetriableError, code=14, kafka_name="COORDINATOR_LOAD_IN_PROGRESS"): ...
+class CoordinatorNotAvailable(RetriableError, code=15, kafka_name="COORDINATOR_NOT_AVAILABLE"): ...
+class NotCoordinator(RetriableError, code=16, kafka_name="NOT_COORDINATOR"): ...
+class InvalidTopic(KafkaError, code=17, kafka_name="INVALID_TOPIC_EXCEPTION"): ...
+class RecordListTooLarge(KafkaError, code=18, kafka_name="RECORD_LIST_TOO_LARGE"): ...
+class NotEnoughReplicas(RetriableError, code=19, kafka_name="NOT_ENOUGH_REPLICAS"): ...
+class NotEnoughReplicasAfterAppend(RetriableError, code=20, kafka_name="NOT_ENOUGH_REPLICAS_AFTER_APPEND"): ...
+class InvalidRequiredAcks(KafkaError, code=21, kafka_name="INVALID_REQUIRED_ACKS"): ...
+class IllegalGeneration(KafkaError, code=22, kafka_name="ILLEGAL_GENERATION"): ...
+class InconsistentGroupProtocol(KafkaError, code=23, kafka_name="INCONSISTENT_GROUP_PROTOCOL"): ...
+class InvalidGroupId(KafkaError, code=24, kafka_name="INVALID_GROUP_ID"): ...
+class UnknownMemberId(KafkaError, code=25, kafka_name="UNKNOWN_MEMBER_ID"): ...
+class InvalidSessionTimeout(KafkaError, code=26, kafka_name="INVALID_SESSION_TIMEOUT"): ...
+class RebalanceInProgress(KafkaError, code=27, kafka_name="REBALANCE_IN_PROGRESS"): ...
+class InvalidCommitOffsetSize(KafkaError, code=28, kafka_name="INVALID_COMMIT_OFFSET_SIZE"): ...
+class TopicAuthorizationFailed(KafkaError, code=29, kafka_name="TOPIC_AUTHORIZATION_FAILED"): ...
+class GroupAuthorizationFailed(KafkaError, code=30, kafka_name="GROUP_AUTHORIZATION_FAILED"): ...
+class ClusterAuthorizationFailed(KafkaError, code=31, kafka_name="CLUSTER_AUTHORIZATION_FAILED"): ...
+class InvalidTimestamp(KafkaError, code=32, kafka_name="INVALID_TIMESTAMP"): ...
+class UnsupportedSaslMechanism(KafkaError, code=33, kafka_name="UNSUPPORTED_SASL_MECHANISM"): ...
+class IllegalSaslState(KafkaError, code=34, kafka_name="ILLEGAL_SASL_STATE"): ...
+class UnsupportedVersion(KafkaError, code=35, kafka_name="UNSUPPORTED_VERSION"): ...
+class TopicAlreadyExists(KafkaError, code=36, kafka_name="TOPIC_ALREADY_EXISTS"): ...
+class InvalidPartitions(KafkaError, code=37, kafka_name="INVALID_PARTITIONS"): ...
+class InvalidReplicationFactor(KafkaError, code=38, kafka_name="INVALID_REPLICATION_FACTOR"): ...
+class InvalidReplicaAssignment(KafkaError, code=39, kafka_name="INVALID_REPLICA_ASSIGNMENT"): ...
+class InvalidConfig(KafkaError, code=40, kafka_name="INVALID_CONFIG"): ...
+class NotController(RetriableError, code=41, kafka_name="NOT_CONTROLLER"): ...
+class InvalidRequest(KafkaError, code=42, kafka_name="INVALID_REQUEST"): ...
+class UnsupportedForMessageFormat(KafkaError, code=43, kafka_name="UNSUPPORTED_FOR_MESSAGE_FORMAT"): ...
+class PolicyViolation(KafkaError, code=44, kafka_name="POLICY_VIOLATION"): ...
+class OutOfOrderSequenceNumber(KafkaError, code=45, kafka_name="OUT_OF_ORDER_SEQUENCE_NUMBER"): ...
+class DuplicateSequenceNumber(KafkaError, code=46, kafka_name="DUPLICATE_SEQUENCE_NUMBER"): ...
+class InvalidProducerEpoch(KafkaError, code=47, kafka_name="INVALID_PRODUCER_EPOCH"): ...
+class InvalidTxnState(KafkaError, code=48, kafka_name="INVALID_TXN_STATE"): ...
+class InvalidProducerIdMapping(KafkaError, code=49, kafka_name="INVALID_PRODUCER_ID_MAPPING"): ...
+class InvalidTransactionTimeout(KafkaError, code=50, kafka_name="INVALID_TRANSACTION_TIMEOUT"): ...
+class ConcurrentTransactions(RetriableError, code=51, kafka_name="CONCURRENT_TRANSACTIONS"): ...
+class TransactionCoordinatorFenced(KafkaError, code=52, kafka_name="TRANSACTION_COORDINATOR_FENCED"): ...
+class TransactionalIdAuthorizationFailed(KafkaError, code=53, kafka_name="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"): ...
+class SecurityDisabled(KafkaError, code=54, kafka_name="SECURITY_DISABLED"): ...
+class OperationNotAttempted(KafkaError, code=55, kafka_name="OPERATION_NOT_ATTEMPTED"): ...
+class KafkaStorageError(RetriableError, code=56, kafka_name="KAFKA_STORAGE_ERROR"): ...
+class LogDirNotFound(KafkaError, code=57, kafka_name="LOG_DIR_NOT_FOUND"): ...
+class SaslAuthenticationFailed(KafkaError, code=58, kafka_name="SASL_AUTHENTICATION_FAILED"): ...
+class UnknownProducerId(KafkaError, code=59, kafka_name="UNKNOWN_PRODUCER_ID"): ...
+class ReassignmentInProgress(KafkaError, code=60, kafka_name="REASSIGNMENT_IN_PROGRESS"): ...
+class DelegationTokenAuthDisabled(KafkaError, code=61, kafka_name="DELEGATION_TOKEN_AUTH_DISABLED"): ...
+class DelegationTokenNotFound(KafkaError, code=62, kafka_name="DELEGATION_TOKEN_NOT_FOUND"): ...
+class DelegationTokenOwnerMismatch(KafkaError, code=63, kafka_name="DELEGATION_TOKEN_OWNER_MISMATCH"): ...
+class DelegationTokenRequestNotAllowed(KafkaError, code=64, kafka_name="DELEGATION_TOKEN_REQUEST_NOT_ALLOWED"): ...
+class DelegationTokenAuthorizationFailed(KafkaError, code=65, kafka_name="DELEGATION_TOKEN_AUTHORIZATION_FAILED"): ...
+class DelegationTokenExpired(KafkaError, code=66, kafka_name="DELEGATION_TOKEN_EXPIRED"): ...
+class InvalidPrincipalType(KafkaError, code=67, kafka_name="INVALID_PRINCIPAL_TYPE"): ...
+class NonEmptyGroup(KafkaError, code=68, kafka_name="NON_EMPTY_GROUP"): ...
+class GroupIdNotFound(KafkaError, code=69, kafka_name="GROUP_ID_NOT_FOUND"): ...
+class FetchSessionIdNotFound(RetriableError, code=70, kafka_name="FETCH_SESSION_ID_NOT_FOUND"): ...
+class InvalidFetchSessionEpoch(RetriableError, code=71, kafka_name="INVALID_FETCH_SESSION_EPOCH"): ...
+class ListenerNotFound(RetriableError, code=72, kafka_name="LISTENER_NOT_FOUND"): ...
+class TopicDeletionDisabled(KafkaError, code=73, kafka_name="TOPIC_DELETION_DISABLED"): ...
+class FencedLeaderEpoch(RetriableError, code=74, kafka_name="FENCED_LEADER_EPOCH"): ...
+class UnknownLeaderEpoch(RetriableError, code=75, kafka_name="UNKNOWN_LEADER_EPOCH"): ...
+class UnsupportedCompressionType(KafkaError, code=76, kafka_name="UNSUPPORTED_COMPRESSION_TYPE"): ...
+class StaleBrokerEpoch(KafkaError, code=77, kafka_name="STALE_BROKER_EPOCH"): ...
+class OffsetNotAvailable(RetriableError, code=78, kafka_name="OFFSET_NOT_AVAILABLE"): ...
+class MemberIdRequired(KafkaError, code=79, kafka_name="MEMBER_ID_REQUIRED"): ...
+class PreferredLeaderNotAvailable(RetriableError, code=80, kafka_name="PREFERRED_LEADER_NOT_AVAILABLE"): ...
+class GroupMaxSizeReached(KafkaError, code=81, kafka_name="GROUP_MAX_SIZE_REACHED"): ...
+class FencedInstanceId(KafkaError, code=82, kafka_name="FENCED_INSTANCE_ID"): ...
+class EligibleLeadersNotAvailable(RetriableError, code=83, kafka_name="ELIGIBLE_LEADERS_NOT_AVAILABLE"): ...
+class ElectionNotNeeded(RetriableError, code=84, kafka_name="ELECTION_NOT_NEEDED"): ...
+class NoReassignmentInProgress(KafkaError, code=85, kafka_name="NO_REASSIGNMENT_IN_PROGRESS"): ...
+class GroupSubscribedToTopic(KafkaError, code=86, kafka_name="GROUP_SUBSCRIBED_TO_TOPIC"): ...
+class InvalidRecord(KafkaError, code=87, kafka_name="INVALID_RECORD"): ...
+class UnstableOffsetCommit(RetriableError, code=88, kafka_name="UNSTABLE_OFFSET_COMMIT"): ...
+class ThrottlingQuotaExceeded(RetriableError, code=89, kafka_name="THROTTLING_QUOTA_EXCEEDED"): ...
+class ProducerFenced(KafkaError, code=90, kafka_name="PRODUCER_FENCED"): ...
+class ResourceNotFound(KafkaError, code=91, kafka_name="RESOURCE_NOT_FOUND"): ...
+class DuplicateResource(KafkaError, code=92, kafka_name="DUPLICATE_RESOURCE"): ...
+class UnacceptableCredential(KafkaError, code=93, kafka_name="UNACCEPTABLE_CREDENTIAL"): ...
+class InconsistentVoterSet(KafkaError, code=94, kafka_name="INCONSISTENT_VOTER_SET"): ...
+class InvalidUpdateVersion(KafkaError, code=95, kafka_name="INVALID_UPDATE_VERSION"): ...
+class FeatureUpdateFailed(KafkaError, code=96, kafka_name="FEATURE_UPDATE_FAILED"): ...
+class PrincipalDeserializationFailure(KafkaError, code=97, kafka_name="PRINCIPAL_DESERIALIZATION_FAILURE"): ...
+class SnapshotNotFound(KafkaError, code=98, kafka_name="SNAPSHOT_NOT_FOUND"): ...
+class PositionOutOfRange(KafkaError, code=99, kafka_name="POSITION_OUT_OF_RANGE"): ...
+class UnknownTopicId(RetriableError, code=100, kafka_name="UNKNOWN_TOPIC_ID"): ...
+class DuplicateBrokerRegistration(KafkaError, code=101, kafka_name="DUPLICATE_BROKER_REGISTRATION"): ...
+class BrokerIdNotRegistered(KafkaError, code=102, kafka_name="BROKER_ID_NOT_REGISTERED"): ...
+class InconsistentTopicId(RetriableError, code=103, kafka_name="INCONSISTENT_TOPIC_ID"): ...
+class InconsistentClusterId(KafkaError, code=104, kafka_name="INCONSISTENT_CLUSTER_ID"): ...
+class TransactionalIdNotFound(KafkaError, code=105, kafka_name="TRANSACTIONAL_ID_NOT_FOUND"): ...
+class FetchSessionTopicIdError(RetriableError, code=106, kafka_name="FETCH_SESSION_TOPIC_ID_ERROR"): ...
+class IneligibleReplica(KafkaError, code=107, kafka_name="INELIGIBLE_REPLICA"): ...
+class NewLeaderElected(KafkaError, code=108, kafka_name="NEW_LEADER_ELECTED"): ...
+class OffsetMovedToTieredStorage(KafkaError, code=109, kafka_name="OFFSET_MOVED_TO_TIERED_STORAGE"): ...
+class FencedMemberEpoch(KafkaError, code=110, kafka_name="FENCED_MEMBER_EPOCH"): ...
+class UnreleasedInstanceId(KafkaError, code=111, kafka_name="UNRELEASED_INSTANCE_ID"): ...
+class UnsupportedAssignor(KafkaError, code=112, kafka_name="UNSUPPORTED_ASSIGNOR"): ...
+class StaleMemberEpoch(KafkaError, code=113, kafka_name="STALE_MEMBER_EPOCH"): ...
+class MismatchedEndpointType(KafkaError, code=114, kafka_name="MISMATCHED_ENDPOINT_TYPE"): ...
+class UnsupportedEndpointType(KafkaError, code=115, kafka_name="UNSUPPORTED_ENDPOINT_TYPE"): ...
+class UnknownControllerId(KafkaError, code=116, kafka_name="UNKNOWN_CONTROLLER_ID"): ...
+class UnknownSubscriptionId(KafkaError, code=117, kafka_name="UNKNOWN_SUBSCRIPTION_ID"): ...
+class TelemetryTooLarge(KafkaError, code=118, kafka_name="TELEMETRY_TOO_LARGE"): ...
+class InvalidRegistration(KafkaError, code=119, kafka_name="INVALID_REGISTRATION"): ...
+class TransactionAbortable(KafkaError, code=120, kafka_name="TRANSACTION_ABORTABLE"): ...
+class InvalidRecordState(KafkaError, code=121, kafka_name="INVALID_RECORD_STATE"): ...
+class ShareSessionNotFound(RetriableError, code=122, kafka_name="SHARE_SESSION_NOT_FOUND"): ...
+class InvalidShareSessionEpoch(RetriableError, code=123, kafka_name="INVALID_SHARE_SESSION_EPOCH"): ...
+class FencedStateEpoch(KafkaError, code=124, kafka_name="FENCED_STATE_EPOCH"): ...
+class InvalidVoterKey(KafkaError, code=125, kafka_name="INVALID_VOTER_KEY"): ...
+class DuplicateVoter(KafkaError, code=126, kafka_name="DUPLICATE_VOTER"): ...
+class VoterNotFound(KafkaError, code=127, kafka_name="VOTER_NOT_FOUND"): ...
+class InvalidRegularExpression(KafkaError, code=128, kafka_name="INVALID_REGULAR_EXPRESSION"): ...
+class RebootstrapRequired(KafkaError, code=129, kafka_name="REBOOTSTRAP_REQUIRED"): ...
+class StreamsInvalidTopology(KafkaError, code=130, kafka_name="STREAMS_INVALID_TOPOLOGY"): ...
+class StreamsInvalidTopologyEpoch(KafkaError, code=131, kafka_name="STREAMS_INVALID_TOPOLOGY_EPOCH"): ...
+class StreamsTopologyFenced(KafkaError, code=132, kafka_name="STREAMS_TOPOLOGY_FENCED"): ...
+class ShareSessionLimitReached(RetriableError, code=133, kafka_name="SHARE_SESSION_LIMIT_REACHED"): ...
+# fmt: on
 
 
 def error_for(code: int, message: str = "") -> KafkaError:
-    """The error that a code on the wire stands for. Unknown codes become UnknownServerError, which says the code."""
+    """Returns the error of a code on the wire. Unknown codes become UnknownServerError, whose text has the code."""
     cls = BY_CODE.get(code)
     if cls is None:
         return UnknownServerError(message or f"error code {code} is not in the table of this version")
@@ -607,8 +209,8 @@ def error_for(code: int, message: str = "") -> KafkaError:
 
 
 def as_kafka_error(error: BaseException) -> KafkaError:
-    """Itself, or what the client is told: KafkaStorageError where the operating system refused something, which may
-    pass, and UnknownServerError for a bug of ours."""
+    """Returns the error that a client gets: a KafkaError as it is, KafkaStorageError for an OSError, which may pass,
+    and UnknownServerError for a bug."""
     if isinstance(error, KafkaError):
         return error
     text = f"{type(error).__name__}: {error}"
@@ -616,26 +218,26 @@ def as_kafka_error(error: BaseException) -> KafkaError:
 
 
 def error_name(code: int) -> str:
-    """Kafka's name of a code, NONE for 0: `error_name(3)` is `UNKNOWN_TOPIC_OR_PARTITION`."""
+    """Returns Kafka's name of a code, NONE for 0: `error_name(3)` is `UNKNOWN_TOPIC_OR_PARTITION`."""
     if code == NONE:
         return "NONE"
     cls = BY_CODE.get(code)
     return cls.kafka_name if cls else f"ERROR_{code}"
 
 
-# --- what goes wrong without a broker's answer ------------------------------------------------------------------------
+# --- errors of clients ------------------------------------------------------------------------------------------------
 
 
 class Attempt(NamedTuple):
-    """One try to reach or use a broker."""
+    """One attempt to reach or use a broker."""
 
     address: str
     stage: str
     """`dns`, `tcp`, `tls`, `version` (the ApiVersions handshake), `sasl`, or `request`."""
     error: str
-    """The operating system's or the decoder's words."""
+    """The text of the operating system or of the decoder."""
     hint: str
-    """What to look at, or empty."""
+    """What to do about it, or empty."""
     elapsed_ms: float = 0.0
 
     def __str__(self) -> str:
@@ -643,7 +245,7 @@ class Attempt(NamedTuple):
 
 
 class ClientError(BarnabasError):
-    """No usable answer came. `attempts` says what was tried, oldest first."""
+    """No usable response came. `attempts` are those that failed, oldest first."""
 
     retriable: ClassVar[bool] = False
 
@@ -653,7 +255,8 @@ class ClientError(BarnabasError):
 
 
 class ConnectionLost(ClientError):
-    """A connection could not be made or broke; another try may succeed. What was in flight may have happened or not."""
+    """A connection could not be made or broke; another attempt may succeed. Requests in flight may have been handled or
+    not."""
 
     retriable = True
 
@@ -669,11 +272,11 @@ class TopicNotFound(UnknownTopicOrPartition):
 
 
 class OperationTimedOut(ClientError):
-    """The deadline passed. `attempts` has the reasons of the tries before it."""
+    """The deadline passed. `attempts` has the reasons why the attempts before it failed."""
 
 
 class ClientClosed(ClientError):
-    """`close` was called, here or in another thread, or the process forked: this object does nothing any more."""
+    """`close` was called, here or in another thread, or the process forked: the client does nothing any more."""
 
 
 class CommitFailed(ClientError):
@@ -691,8 +294,8 @@ _NAMED_MAX: Final = 20
 class ItemsFailed(ClientError):
     """A call about several things (topics, partitions, groups, ...) failed for some of them.
 
-    `failed` has the error of each, `succeeded` the results of the others: what was done stays done. `attempts` are the
-    tries that failed, also those that were made up for later.
+    `failed` has the error of each, `succeeded` the results of the others, which stay done. `attempts` are all that
+    failed, including those that a later attempt made up for.
     """
 
     def __init__(
@@ -711,7 +314,7 @@ class ItemsFailed(ClientError):
         self.succeeded = dict(succeeded)
 
     def only(self, *kinds: type[BarnabasError]) -> bool:
-        """Whether all that failed did so with one of these: `if not error.only(TopicAlreadyExists): raise`."""
+        """Returns whether every error is one of these kinds: `if not error.only(TopicAlreadyExists): raise`."""
         return all(isinstance(error, kinds) for error in self.failed.values())
 
 
@@ -729,7 +332,7 @@ class RecordsPurged(ClientError):
 
 
 class TransactionFailed(ClientError):
-    """Something of the transaction failed: nothing of it will be seen. Abort it; then the next one may begin."""
+    """A part of the transaction failed, so nothing of it will be visible. Abort it; then the next one may begin."""
 
 
 class TransactionAborted(ClientError):
@@ -737,18 +340,18 @@ class TransactionAborted(ClientError):
 
 
 class FailedRows(NamedTuple):
-    """Rows of the call that failed together. `partition` is -1 for rows that were never taken."""
+    """Rows of a bulk call that failed together. `partition` is -1 for rows that were never appended to a batch."""
 
     topic: str
     partition: int
     rows: Sequence[int]
-    """Their numbers from 0 on, a range where they follow one another."""
+    """The rows' numbers from 0 on, a range where they follow one another."""
     error: BaseException | None
 
 
 class RecordsFailed(ClientError):
-    """Some or all records of a bulk call failed. `failed` says which rows and why, `sent` where the others stand as
-    far as that is known; `delivery` is the call's, for those that may still be under way."""
+    """Some or all records of a bulk call failed. `failed` says which rows and why, `sent` where the others are in the
+    log as far as that is known; `delivery` is that of the call, for records that may still be in flight."""
 
     def __init__(self, delivery: Any, failed: tuple[FailedRows, ...], sent: tuple[Any, ...]) -> None:
         count = sum(len(part.rows) for part in failed)
@@ -770,19 +373,19 @@ class WokenUp(ClientError):
 
 
 class LogTruncation(BarnabasError):
-    """The log was cut below the position: records that were read are gone. `auto.offset.reset` is none, so it is the
-    application's to say where to go on."""
+    """The log was truncated below the consumer's position: records that were read are gone. `auto.offset.reset` is
+    none, so the application has to say where to go on."""
 
-    def __init__(self, where: TopicPartition, position: Any, diverging: Any) -> None:
+    def __init__(self, partition: TopicPartition, position: Any, diverging: Any) -> None:
         known = "" if diverging is None else f"; up to offset {diverging.offset} the log is as it was"
-        super().__init__(f"{where}: the log was cut below {position}{known}; seek to where to go on")
-        self.partition = where
+        super().__init__(f"{partition}: the log was cut below {position}{known}; seek to where to go on")
+        self.partition = partition
         self.position = position
         self.diverging = diverging
 
 
 class NoOffsetForPartition(BarnabasError):
-    """Nothing is committed, or the offset does not exist, and `auto.offset.reset` is none."""
+    """No offset is committed, or the offset does not exist, and `auto.offset.reset` is none."""
 
     def __init__(self, partitions: Collection[TopicPartition], why: str = "no offset is committed") -> None:
         names = ", ".join(sorted(map(str, partitions)))
@@ -791,10 +394,10 @@ class NoOffsetForPartition(BarnabasError):
 
 
 class RecordDeserializationFailed(BarnabasError):
-    """A deserializer raised. The position stays at the record, so that a seek can step over it."""
+    """A deserializer raised an error. The position stays at the record, so that a seek can step over it."""
 
     def __init__(self, record: Any, part: str, error: Exception) -> None:
         where = f"{record.topic}-{record.partition}, offset {record.offset}"
         super().__init__(f"the {part} of the record at {where} cannot be deserialized: {error!r}; seek to pass it")
         self.record = record
-        """As it came, with key and value as bytes."""
+        """The record with key and value as bytes."""
