@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from barnabas.client.settings.admin import ADMIN
+from barnabas.client.settings.admin import AdminSettings
 from barnabas.client.settings.base import ClientSetting
-from barnabas.client.settings.common import COMMON, SASL, TLS
-from barnabas.client.settings.consumer import CONSUMER
-from barnabas.client.settings.producer import PRODUCER
+from barnabas.client.settings.common import CommonSettings
+from barnabas.client.settings.consumer import ConsumerSettings
+from barnabas.client.settings.producer import ProducerSettings
 from barnabas.config.definitions import ConfigType, OneOf
 
 MODULE: Final = Path(__file__).resolve().parents[1] / "src/barnabas/client/settings/keywords.py"
@@ -87,11 +87,8 @@ def fields(settings: Iterable[ClientSetting]) -> Iterator[str]:
             yield "\n".join(f"    {line}" for line in lines)
 
 
-def keywords(name: str, base: str, doc: str, *settings: Iterable[ClientSetting]) -> str:
-    lines = [f"\n\nclass {name}({base}, total=False):", f'    """{doc}"""\n']
-    for some in settings:
-        lines += fields(some)
-    return "\n".join(lines) + "\n"
+def keywords(name: str, base: str, doc: str, settings: Iterable[ClientSetting]) -> str:
+    return "\n".join((f"\n\nclass {name}({base}, total=False):", f'    """{doc}"""\n', *fields(settings))) + "\n"
 
 
 def render() -> str:
@@ -99,10 +96,15 @@ def render() -> str:
     head = HEAD.replace("TypedDict\n", "TypedDict\n\nfrom barnabas.types import TopicPartition\n", 1)
     return (
         head
-        + keywords("CommonKeywords", "TypedDict", "What every client takes. None: the default.", COMMON, TLS, SASL)
-        + keywords("AdminKeywords", "CommonKeywords", "What an admin client takes.", ADMIN)
-        + keywords("ProducerKeywords", "CommonKeywords", "What a producer takes.", PRODUCER)
-        + keywords("ConsumerKeywords", "CommonKeywords", "What a consumer takes, but for its deserializers.", CONSUMER)
+        + keywords("CommonKeywords", "TypedDict", "What every client takes. None: the default.", CommonSettings.own)
+        + keywords("AdminKeywords", "CommonKeywords", "What an admin client takes.", AdminSettings.own)
+        + keywords("ProducerKeywords", "CommonKeywords", "What a producer takes.", ProducerSettings.own)
+        + keywords(
+            "ConsumerKeywords",
+            "CommonKeywords",
+            "What a consumer takes, but for its deserializers.",
+            ConsumerSettings.own,
+        )
         + CALLBACKS.removeprefix("\n")
     )
 

@@ -1,9 +1,10 @@
-"""What the settings of all clients share: names in both spellings, Python values or texts, immutability, secrets.
+"""The base of all clients' settings: names in both spellings, Python values or texts, immutability, secrets.
 
-Whatever is wrong is a UsageError that names the setting, the rule and the way out.
+A class of settings declares each setting once, as an attribute: `linger_ms: int = setting(...)` is Kafka's `linger.ms`.
+Everything wrong is a UsageError that names the setting, the rule and what to do.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final, NoReturn
 
 from barnabas.client.settings import foreign
@@ -15,21 +16,15 @@ __all__ = [
     "ClientSetting",
     "ClientSettings",
     "NotEmpty",
-    "Row",
-    "objects",
-    "rows",
-    "to_lower",
-    "to_upper",
+    "setting",
     "with_default",
 ]
 
 INT_MAX: Final = 2**31 - 1
 
-Row = tuple[str, ConfigType, Value, Rule | None, Importance, str]
-
 
 class NotEmpty:
-    """A rule: some text."""
+    """The rule that a text must not be empty."""
 
     def broken_by(self, value: Value) -> str | None:
         return None if value else "String must be non-empty"
@@ -40,19 +35,22 @@ class NotEmpty:
 
 class ClientSetting(Setting):
     """A setting that may also take Python objects (`names` are the texts that stand for some of them), or texts in
-    either case (`case` says in which they are kept)."""
+    upper and lower case (`case` is the one in which they are kept)."""
 
     __slots__ = ("case", "names")
 
-    def __init__(self, row: Row, case: str = "", names: Mapping[str, str] | None = None) -> None:
-        name, kind, default, rule, importance, doc = row
-        super().__init__(name, kind, default, doc, rule, importance)
+    def __init__(self, *definition: Any, case: str, names: Mapping[str, str] | None) -> None:
+        super().__init__(*definition)
         self.case = case
         self.names = names
-        """Texts with a meaning, ours and Java's, and what they stand for; None: texts only, or objects only."""
+        """Texts with a meaning, Barnabas's and Java's, and the values that they stand for. None: texts only, or objects
+        only."""
+
+    def __set_name__(self, owner: type, attribute: str) -> None:
+        self.name = attribute.replace("_", ".")
 
     def take(self, value: object) -> object:
-        """The parsed value of what a caller gave. Raises UsageError."""
+        """Returns the parsed value of a caller's value. Raises UsageError."""
         if self.type is ConfigType.CLASS:
             return self._object(value)
         if self.names is not None:
@@ -71,7 +69,7 @@ class ClientSetting(Setting):
             raise UsageError(f"{error}; {self.name} takes a {self.type.name.lower()}{rule}") from None
 
     def text(self, value: object) -> str:
-        """A Python value as server.properties would have it."""
+        """Returns a Python value as the text that a properties file would have."""
         if isinstance(value, list | tuple | set | frozenset) and self.type is ConfigType.LIST:
             return ",".join(str(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value))
         if isinstance(value, bool):
@@ -101,35 +99,25 @@ def _items(value: object) -> Iterable[object]:
     return value if isinstance(value, list | tuple) else (value,)
 
 
-def with_default(settings: Iterable[ClientSetting], name: str, default: Value) -> Iterator[ClientSetting]:
-    """The settings, one of them with another default."""
-    for setting in settings:
-        if setting.name == name:
-            row = (name, setting.type, default, setting.rule, setting.importance, setting.doc)
-            yield ClientSetting(row, setting.case, setting.names)
-        else:
-            yield setting
+def setting(
+    type: ConfigType,
+    default: Value,
+    rule: Rule | None,
+    importance: Importance,
+    doc: str,
+    *,
+    case: str = "",
+    names: Mapping[str, str] | None = None,
+) -> Any:
+    """Declares a setting in the body of a class of settings. Its type for type checkers is the attribute's."""
+    return ClientSetting("", type, default, doc, rule, importance, case=case, names=names)
 
 
-def rows(table: Iterable[Row]) -> Iterator[ClientSetting]:
-    for row in table:
-        yield ClientSetting(row)
-
-
-def to_upper(table: Iterable[Row]) -> Iterator[ClientSetting]:
-    """Settings whose text is taken in either case and kept in upper case."""
-    for row in table:
-        yield ClientSetting(row, case="upper")
-
-
-def to_lower(table: Iterable[Row]) -> Iterator[ClientSetting]:
-    for row in table:
-        yield ClientSetting(row, case="lower")
-
-
-def objects(row: Row, names: Mapping[str, str]) -> ClientSetting:
-    """A setting that takes objects, or `names` for those that come with us."""
-    return ClientSetting(row, names=names)
+def with_default(inherited: Any, default: Value) -> Any:
+    """Declares an inherited setting anew, with another default."""
+    assert isinstance(inherited, ClientSetting), inherited
+    known = inherited
+    return setting(known.type, default, known.rule, known.importance, known.doc, case=known.case, names=known.names)
 
 
 class ClientSettings:
@@ -139,21 +127,26 @@ class ClientSettings:
     the same. A value of None counts as not given.
     """
 
-    definitions: ClassVar[ConfigDef]
+    own: ClassVar[tuple[ClientSetting, ...]] = ()
+    """The settings that the class declares and its base has not."""
+    definitions: ClassVar[ConfigDef] = ConfigDef(())
     client: ClassVar[str]
-    """What the messages call this client."""
+    """The client's name in messages."""
 
     given: Mapping[str, object]
-    """What the caller set, under Kafka's names."""
+    """The settings that the caller gave, under Kafka's names."""
     warnings: tuple[str, ...]
-    """What the caller should be told, one line each."""
+    """Warnings for the caller, one line each."""
     _values: dict[str, Any]
     _spellings: ClassVar[dict[str, str]]
 
     def __init_subclass__(cls) -> None:
-        if "definitions" in cls.__dict__:
-            cls._spellings = {setting.attribute: setting.name for setting in cls.definitions}
-            cls._spellings.update((setting.name, setting.name) for setting in cls.definitions)
+        inherited = {known.name: known for known in cls.definitions}
+        declared = {found.name: found for found in vars(cls).values() if isinstance(found, ClientSetting)}
+        cls.own = tuple(found for name, found in declared.items() if name not in inherited)
+        cls.definitions = ConfigDef((*cls.own, *(inherited | declared).values()))
+        cls._spellings = {found.attribute: found.name for found in cls.definitions}
+        cls._spellings.update((found.name, found.name) for found in cls.definitions)
 
     def __init__(self, settings: Mapping[str, object] | None = None, /, **named: object) -> None:
         if settings is not None and not isinstance(settings, Mapping):
@@ -162,9 +155,9 @@ class ClientSettings:
         given, without_effect = self._sorted_out(settings or {}, named)
         values: dict[str, Any] = self.definitions.defaults()
         for name, value in given.items():
-            setting = self.definitions[name]
-            assert isinstance(setting, ClientSetting), setting
-            values[name] = setting.take(value)
+            definition = self.definitions[name]
+            assert isinstance(definition, ClientSetting), definition
+            values[name] = definition.take(value)
         warnings = self._completed(values, given)
         if without_effect:
             warnings.append(f"settings of Kafka without effect here: {', '.join(sorted(without_effect))}")
@@ -175,7 +168,8 @@ class ClientSettings:
         attributes.update((self.definitions[name].attribute, value) for name, value in values.items())
 
     def _completed(self, values: dict[str, Any], given: Mapping[str, object]) -> list[str]:
-        """Settle what depends on several settings; the warnings. Raises UsageError for what does not fit together."""
+        """Sets the values that depend on several settings, and returns warnings. Raises UsageError for values that
+        do not fit together."""
         return []
 
     def _sorted_out(
@@ -197,7 +191,7 @@ class ClientSettings:
         return given, without_effect
 
     def _of_kafka(self, spelling: str) -> str:
-        """The name of a setting that Kafka knows and that may be ignored; UsageError for all others."""
+        """Returns the name of a setting of Kafka that may be ignored. Raises UsageError for all others."""
         for name in (spelling, spelling.replace("_", ".")):
             reason = foreign.refusal(name)
             if reason is not None:
@@ -215,16 +209,16 @@ class ClientSettings:
         raise AttributeError(f"settings do not change; make new ones ({name})")
 
     def __getitem__(self, name: str) -> Any:
-        """A value under Kafka's name."""
+        """Returns a value by Kafka's name."""
         return self._values[name]
 
     def replace(self, settings: Mapping[str, object] | None = None, /, **named: object) -> "ClientSettings":
-        """As these, with some set anew."""
+        """Returns these settings with some set anew."""
         changed = type(self)(settings, **named).given
         return type(self)({**self.given, **changed})
 
     def shown(self) -> dict[str, str]:
-        """What was given, as texts for logs: no secrets."""
+        """Returns the given settings as texts for logs, without secrets."""
         texts = {}
         for name, value in self.given.items():
             texts[name] = "[hidden]" if self.definitions[name].sensitive else str(value)

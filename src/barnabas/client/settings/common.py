@@ -1,160 +1,100 @@
-# ruff: noqa: E501 -- the table of settings reads as rows
-"""Settings that every client has: where the brokers are, how to reach them, how long to try, who we are."""
+# ruff: noqa: E501 -- the settings read as rows
+"""The settings that every client has: where the brokers are, how to reach them, how long to try, who the client is."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from barnabas.client.settings.base import (
-    INT_MAX,
-    ClientSetting,
-    ClientSettings,
-    Row,
-    rows,
-    to_lower,
-    to_upper,
-)
+from barnabas.client.settings.base import INT_MAX, ClientSettings, setting
 from barnabas.config.definitions import ConfigType, Importance, OneOf, at_least, between
 from barnabas.errors import UsageError
 
-__all__ = ["COMMON", "RETRIES", "SASL", "TLS", "CommonSettings"]
+__all__ = ["API_TIMEOUT", "RETRIES", "CommonSettings"]
 
 _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
 _LIST, _CLASS, _PASSWORD = ConfigType.LIST, ConfigType.CLASS, ConfigType.PASSWORD
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
-_COMMON: Final[tuple[Row, ...]] = (
-    ("bootstrap.servers", _LIST, ("localhost:9092",), None, _HIGH,
-     "Addresses to begin with, as host:port. One that answers is enough; all others are learnt from it."),
-    ("bootstrap.timeout.ms", _LONG, -1, at_least(-1), _LOW,
-     "How long to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least; then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka."),
-    ("client.id", _STRING, "", None, _MEDIUM,
-     "A name for this client in the brokers' logs and quotas."),
-    ("request.timeout.ms", _INT, 30_000, at_least(0), _MEDIUM,
-     "How long an answer may take before the request counts as lost."),
-    ("retry.backoff.ms", _LONG, 100, at_least(0), _LOW,
-     "The first wait before a failed request is sent again; it doubles up to `retry.backoff.max.ms`."),
-    ("retry.backoff.max.ms", _LONG, 1000, at_least(0), _LOW,
-     "The longest wait before a failed request is sent again."),
-    ("reconnect.backoff.ms", _LONG, 50, at_least(0), _LOW,
-     "The first wait before a broker that could not be reached is tried again; it doubles up to `reconnect.backoff.max.ms`."),
-    ("reconnect.backoff.max.ms", _LONG, 1000, at_least(0), _LOW,
-     "The longest wait before a broker that could not be reached is tried again."),
-    ("socket.connection.setup.timeout.ms", _LONG, 10_000, at_least(0), _MEDIUM,
-     "How long a connection may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`."),
-    ("socket.connection.setup.timeout.max.ms", _LONG, 30_000, at_least(0), _MEDIUM,
-     "The longest that a connection may take to be made after several failures."),
-    ("connections.max.idle.ms", _LONG, 540_000, None, _MEDIUM,
-     "A connection without a request for this long is closed; negative: never."),
-    ("metadata.max.age.ms", _LONG, 300_000, at_least(0), _LOW,
-     "What is known of topics and brokers is asked for again after this long, also if nothing failed."),
-    ("metadata.recovery.rebootstrap.trigger.ms", _LONG, 300_000, at_least(0), _LOW,
-     "Without fresh metadata for this long the client begins again from `bootstrap.servers`."),
-    ("send.buffer.bytes", _INT, 131_072, at_least(-1), _MEDIUM,
-     "SO_SNDBUF; -1 leaves the system's."),
-    ("receive.buffer.bytes", _INT, 65_536, at_least(-1), _MEDIUM,
-     "SO_RCVBUF; -1 leaves the system's."),
-)  # fmt: skip
-
-_METADATA_RECOVERY: Final[Row] = (
-    "metadata.recovery.strategy", _STRING, "rebootstrap", OneOf("rebootstrap", "none"), _LOW,
-    "What to do when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying.",
-)  # fmt: skip
-
-_SECURITY_PROTOCOL: Final[Row] = (
-    "security.protocol", _STRING, "PLAINTEXT", OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), _MEDIUM,
-    "What is spoken with brokers: plain TCP or TLS (SSL), with or without SASL authentication.",
-)  # fmt: skip
-
-_TLS: Final[tuple[Row, ...]] = (
-    ("ssl.truststore.location", _STRING, None, None, _HIGH,
-     "PEM file of the certificates that are trusted. Unset, with `ssl.truststore.certificates` unset too: the system's."),
-    ("ssl.truststore.certificates", _PASSWORD, None, None, _HIGH,
-     "The trusted certificates themselves, in PEM."),
-    ("ssl.truststore.type", _STRING, "PEM", OneOf("PEM"), _MEDIUM,
-     "Only PEM is read. `keytool` and `openssl pkcs12` convert from JKS and PKCS12."),
-    ("ssl.keystore.location", _STRING, None, None, _HIGH,
-     "PEM file of this client's certificate chain and private key."),
-    ("ssl.keystore.certificate.chain", _PASSWORD, None, None, _HIGH,
-     "This client's certificate chain itself, in PEM."),
-    ("ssl.keystore.key", _PASSWORD, None, None, _HIGH,
-     "This client's private key itself, in PEM."),
-    ("ssl.keystore.type", _STRING, "PEM", OneOf("PEM"), _MEDIUM,
-     "Only PEM is read. `openssl pkcs12` converts from PKCS12."),
-    ("ssl.key.password", _PASSWORD, None, None, _HIGH,
-     "The password of the private key."),
-    ("ssl.endpoint.identification.algorithm", _STRING, "https", OneOf("https", ""), _LOW,
-     "`https`: the broker's certificate must carry the name that was connected to. Empty: any name will do, which lets anyone with a trusted certificate stand in for the broker."),
-    ("ssl.enabled.protocols", _LIST, ("TLSv1.2", "TLSv1.3"), OneOf("TLSv1.2", "TLSv1.3"), _MEDIUM,
-     "Versions of TLS that may be spoken."),
-    ("ssl.cipher.suites", _LIST, (), None, _LOW,
-     "Cipher suites for TLS 1.2, by OpenSSL's names. Empty: OpenSSL's choice."),
-    ("ssl.context", _CLASS, None, None, _MEDIUM,
-     "An `ssl.SSLContext` that is used as it is; all other `ssl.` settings are then without effect. Not a setting of Kafka."),
-)  # fmt: skip
-
-_SASL_MECHANISM: Final[Row] = (
-    "sasl.mechanism", _STRING, None, OneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), _MEDIUM,
-    "How this client proves who it is. Kafka's default, GSSAPI (Kerberos), is not supported: with SASL it must be set.",
-)  # fmt: skip
-
-_SASL: Final[tuple[Row, ...]] = (
-    ("sasl.username", _STRING, None, None, _MEDIUM,
-     "The user for PLAIN and SCRAM. Kafka's Java clients have it in `sasl.jaas.config` only."),
-    ("sasl.password", _PASSWORD, None, None, _MEDIUM,
-     "The password for PLAIN and SCRAM. Kafka's Java clients have it in `sasl.jaas.config` only."),
-    ("sasl.jaas.config", _PASSWORD, None, None, _MEDIUM,
-     "User and password as Kafka's Java clients write them: a PlainLoginModule or ScramLoginModule."),
-    ("sasl.oauthbearer.token.provider", _CLASS, None, None, _MEDIUM,
-     "For OAUTHBEARER: called without arguments for each authentication, returns the token. Not a setting of Kafka."),
-)  # fmt: skip
-
-RETRIES: Final[Row] = (
-    "retries", _INT, INT_MAX, between(0, INT_MAX), _HIGH,
-    "How often a request that failed for a passing reason is sent again, within its time.",
-)  # fmt: skip
-
-COMMON: Final[tuple[ClientSetting, ...]] = (*rows(_COMMON), *to_lower((_METADATA_RECOVERY,)))
-TLS: Final[tuple[ClientSetting, ...]] = (*to_upper((_SECURITY_PROTOCOL,)), *rows(_TLS))
-SASL: Final[tuple[ClientSetting, ...]] = (*to_upper((_SASL_MECHANISM,)), *rows(_SASL))
+# fmt: off
+API_TIMEOUT: Final[Any] = setting(_INT, 60_000, at_least(0), _MEDIUM,
+    "How long a call may take that is not given a timeout of its own.")
+RETRIES: Final[Any] = setting(_INT, INT_MAX, between(0, INT_MAX), _HIGH,
+    "How often a request that failed for a passing reason is sent again, within its time.")
+# fmt: on
 
 
 class CommonSettings(ClientSettings):
-    """What every client has."""
+    """The settings that every client has."""
 
-    bootstrap_servers: tuple[str, ...]
-    bootstrap_timeout_ms: int
-    client_id: str
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    socket_connection_setup_timeout_ms: int
-    socket_connection_setup_timeout_max_ms: int
-    connections_max_idle_ms: int
-    metadata_max_age_ms: int
-    metadata_recovery_rebootstrap_trigger_ms: int
-    metadata_recovery_strategy: str
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-    security_protocol: str
-    ssl_truststore_location: str | None
-    ssl_truststore_certificates: str | None
-    ssl_truststore_type: str
-    ssl_keystore_location: str | None
-    ssl_keystore_certificate_chain: str | None
-    ssl_keystore_key: str | None
-    ssl_keystore_type: str
-    ssl_key_password: str | None
-    ssl_endpoint_identification_algorithm: str
-    ssl_enabled_protocols: tuple[str, ...]
-    ssl_cipher_suites: tuple[str, ...]
-    ssl_context: Any
-    sasl_mechanism: str | None
-    sasl_username: str | None
-    sasl_password: str | None
-    sasl_jaas_config: str | None
-    sasl_oauthbearer_token_provider: Callable[[], str] | None
+    # fmt: off
+    bootstrap_servers: tuple[str, ...] = setting(_LIST, ("localhost:9092",), None, _HIGH,
+        "Addresses to begin with, as host:port. One that answers is enough; all others are learnt from it.")
+    bootstrap_timeout_ms: int = setting(_LONG, -1, at_least(-1), _LOW,
+        "How long to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least; then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka.")
+    client_id: str = setting(_STRING, "", None, _MEDIUM,
+        "A name for this client in the brokers' logs and quotas.")
+    request_timeout_ms: int = setting(_INT, 30_000, at_least(0), _MEDIUM,
+        "How long an answer may take before the request counts as lost.")
+    retry_backoff_ms: int = setting(_LONG, 100, at_least(0), _LOW,
+        "The first wait before a failed request is sent again; it doubles up to `retry.backoff.max.ms`.")
+    retry_backoff_max_ms: int = setting(_LONG, 1000, at_least(0), _LOW,
+        "The longest wait before a failed request is sent again.")
+    reconnect_backoff_ms: int = setting(_LONG, 50, at_least(0), _LOW,
+        "The first wait before a broker that could not be reached is tried again; it doubles up to `reconnect.backoff.max.ms`.")
+    reconnect_backoff_max_ms: int = setting(_LONG, 1000, at_least(0), _LOW,
+        "The longest wait before a broker that could not be reached is tried again.")
+    socket_connection_setup_timeout_ms: int = setting(_LONG, 10_000, at_least(0), _MEDIUM,
+        "How long a connection may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`.")
+    socket_connection_setup_timeout_max_ms: int = setting(_LONG, 30_000, at_least(0), _MEDIUM,
+        "The longest that a connection may take to be made after several failures.")
+    connections_max_idle_ms: int = setting(_LONG, 540_000, None, _MEDIUM,
+        "A connection without a request for this long is closed; negative: never.")
+    metadata_max_age_ms: int = setting(_LONG, 300_000, at_least(0), _LOW,
+        "What is known of topics and brokers is asked for again after this long, also if nothing failed.")
+    metadata_recovery_rebootstrap_trigger_ms: int = setting(_LONG, 300_000, at_least(0), _LOW,
+        "Without fresh metadata for this long the client begins again from `bootstrap.servers`.")
+    send_buffer_bytes: int = setting(_INT, 131_072, at_least(-1), _MEDIUM,
+        "SO_SNDBUF; -1 leaves the system's.")
+    receive_buffer_bytes: int = setting(_INT, 65_536, at_least(-1), _MEDIUM,
+        "SO_RCVBUF; -1 leaves the system's.")
+    metadata_recovery_strategy: str = setting(_STRING, "rebootstrap", OneOf("rebootstrap", "none"), _LOW,
+        "What to do when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying.", case="lower")
+    security_protocol: str = setting(_STRING, "PLAINTEXT", OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), _MEDIUM,
+        "What is spoken with brokers: plain TCP or TLS (SSL), with or without SASL authentication.", case="upper")
+    ssl_truststore_location: str | None = setting(_STRING, None, None, _HIGH,
+        "PEM file of the certificates that are trusted. Unset, with `ssl.truststore.certificates` unset too: the system's.")
+    ssl_truststore_certificates: str | None = setting(_PASSWORD, None, None, _HIGH,
+        "The trusted certificates themselves, in PEM.")
+    ssl_truststore_type: str = setting(_STRING, "PEM", OneOf("PEM"), _MEDIUM,
+        "Only PEM is read. `keytool` and `openssl pkcs12` convert from JKS and PKCS12.")
+    ssl_keystore_location: str | None = setting(_STRING, None, None, _HIGH,
+        "PEM file of this client's certificate chain and private key.")
+    ssl_keystore_certificate_chain: str | None = setting(_PASSWORD, None, None, _HIGH,
+        "This client's certificate chain itself, in PEM.")
+    ssl_keystore_key: str | None = setting(_PASSWORD, None, None, _HIGH,
+        "This client's private key itself, in PEM.")
+    ssl_keystore_type: str = setting(_STRING, "PEM", OneOf("PEM"), _MEDIUM,
+        "Only PEM is read. `openssl pkcs12` converts from PKCS12.")
+    ssl_key_password: str | None = setting(_PASSWORD, None, None, _HIGH,
+        "The password of the private key.")
+    ssl_endpoint_identification_algorithm: str = setting(_STRING, "https", OneOf("https", ""), _LOW,
+        "`https`: the broker's certificate must carry the name that was connected to. Empty: any name will do, which lets anyone with a trusted certificate stand in for the broker.")
+    ssl_enabled_protocols: tuple[str, ...] = setting(_LIST, ("TLSv1.2", "TLSv1.3"), OneOf("TLSv1.2", "TLSv1.3"), _MEDIUM,
+        "Versions of TLS that may be spoken.")
+    ssl_cipher_suites: tuple[str, ...] = setting(_LIST, (), None, _LOW,
+        "Cipher suites for TLS 1.2, by OpenSSL's names. Empty: OpenSSL's choice.")
+    ssl_context: Any = setting(_CLASS, None, None, _MEDIUM,
+        "An `ssl.SSLContext` that is used as it is; all other `ssl.` settings are then without effect. Not a setting of Kafka.")
+    sasl_mechanism: str | None = setting(_STRING, None, OneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), _MEDIUM,
+        "How this client proves who it is. Kafka's default, GSSAPI (Kerberos), is not supported: with SASL it must be set.", case="upper")
+    sasl_username: str | None = setting(_STRING, None, None, _MEDIUM,
+        "The user for PLAIN and SCRAM. Kafka's Java clients have it in `sasl.jaas.config` only.")
+    sasl_password: str | None = setting(_PASSWORD, None, None, _MEDIUM,
+        "The password for PLAIN and SCRAM. Kafka's Java clients have it in `sasl.jaas.config` only.")
+    sasl_jaas_config: str | None = setting(_PASSWORD, None, None, _MEDIUM,
+        "User and password as Kafka's Java clients write them: a PlainLoginModule or ScramLoginModule.")
+    sasl_oauthbearer_token_provider: Callable[[], str] | None = setting(_CLASS, None, None, _MEDIUM,
+        "For OAUTHBEARER: called without arguments for each authentication, returns the token. Not a setting of Kafka.")
+    # fmt: on
 
     @property
     def uses_tls(self) -> bool:
@@ -193,7 +133,7 @@ def _check_sasl(values: Mapping[str, Any]) -> None:
 
 
 def _unused_security(protocol: str, given: Mapping[str, object]) -> list[str]:
-    """Whoever sets a password and forgets the protocol should not have to find out from a packet dump."""
+    """Returns a warning for security settings without effect, such as a password without a protocol that sends it."""
     unused = [
         name
         for name in sorted(given)

@@ -1,22 +1,32 @@
-# ruff: noqa: E501 -- the table of settings reads as rows
+# ruff: noqa: E501 -- the settings read as rows
 """The consumer's settings."""
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from barnabas.client.settings.admin import API_TIMEOUT
-from barnabas.client.settings.base import ClientSetting, NotEmpty, Row, objects, rows, to_lower, with_default
-from barnabas.client.settings.common import COMMON, SASL, TLS, CommonSettings
-from barnabas.config.definitions import ConfigDef, ConfigType, Importance, OneOf, Value, at_least
+from barnabas.client.settings.base import NotEmpty, setting, with_default
+from barnabas.client.settings.common import API_TIMEOUT, CommonSettings
+from barnabas.config.definitions import ConfigType, Importance, OneOf, Value, at_least
 from barnabas.errors import UsageError
 
-__all__ = ["CONSUMER", "ConsumerSettings", "duration_ms"]
+__all__ = ["BY_DURATION", "ConsumerSettings", "duration_ms"]
 
 _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
 _LIST, _CLASS = ConfigType.LIST, ConfigType.CLASS
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
+_JAVA: Final = "org.apache.kafka.clients.consumer."
+ASSIGNOR_NAMES: Final = {
+    "range": "range",
+    "roundrobin": "roundrobin",
+    "sticky": "sticky",
+    "cooperative-sticky": "cooperative-sticky",
+    f"{_JAVA}RangeAssignor": "range",
+    f"{_JAVA}RoundRobinAssignor": "roundrobin",
+    f"{_JAVA}StickyAssignor": "sticky",
+    f"{_JAVA}CooperativeStickyAssignor": "cooperative-sticky",
+}
 _DURATION: Final = re.compile(
     r"P(?=[0-9T])(?:([0-9]{1,9})D)?(?:T(?=[0-9])(?:([0-9]{1,9})H)?(?:([0-9]{1,9})M)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)S)?)?",
     re.IGNORECASE,
@@ -25,7 +35,8 @@ BY_DURATION: Final = "by_duration:"
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of an ISO 8601 duration, `PnDTnHnMn.nS`; None for any other text. `P1DT2H` is 93,600,000."""
+    """Returns the milliseconds of an ISO 8601 duration, `PnDTnHnMn.nS`, None for any other text. `P1DT2H` is
+    93,600,000."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         return None
@@ -34,7 +45,7 @@ def duration_ms(text: str) -> int | None:
 
 
 class _OffsetReset:
-    """Kafka's four ways to begin without a valid position."""
+    """Kafka's four ways to begin without a committed offset."""
 
     def broken_by(self, value: Value) -> str | None:
         assert isinstance(value, str), value
@@ -48,117 +59,61 @@ class _OffsetReset:
         return "[earliest, latest, none, by_duration:PnDTnHnMn.nS]"
 
 
-_CONSUMER: Final[tuple[Row, ...]] = (
-    ("group.id", _STRING, None, NotEmpty(), _HIGH,
-     "The consumer group, whose members share the partitions. Unset: no group; the consumer reads all partitions of the topics that it subscribes to, from where `auto.offset.reset` says, or those that it assigns, and commits nothing."),
-    ("group.instance.id", _STRING, None, NotEmpty(), _MEDIUM,
-     "Makes this a static member: one that comes back within `session.timeout.ms` gets its partitions without a rebalance."),
-    ("key.deserializer", _CLASS, None, None, _HIGH,
-     "Called with the bytes of a record's key; not called for None. Unset: keys are bytes."),
-    ("value.deserializer", _CLASS, None, None, _HIGH,
-     "Called with the bytes of a record's value; not called for None. Unset: values are bytes."),
-    ("enable.auto.commit", _BOOLEAN, True, None, _MEDIUM,
-     "Positions are committed by themselves every `auto.commit.interval.ms`. Off without `group.id`."),
-    ("auto.commit.interval.ms", _INT, 5000, at_least(0), _LOW,
-     "How often positions are committed by themselves."),
-    ("auto.offset.reset", _STRING, "latest", _OffsetReset(), _MEDIUM,
-     "Where to begin without a committed offset, or where that no longer exists: at the first record, after the last, at the records of the last so-and-so long, or with an error (none)."),
-    ("isolation.level", _STRING, "read_uncommitted", OneOf("read_committed", "read_uncommitted"), _MEDIUM,
-     "`read_committed`: records of transactions are seen once these are committed, and never if aborted."),
-    ("max.poll.records", _INT, 500, at_least(1), _MEDIUM,
-     "Most records that one poll returns."),
-    ("max.poll.interval.ms", _INT, 300_000, at_least(1), _MEDIUM,
-     "A member that has not polled for this long leaves its group."),
-    ("session.timeout.ms", _INT, 45_000, at_least(1), _HIGH,
-     "A member whose heartbeats have not arrived for this long is taken out of the group by the broker."),
-    ("heartbeat.interval.ms", _INT, 3000, at_least(1), _HIGH,
-     "How often a member sends heartbeats; below `session.timeout.ms`, better a third of it."),
-    ("fetch.min.bytes", _INT, 1, at_least(0), _HIGH,
-     "A broker waits until it has this many bytes, `fetch.max.wait.ms` at most."),
-    ("fetch.max.wait.ms", _INT, 500, at_least(0), _LOW,
-     "How long a broker waits for `fetch.min.bytes`."),
-    ("fetch.max.bytes", _INT, 50 * 1024**2, at_least(0), _MEDIUM,
-     "Most bytes in one answer; a larger first batch is sent all the same."),
-    ("max.partition.fetch.bytes", _INT, 1024**2, at_least(0), _HIGH,
-     "Most bytes of one partition in one answer; a larger first batch is sent all the same."),
-    ("check.crcs", _BOOLEAN, True, None, _LOW,
-     "Whether the checksum of each batch is verified."),
-    ("client.rack", _STRING, "", None, _LOW,
-     "Where this client stands: it may then be sent to a replica in the same rack."),
-    ("allow.auto.create.topics", _BOOLEAN, True, None, _MEDIUM,
-     "Whether asking for a topic that does not exist may create it."),
-    ("exclude.internal.topics", _BOOLEAN, True, None, _MEDIUM,
-     "Whether a pattern leaves out internal topics such as `__consumer_offsets`."),
-    API_TIMEOUT,
-)  # fmt: skip
-
-_GROUP_PROTOCOL: Final[Row] = (
-    "group.protocol", _STRING, "classic", OneOf("classic", "consumer"), _HIGH,
-    "Who assigns partitions: a member (`classic`). The broker (`consumer`, KIP-848) is refused: this client does not speak that.",
-)  # fmt: skip
-
-_ASSIGNORS: Final[Row] = (
-    "partition.assignment.strategy", _LIST, ("range", "cooperative-sticky"), None, _MEDIUM,
-    "How the members of a group share partitions, best first: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or objects of your own. All members must have one in common.",
-)  # fmt: skip
-
-_INTERCEPTORS: Final[Row] = (
-    "interceptor.classes", _LIST, (), None, _LOW,
-    "Objects that see records before they are returned (`on_consume`, which may change them) and offsets that were committed (`on_commit`).",
-)  # fmt: skip
-
-_JAVA: Final = "org.apache.kafka.clients.consumer."
-ASSIGNOR_NAMES: Final = {
-    "range": "range",
-    "roundrobin": "roundrobin",
-    "sticky": "sticky",
-    "cooperative-sticky": "cooperative-sticky",
-    f"{_JAVA}RangeAssignor": "range",
-    f"{_JAVA}RoundRobinAssignor": "roundrobin",
-    f"{_JAVA}StickyAssignor": "sticky",
-    f"{_JAVA}CooperativeStickyAssignor": "cooperative-sticky",
-}
-
-CONSUMER: Final[tuple[ClientSetting, ...]] = (
-    *rows(_CONSUMER),
-    *to_lower((_GROUP_PROTOCOL,)),
-    objects(_ASSIGNORS, ASSIGNOR_NAMES),
-    objects(_INTERCEPTORS, {}),
-)
-
-
 class ConsumerSettings(CommonSettings):
     """A consumer's settings."""
 
-    definitions: ClassVar[ConfigDef] = ConfigDef(
-        (*CONSUMER, *with_default(COMMON, "receive.buffer.bytes", -1), *TLS, *SASL)
-    )
     client = "consumer"
 
-    group_id: str | None
-    group_instance_id: str | None
-    key_deserializer: Callable[[bytes], Any] | None
-    value_deserializer: Callable[[bytes], Any] | None
-    enable_auto_commit: bool
-    auto_commit_interval_ms: int
-    auto_offset_reset: str
-    isolation_level: str
-    max_poll_records: int
-    max_poll_interval_ms: int
-    session_timeout_ms: int
-    heartbeat_interval_ms: int
-    fetch_min_bytes: int
-    fetch_max_wait_ms: int
-    fetch_max_bytes: int
-    max_partition_fetch_bytes: int
-    check_crcs: bool
-    client_rack: str
-    allow_auto_create_topics: bool
-    exclude_internal_topics: bool
-    default_api_timeout_ms: int
-    group_protocol: str
-    partition_assignment_strategy: tuple[Any, ...]
-    interceptor_classes: tuple[Any, ...]
+    # fmt: off
+    group_id: str | None = setting(_STRING, None, NotEmpty(), _HIGH,
+        "The consumer group, whose members share the partitions. Unset: no group; the consumer reads all partitions of the topics that it subscribes to, from where `auto.offset.reset` says, or those that it assigns, and commits nothing.")
+    group_instance_id: str | None = setting(_STRING, None, NotEmpty(), _MEDIUM,
+        "Makes this a static member: one that comes back within `session.timeout.ms` gets its partitions without a rebalance.")
+    key_deserializer: Callable[[bytes], Any] | None = setting(_CLASS, None, None, _HIGH,
+        "Called with the bytes of a record's key; not called for None. Unset: keys are bytes.")
+    value_deserializer: Callable[[bytes], Any] | None = setting(_CLASS, None, None, _HIGH,
+        "Called with the bytes of a record's value; not called for None. Unset: values are bytes.")
+    enable_auto_commit: bool = setting(_BOOLEAN, True, None, _MEDIUM,
+        "Positions are committed by themselves every `auto.commit.interval.ms`. Off without `group.id`.")
+    auto_commit_interval_ms: int = setting(_INT, 5000, at_least(0), _LOW,
+        "How often positions are committed by themselves.")
+    auto_offset_reset: str = setting(_STRING, "latest", _OffsetReset(), _MEDIUM,
+        "Where to begin without a committed offset, or where that no longer exists: at the first record, after the last, at the records of the last so-and-so long, or with an error (none).")
+    isolation_level: str = setting(_STRING, "read_uncommitted", OneOf("read_committed", "read_uncommitted"), _MEDIUM,
+        "`read_committed`: records of transactions are seen once these are committed, and never if aborted.")
+    max_poll_records: int = setting(_INT, 500, at_least(1), _MEDIUM,
+        "Most records that one poll returns.")
+    max_poll_interval_ms: int = setting(_INT, 300_000, at_least(1), _MEDIUM,
+        "A member that has not polled for this long leaves its group.")
+    session_timeout_ms: int = setting(_INT, 45_000, at_least(1), _HIGH,
+        "A member whose heartbeats have not arrived for this long is taken out of the group by the broker.")
+    heartbeat_interval_ms: int = setting(_INT, 3000, at_least(1), _HIGH,
+        "How often a member sends heartbeats; below `session.timeout.ms`, better a third of it.")
+    fetch_min_bytes: int = setting(_INT, 1, at_least(0), _HIGH,
+        "A broker waits until it has this many bytes, `fetch.max.wait.ms` at most.")
+    fetch_max_wait_ms: int = setting(_INT, 500, at_least(0), _LOW,
+        "How long a broker waits for `fetch.min.bytes`.")
+    fetch_max_bytes: int = setting(_INT, 50 * 1024**2, at_least(0), _MEDIUM,
+        "Most bytes in one answer; a larger first batch is sent all the same.")
+    max_partition_fetch_bytes: int = setting(_INT, 1024**2, at_least(0), _HIGH,
+        "Most bytes of one partition in one answer; a larger first batch is sent all the same.")
+    check_crcs: bool = setting(_BOOLEAN, True, None, _LOW,
+        "Whether the checksum of each batch is verified.")
+    client_rack: str = setting(_STRING, "", None, _LOW,
+        "Where this client stands: it may then be sent to a replica in the same rack.")
+    allow_auto_create_topics: bool = setting(_BOOLEAN, True, None, _MEDIUM,
+        "Whether asking for a topic that does not exist may create it.")
+    exclude_internal_topics: bool = setting(_BOOLEAN, True, None, _MEDIUM,
+        "Whether a pattern leaves out internal topics such as `__consumer_offsets`.")
+    default_api_timeout_ms: int = API_TIMEOUT
+    group_protocol: str = setting(_STRING, "classic", OneOf("classic", "consumer"), _HIGH,
+        "Who assigns partitions: a member (`classic`). The broker (`consumer`, KIP-848) is refused: this client does not speak that.", case="lower")
+    partition_assignment_strategy: tuple[Any, ...] = setting(_LIST, ("range", "cooperative-sticky"), None, _MEDIUM,
+        "How the members of a group share partitions, best first: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or objects of your own. All members must have one in common.", names=ASSIGNOR_NAMES)
+    interceptor_classes: tuple[Any, ...] = setting(_LIST, (), None, _LOW,
+        "Objects that see records before they are returned (`on_consume`, which may change them) and offsets that were committed (`on_commit`).", names={})
+    # fmt: on
+    receive_buffer_bytes: int = with_default(CommonSettings.receive_buffer_bytes, -1)
 
     @property
     def read_committed(self) -> bool:

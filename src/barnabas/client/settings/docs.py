@@ -1,14 +1,14 @@
-"""The clients' settings as text: docs/client-settings.md."""
+"""Renders docs/client-settings.md from the definitions of the settings."""
 
 from collections.abc import Iterable
 from typing import Final
 
-from barnabas.client.settings.admin import ADMIN
+from barnabas.client.settings.admin import AdminSettings
 from barnabas.client.settings.base import ClientSetting
-from barnabas.client.settings.common import COMMON, SASL, TLS
-from barnabas.client.settings.consumer import CONSUMER
+from barnabas.client.settings.common import CommonSettings
+from barnabas.client.settings.consumer import ConsumerSettings
 from barnabas.client.settings.foreign import REFUSED, WITHOUT_EFFECT
-from barnabas.client.settings.producer import PRODUCER
+from barnabas.client.settings.producer import ProducerSettings
 from barnabas.config.docs import settings_table
 
 __all__ = ["render_markdown"]
@@ -26,22 +26,20 @@ _EXCEPTIONS: Final = """Some defaults depend on the client: `receive.buffer.byte
 consumer (Kafka: 65536; see decision 0006), `connections.max.idle.ms` is 300000 for an admin client.
 """
 
+_TLS: Final = [each for each in CommonSettings.own if each.name.startswith(("ssl.", "security."))]
+_SASL: Final = [each for each in CommonSettings.own if each.name.startswith("sasl.")]
 _SECTIONS: Final[tuple[tuple[str, str, Iterable[ClientSetting]], ...]] = (
-    ("Producer", "", PRODUCER),
-    ("Consumer", "", CONSUMER),
-    ("Admin client", "", ADMIN),
-    (
-        "All clients",
-        _EXCEPTIONS,
-        COMMON,
-    ),
-    ("All clients: TLS", "", TLS),
-    ("All clients: SASL", "", SASL),
+    ("Producer", "", ProducerSettings.own),
+    ("Consumer", "", ConsumerSettings.own),
+    ("Admin client", "", AdminSettings.own),
+    ("All clients", _EXCEPTIONS, [each for each in CommonSettings.own if each not in _TLS + _SASL]),
+    ("All clients: TLS", "", _TLS),
+    ("All clients: SASL", "", _SASL),
 )
 
 
 def render_markdown() -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = [_HEAD]
     for title, text, settings in _SECTIONS:
         parts.append(f"## {title}\n")

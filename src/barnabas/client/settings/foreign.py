@@ -1,4 +1,4 @@
-"""Names that are not ours but that people bring: Kafka's without use here, those that would be lies, librdkafka's."""
+"""Settings that Barnabas does not have: Kafka's without use here, those that cannot be honoured, librdkafka's names."""
 
 from typing import Final
 
@@ -31,7 +31,7 @@ WITHOUT_EFFECT: Final = frozenset(
         "ssl.trustmanager.algorithm",
     )
 )
-"""Settings of Kafka's Java clients about the JVM, or about things that need no setting here: taken, with a warning."""
+"""Settings of Kafka's Java clients about the JVM, or about things that need no setting here. They cause a warning."""
 
 _KERBEROS: Final = "Kerberos is not supported; use sasl.mechanism PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 _CALLABLE: Final = "give a function that returns a token as sasl.oauthbearer.token.provider"
@@ -55,11 +55,12 @@ REFUSED: Final = {
     "ssl.keystore.password": "key stores here are PEM files: give the key's password as ssl.key.password",
     "ssl.truststore.password": "trust stores here are PEM files, which have no password",
 }
-"""Settings of Kafka that would not do here what they promise, with the way out. A dot at the end: all that begin so."""
+"""Settings of Kafka that cannot be honoured here, with what to do instead. A dot at the end stands for all names that
+begin so."""
 
 
 def refusal(name: str) -> str | None:
-    """Why a setting of Kafka cannot be honoured, and what instead; None for all other names."""
+    """Returns why a setting of Kafka cannot be honoured and what to do instead, None for all other names."""
     return REFUSED.get(name) or next(
         (reason for prefix, reason in REFUSED.items() if prefix.endswith(".") and name.startswith(prefix)), None
     )
@@ -96,4 +97,4 @@ LIBRDKAFKA: Final = {
     "ssl.key.pem": "ssl.keystore.key is the setting",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms is the setting",
 }
-"""What librdkafka calls it, for those who come from confluent-kafka."""
+"""librdkafka's names and what to use instead, for users of confluent-kafka."""

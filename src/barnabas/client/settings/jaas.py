@@ -1,4 +1,4 @@
-"""`sasl.jaas.config`, where Kafka's Java clients keep user and password: read, so that their files serve here too."""
+"""Reads `sasl.jaas.config`, where Kafka's Java clients keep user and password, so that their files can be used here."""
 
 import re
 from typing import Final
@@ -15,7 +15,7 @@ _WAY_OUT: Final = "give sasl.username and sasl.password instead"
 
 
 def parse_jaas(text: str) -> tuple[str, str]:
-    """User and password. `...PlainLoginModule required username="a" password="b";` gives a and b.
+    """Returns user and password. `...PlainLoginModule required username="a" password="b";` gives a and b.
 
     Raises UsageError for another module, a missing option or another form; the text, a secret, is never shown.
     """

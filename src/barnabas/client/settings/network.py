@@ -1,4 +1,4 @@
-"""From a client's settings to the network client's."""
+"""Makes the network client's settings of a client's."""
 
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ __all__ = ["network_client_settings"]
 def network_client_settings(
     settings: CommonSettings, *, allow_auto_topic_creation: bool = True
 ) -> NetworkClientSettings:
-    """Kafka's settings in seconds. Raises UsageError for an address that is none."""
+    """Returns the network client's settings, in seconds. Raises UsageError for a malformed address."""
     idle_ms, bootstrap_ms = settings.connections_max_idle_ms, settings.bootstrap_timeout_ms
     return NetworkClientSettings(
         bootstrap=tuple(parse_bootstrap(settings.bootstrap_servers)),
@@ -53,9 +53,8 @@ def _warn_unreachable(client: str, error: BrokerUnreachable) -> None:
 
 
 def _mechanism(settings: CommonSettings) -> "Mechanism":
-    """Returns a new mechanism for one authentication, as the settings want it; they have been checked. The module is
-    imported at its first use: most clients need no SASL."""
-    from barnabas.connection.broker.sasl import OAuthBearer, Plain, ScramSha256, ScramSha512
+    """Returns a new mechanism for one authentication. The settings have been checked before."""
+    from barnabas.connection.broker.sasl import OAuthBearer, Plain, ScramSha256, ScramSha512  # most need no SASL
 
     if settings.sasl_mechanism == OAuthBearer.name:
         assert settings.sasl_oauthbearer_token_provider is not None

@@ -1,34 +1,31 @@
-# ruff: noqa: E501 -- the table of settings reads as rows
+# ruff: noqa: E501 -- the settings read as rows
 """The producer's settings."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from barnabas.client.settings.base import (
-    INT_MAX,
-    ClientSetting,
-    NotEmpty,
-    Row,
-    objects,
-    rows,
-    to_lower,
-    with_default,
-)
-from barnabas.client.settings.common import COMMON, RETRIES, SASL, TLS, CommonSettings
-from barnabas.config.definitions import ConfigDef, ConfigType, Importance, OneOf, Value, at_least, between
+from barnabas.client.settings.base import INT_MAX, NotEmpty, setting, with_default
+from barnabas.client.settings.common import RETRIES, CommonSettings
+from barnabas.config.definitions import ConfigType, Importance, OneOf, Value, at_least, between
 from barnabas.errors import UsageError
 
-__all__ = ["PRODUCER", "ProducerSettings"]
+__all__ = ["ProducerSettings"]
 
 _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
 _LIST, _CLASS = ConfigType.LIST, ConfigType.CLASS
 _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 _IN_FLIGHT_MAX: Final = 5
-"""Brokers remember the last five batches of a producer; beyond that they could not tell a repeat from a gap."""
+"""Brokers know the last five batches of a producer; with more in flight they cannot tell a repeat from a gap."""
+
+
+_ROUND_ROBIN: Final = {
+    "round_robin": "round_robin",
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+}
 
 
 class _GzipLevel:
-    """-1 stands for zlib's own choice."""
+    """The levels of gzip; -1 stands for zlib's default."""
 
     def broken_by(self, value: Value) -> str | None:
         assert isinstance(value, int), value
@@ -38,127 +35,73 @@ class _GzipLevel:
         return "[1,...,9] or -1"
 
 
-_PRODUCER: Final[tuple[Row, ...]] = (
-    ("key.serializer", _CLASS, None, None, _HIGH,
-     "Called with a record's key, returns its bytes; not called for None. Unset: keys are bytes already."),
-    ("value.serializer", _CLASS, None, None, _HIGH,
-     "Called with a record's value, returns its bytes; not called for None, a tombstone. Unset: values are bytes already."),
-    ("acks", _STRING, "all", OneOf("all", "-1", "0", "1"), _LOW,
-     "Who must have a record before it counts as sent: nobody (0), the leader (1), all in-sync replicas (all, or -1)."),
-    ("enable.idempotence", _BOOLEAN, True, None, _LOW,
-     "Each record is written once and in order, whatever is sent again. Needs `acks=all`, retries and at most five requests in flight; off by itself where those are set otherwise."),
-    ("linger.ms", _LONG, 5, at_least(0), _MEDIUM,
-     "How long a batch waits for further records before it is sent though not full."),
-    ("batch.size", _INT, 16_384, at_least(0), _MEDIUM,
-     "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, a batch may hold 64 KB, and 256 KB of what `send_many` and `send_table` get, if that comes while it lingers."),
-    ("buffer.memory", _LONG, 32 * 1024**2, at_least(0), _HIGH,
-     "Bytes of records that may wait to be sent. Sending blocks when they are used up, for `max.block.ms` at most."),
-    ("max.block.ms", _LONG, 60_000, at_least(0), _MEDIUM,
-     "How long sending may block for metadata and for memory; also the limit for the calls about transactions."),
-    ("max.request.size", _INT, 1024**2, at_least(0), _MEDIUM,
-     "Largest request, and with it the largest record, in bytes before compression."),
-    ("delivery.timeout.ms", _INT, 120_000, at_least(0), _MEDIUM,
-     "A record that is not acknowledged after this long has failed. At least `linger.ms` + `request.timeout.ms`."),
-    ("max.in.flight.requests.per.connection", _INT, 5, at_least(1), _LOW,
-     "Requests on their way to one broker at a time; at most five with idempotence."),
-    ("compression.gzip.level", _INT, -1, _GzipLevel(), _MEDIUM,
-     "Level of gzip; -1 is zlib's choice, 6."),
-    ("compression.lz4.level", _INT, 9, between(1, 17), _MEDIUM,
-     "Level of lz4. 9 means the fast compressor, as in Kafka; others the slow one that compresses more."),
-    ("compression.zstd.level", _INT, 3, between(-131_072, 22), _MEDIUM,
-     "Level of zstd."),
-    ("partitioner.ignore.keys", _BOOLEAN, False, None, _MEDIUM,
-     "Records with a key are spread as if they had none."),
-    ("partitioner.adaptive.partitioning.enable", _BOOLEAN, True, None, _LOW,
-     "Records without a key go more to partitions whose brokers are faster."),
-    ("partitioner.availability.timeout.ms", _LONG, 0, at_least(0), _LOW,
-     "A partition whose broker has taken nothing for this long gets no records without a key; 0: never mind."),
-    ("metadata.max.idle.ms", _LONG, 300_000, at_least(5000), _LOW,
-     "A topic to which nothing was sent for this long is no longer asked for."),
-    ("transaction.timeout.ms", _INT, 60_000, at_least(1), _LOW,
-     "A transaction that is open for longer is aborted by the broker."),
-    ("transaction.two.phase.commit.enable", _BOOLEAN, False, None, _LOW,
-     "Transactions take part in commits over several systems (KIP-939): the broker never ends them by itself, so `transaction.timeout.ms` has no meaning."),
-)  # fmt: skip
-
-
-_TRANSACTIONAL_ID: Final[Row] = (
-    "transactional.id", _STRING, None, NotEmpty(), _LOW,
-    "Makes the producer transactional. Of several producers with the same id only the latest can write.",
-)  # fmt: skip
-
-_COMPRESSION: Final[Row] = (
-    "compression.type", _STRING, "none", OneOf("none", "gzip", "snappy", "lz4", "zstd"), _HIGH,
-    "How batches are compressed.",
-)  # fmt: skip
-
-_PARTITIONER: Final[Row] = (
-    "partitioner.class", _CLASS, None, None, _MEDIUM,
-    "Chooses the partition of a record that names none: `round_robin`, or a function of topic, key, value (all as sent) and the number of partitions. Unset: by murmur2 of the key as Kafka's Java producer; without a key one partition until a batch is full, then another.",
-)  # fmt: skip
-
-_INTERCEPTORS: Final[Row] = (
-    "interceptor.classes", _LIST, (), None, _LOW,
-    "Objects, or classes of such, with `on_send(record)`, which gets each ProducerRecord before it is serialized and may return another, `on_acknowledgement(error, metadata)`, or both. What they raise is logged. Bulk calls are refused.",
-)  # fmt: skip
-
-_ROUND_ROBIN: Final = {
-    "round_robin": "round_robin",
-    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
-}
-
-PRODUCER: Final[tuple[ClientSetting, ...]] = (
-    *rows(_PRODUCER[:2]),
-    *to_lower((_PRODUCER[2], _COMPRESSION)),
-    *rows((*_PRODUCER[3:], _TRANSACTIONAL_ID, RETRIES)),
-    objects(_PARTITIONER, _ROUND_ROBIN),
-    objects(_INTERCEPTORS, {}),
-)
-
-
 class ProducerSettings(CommonSettings):
-    """A producer's settings. `acks` is -1, 0 or 1 here, whatever it was spelt as."""
+    """A producer's settings. `acks` is -1, 0 or 1 as an attribute."""
 
-    definitions: ClassVar[ConfigDef] = ConfigDef(
-        (*PRODUCER, *with_default(COMMON, "receive.buffer.bytes", 32_768), *TLS, *SASL)
-    )
     client = "producer"
 
-    key_serializer: Callable[[Any], bytes | None] | None
-    value_serializer: Callable[[Any], bytes | None] | None
-    acks: int
-    compression_type: str
-    enable_idempotence: bool
-    linger_ms: int
-    batch_size: int
-    buffer_memory: int
-    max_block_ms: int
-    max_request_size: int
-    delivery_timeout_ms: int
-    max_in_flight_requests_per_connection: int
-    compression_gzip_level: int
-    compression_lz4_level: int
-    compression_zstd_level: int
-    partitioner_ignore_keys: bool
-    partitioner_adaptive_partitioning_enable: bool
-    partitioner_availability_timeout_ms: int
-    metadata_max_idle_ms: int
-    transaction_timeout_ms: int
-    transaction_two_phase_commit_enable: bool
-    transactional_id: str | None
-    retries: int
-    partitioner_class: Any
-    interceptor_classes: tuple[Any, ...]
+    # fmt: off
+    key_serializer: Callable[[Any], bytes | None] | None = setting(_CLASS, None, None, _HIGH,
+        "Called with a record's key, returns its bytes; not called for None. Unset: keys are bytes already.")
+    value_serializer: Callable[[Any], bytes | None] | None = setting(_CLASS, None, None, _HIGH,
+        "Called with a record's value, returns its bytes; not called for None, a tombstone. Unset: values are bytes already.")
+    acks: int = setting(_STRING, "all", OneOf("all", "-1", "0", "1"), _LOW,
+        "Who must have a record before it counts as sent: nobody (0), the leader (1), all in-sync replicas (all, or -1).", case="lower")
+    compression_type: str = setting(_STRING, "none", OneOf("none", "gzip", "snappy", "lz4", "zstd"), _HIGH,
+        "How batches are compressed.", case="lower")
+    enable_idempotence: bool = setting(_BOOLEAN, True, None, _LOW,
+        "Each record is written once and in order, whatever is sent again. Needs `acks=all`, retries and at most five requests in flight; off by itself where those are set otherwise.")
+    linger_ms: int = setting(_LONG, 5, at_least(0), _MEDIUM,
+        "How long a batch waits for further records before it is sent though not full.")
+    batch_size: int = setting(_INT, 16_384, at_least(0), _MEDIUM,
+        "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, a batch may hold 64 KB, and 256 KB of what `send_many` and `send_table` get, if that comes while it lingers.")
+    buffer_memory: int = setting(_LONG, 32 * 1024**2, at_least(0), _HIGH,
+        "Bytes of records that may wait to be sent. Sending blocks when they are used up, for `max.block.ms` at most.")
+    max_block_ms: int = setting(_LONG, 60_000, at_least(0), _MEDIUM,
+        "How long sending may block for metadata and for memory; also the limit for the calls about transactions.")
+    max_request_size: int = setting(_INT, 1024**2, at_least(0), _MEDIUM,
+        "Largest request, and with it the largest record, in bytes before compression.")
+    delivery_timeout_ms: int = setting(_INT, 120_000, at_least(0), _MEDIUM,
+        "A record that is not acknowledged after this long has failed. At least `linger.ms` + `request.timeout.ms`.")
+    max_in_flight_requests_per_connection: int = setting(_INT, 5, at_least(1), _LOW,
+        "Requests on their way to one broker at a time; at most five with idempotence.")
+    compression_gzip_level: int = setting(_INT, -1, _GzipLevel(), _MEDIUM,
+        "Level of gzip; -1 is zlib's choice, 6.")
+    compression_lz4_level: int = setting(_INT, 9, between(1, 17), _MEDIUM,
+        "Level of lz4. 9 means the fast compressor, as in Kafka; others the slow one that compresses more.")
+    compression_zstd_level: int = setting(_INT, 3, between(-131_072, 22), _MEDIUM,
+        "Level of zstd.")
+    partitioner_ignore_keys: bool = setting(_BOOLEAN, False, None, _MEDIUM,
+        "Records with a key are spread as if they had none.")
+    partitioner_adaptive_partitioning_enable: bool = setting(_BOOLEAN, True, None, _LOW,
+        "Records without a key go more to partitions whose brokers are faster.")
+    partitioner_availability_timeout_ms: int = setting(_LONG, 0, at_least(0), _LOW,
+        "A partition whose broker has taken nothing for this long gets no records without a key; 0: never mind.")
+    metadata_max_idle_ms: int = setting(_LONG, 300_000, at_least(5000), _LOW,
+        "A topic to which nothing was sent for this long is no longer asked for.")
+    transaction_timeout_ms: int = setting(_INT, 60_000, at_least(1), _LOW,
+        "A transaction that is open for longer is aborted by the broker.")
+    transaction_two_phase_commit_enable: bool = setting(_BOOLEAN, False, None, _LOW,
+        "Transactions take part in commits over several systems (KIP-939): the broker never ends them by itself, so `transaction.timeout.ms` has no meaning.")
+    transactional_id: str | None = setting(_STRING, None, NotEmpty(), _LOW,
+        "Makes the producer transactional. Of several producers with the same id only the latest can write.")
+    retries: int = RETRIES
+    partitioner_class: Any = setting(_CLASS, None, None, _MEDIUM,
+        "Chooses the partition of a record that names none: `round_robin`, or a function of topic, key, value (all as sent) and the number of partitions. Unset: by murmur2 of the key as Kafka's Java producer; without a key one partition until a batch is full, then another.", names=_ROUND_ROBIN)
+    interceptor_classes: tuple[Any, ...] = setting(_LIST, (), None, _LOW,
+        "Objects, or classes of such, with `on_send(record)`, which gets each ProducerRecord before it is serialized and may return another, `on_acknowledgement(error, metadata)`, or both. What they raise is logged. Bulk calls are refused.", names={})
+    # fmt: on
+    receive_buffer_bytes: int = with_default(CommonSettings.receive_buffer_bytes, 32_768)
 
     def batch_size_of(self, unset: int) -> int:
-        """batch.size where it is set, else as much as `unset` if a request may be as large."""
+        """Returns batch.size if it is set, otherwise `unset`, or less if max.request.size is."""
         if "batch.size" in self.given:
             return self.batch_size
         return max(self.batch_size, min(unset, self.max_request_size))
 
     @property
     def compression_level(self) -> int | None:
-        """The level of the codec in use; None where the codec has none."""
+        """The level of the codec in use, None if the codec has no levels."""
         if self.compression_type in ("none", "snappy"):
             return None
         level: int = self[f"compression.{self.compression_type}.level"]
@@ -190,8 +133,8 @@ def _check_two_phase_commit(values: dict[str, Any], given: Mapping[str, object])
 
 
 def _settle_idempotence(values: dict[str, Any], given: Mapping[str, object]) -> list[str]:
-    """Off where other settings rule it out, unless it or a transaction was asked for. Too many in flight is refused
-    even then: who did not ask for idempotence relies on the order that it gives."""
+    """Turns idempotence off if other settings rule it out, and returns a warning. Raises UsageError if idempotence or a
+    transaction was asked for, and for too many requests in flight: their order depends on idempotence."""
     if not values["enable.idempotence"]:
         reason = "enable.idempotence=false"
     elif values["max.in.flight.requests.per.connection"] > _IN_FLIGHT_MAX:

@@ -1,4 +1,4 @@
-"""TLS as the settings want it."""
+"""Makes the TLS context of a client's settings."""
 
 import os
 from typing import TYPE_CHECKING
@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from barnabas.client.settings.common import CommonSettings
 from barnabas.errors import UsageError
 
-if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
+if TYPE_CHECKING:  # clients without TLS need not wait for its import
     import ssl
 
 __all__ = ["ssl_context"]
 
 
 def ssl_context(settings: CommonSettings) -> "ssl.SSLContext | None":
-    """The context for this client's connections; None for plain TCP. Raises UsageError for files that do not load."""
+    """Returns the context for connections, None for plain TCP. Raises UsageError for files that fail to load."""
     if not settings.uses_tls:
         return None
     import ssl
@@ -46,7 +46,7 @@ def _file(name: str, path: str | None) -> str | None:
 
 
 def _load_own(context: "ssl.SSLContext", settings: CommonSettings) -> None:
-    """This client's own certificate and key, if it has one."""
+    """Loads the client's own certificate and key, if it has one."""
     password = settings.ssl_key_password
     location = _file("ssl.keystore.location", settings.ssl_keystore_location)
     if location is not None:
