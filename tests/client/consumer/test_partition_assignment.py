@@ -107,9 +107,9 @@ def test_topics_of_others_are_asked_for_and_forgotten_later() -> None:
     rig = Rig()
     shares = rig.lead(a=Subscription(("t",)), b=Subscription(("u", "nowhere")))
     assert shares == {"a": (T0, T1, T2), "b": (TopicPartition("u", 0),)}
-    assert set(rig.cluster.network_client.metadata.wanted) == {"t", "u", "nowhere"}
+    assert set(rig.cluster.network_client.metadata.topics) == {"t", "u", "nowhere"}
     rig.leading.follow()
-    assert rig.cluster.network_client.metadata.wanted == ["t"]
+    assert rig.cluster.network_client.metadata.topics == ["t"]
     assert rig.leading.what_changed() is None
 
 

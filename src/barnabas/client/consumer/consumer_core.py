@@ -29,7 +29,7 @@ from barnabas.client.fetch.list_offsets import list_offsets
 from barnabas.client.fetch.positions import ResetStrategy
 from barnabas.client.offset_messages import OffsetAndMetadata, PartitionOffset
 from barnabas.client.settings import ConsumerSettings
-from barnabas.connection.network_client import COORDINATOR_ROLE, NetworkClient
+from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise, resolved
 from barnabas.connection.timers import spelled
 from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, UsageError, WokenUp
@@ -494,11 +494,7 @@ class ConsumerCore:
     def can_say_goodbye(self) -> bool:
         """Whether the coordinator is known and the last connection to it came about, so that waiting for its answer
         makes sense."""
-        if self.membership is None:
-            return False
-        node_id = self.client.coordinator(self.membership.coordinator)
-        peer = None if node_id is None else self.client.peer(node_id, COORDINATOR_ROLE)
-        return peer is not None and (peer.ready or not peer.failures)
+        return self.membership is not None and self.client.is_coordinator_reachable(self.membership.coordinator)
 
     # --- health -----------------------------------------------------------------------------------------------------
 

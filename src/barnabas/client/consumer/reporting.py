@@ -70,7 +70,7 @@ def _lag(core: "ConsumerCore") -> Mapping[TopicPartition, int | None]:
 def _coordinator(core: "ConsumerCore") -> str | None:
     if core.membership is None:
         return None
-    broker = core.client.metadata.view.brokers.get(core.client.coordinator(core.membership.coordinator) or -1)
+    broker = core.client.metadata.cluster.brokers.get(core.client.coordinator(core.membership.coordinator) or -1)
     return None if broker is None else f"{broker.host}:{broker.port}"
 
 

@@ -38,9 +38,9 @@ class SubscribedTopics:
     def want(self) -> None:
         """Keep those in the metadata that are read now, and no others."""
         wanted = self._subscription.topics
-        self._client.metadata.unwant(self._wanted - wanted)
+        self._client.metadata.remove_topics(self._wanted - wanted)
         self._wanted = wanted
-        self._client.want_topics(sorted(wanted))
+        self._client.add_topics(sorted(wanted))
 
     def unsubscribe(self) -> None:
         self._client.metadata.all_topics = False
@@ -48,7 +48,7 @@ class SubscribedTopics:
 
     def follow(self) -> str | None:
         """Metadata is news: why there are other topics now, if there are."""
-        view = self._client.metadata.view
+        view = self._client.metadata.cluster
         news = None
         if self._subscription.has_pattern and self._client.metadata.has_all_topics:
             before = self._subscription.topics
@@ -67,11 +67,11 @@ class SubscribedTopics:
 
     def _note(self, name: str, code: int) -> None:
         if code in _LASTING:
-            self._failures[name] = self._client.metadata.why_not(name)
+            self._failures[name] = self._client.metadata.topic_error(name)
         elif name not in self._missing:
             self._missing.add(name)
             if not error_for(code).retriable or code == UnknownTopicOrPartition.code:
-                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.why_not(name))
+                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.topic_error(name))
 
     @property
     def has_failed(self) -> bool:

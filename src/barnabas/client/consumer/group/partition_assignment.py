@@ -78,7 +78,7 @@ class Leading:
         told = members_of(members)
         topics = {topic for member in told for topic in member.topics}
         self._extra |= topics - set(self._topics())
-        self._client.want_topics(topics)
+        self._client.add_topics(topics)
 
         def share(_: Promise[None] | None = None) -> None:
             counts = self._counts(topics)
@@ -91,7 +91,7 @@ class Leading:
             self._watched = self._counts(topics | assigned)
             done({name: encode_assignment(share) for name, share in shares.items()}, None)
 
-        if all(topic in self._client.metadata.view.topics for topic in topics):
+        if all(topic in self._client.metadata.cluster.topics for topic in topics):
             share()
         else:
             self._client.refresh_metadata().on_done(share)
@@ -102,7 +102,7 @@ class Leading:
 
     def _count(self, name: str) -> int | None:
         """None if the last answer does not say."""
-        topic = self._client.metadata.view.topics.get(name)
+        topic = self._client.metadata.cluster.topics.get(name)
         if topic is None or topic.error_code not in (0, UnknownTopicOrPartition.code):
             return None
         return len(topic.partitions)
@@ -143,7 +143,7 @@ class Leading:
         """This member leads no longer, or is about to join again: forget the other members' topics."""
         self._watched = {}
         if self._extra:
-            self._client.metadata.unwant(self._extra - set(self._topics()))
+            self._client.metadata.remove_topics(self._extra - set(self._topics()))
             self._extra = set()
 
     def what_changed(self) -> str | None:
