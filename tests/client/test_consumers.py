@@ -130,10 +130,10 @@ def test_reading_committing_and_going_on(front: Any, topic: str, settings: dict[
         if len(seen) == 150:
             break
     consumer.commit()
-    where = [TopicPartition(topic, number) for number in (0, 1)]
-    committed = consumer.committed(where)
+    topic_partition = [TopicPartition(topic, number) for number in (0, 1)]
+    committed = consumer.committed(topic_partition)
     assert sum(found.offset for found in committed.values() if found is not None) == 150
-    assert {place: consumer.position(place) for place in where} == {
+    assert {place: consumer.position(place) for place in topic_partition} == {
         place: found.offset if found is not None else 0 for place, found in committed.items()
     }
     consumer.close()
@@ -145,7 +145,7 @@ def test_reading_committing_and_going_on(front: Any, topic: str, settings: dict[
     consumer.close()
     assert sorted(seen) == [(partition, offset) for partition in (0, 1) for offset in range(100)]
     with barnabas.Consumer(**settings) as later:
-        assert {found.offset for found in later.committed(where).values() if found is not None} == {100}
+        assert {found.offset for found in later.committed(topic_partition).values() if found is not None} == {100}
 
 
 def test_batches_as_columns(front: Any, topic: str, settings: dict[str, Any]) -> None:
@@ -419,7 +419,7 @@ def test_who_waits_in_a_poll_hears_that_another_thread_unsubscribes(topic: str, 
 
         thread = threading.Thread(target=poll)
         thread.start()
-        while not consumer._core.waits:
+        while not consumer._core.is_waiting:
             time.sleep(0.001)
         consumer.unsubscribe()
         thread.join(60)

@@ -201,7 +201,7 @@ class MembersTest:
                     for member in members
                     if (health := member.consumer.health()).state != "stable" or health.rejoining
                 ]
-                owners = Counter(where for member in members for where in member.owned)
+                owners = Counter(topic_partition for member in members for topic_partition in member.owned)
                 if members and (len(owners) < PARTITIONS or owners.total() > PARTITIONS):
                     wrong = [number for number in range(PARTITIONS) if owners[TopicPartition(TOPIC, number)] != 1]
                     found.append(f"{group}: partitions {wrong} do not have one owner")

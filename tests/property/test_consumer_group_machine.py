@@ -47,8 +47,8 @@ class Member:
 
     # --- the role ---------------------------------------------------------------------------------------------------
 
-    def protocols(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
-        owned = sorted(where.partition for where in self.owned)
+    def metadata(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
+        owned = sorted(partition.partition for partition in self.owned)
         message = wire.ConsumerProtocolSubscription(
             topics=[TOPIC], owned_partitions=[wire.TopicPartition(topic=TOPIC, partitions=owned)]
         )
@@ -57,16 +57,17 @@ class Member:
     def owns_nothing(self) -> bool:
         return not self.owned
 
-    def lead(self, protocol: str, members: Sequence[Any], skip: bool, done: Any) -> None:
+    def on_leader_elected(self, protocol: str, members: Sequence[Any], skip: bool, done: Any) -> None:
         if skip:
             done({}, None)
             return
         joined = members_of(members)
-        owners = {where: member.member_id for member in joined for where in member.owned}
+        owners = {partition: member.member_id for member in joined for partition in member.owned}
         shares = RangeAssignor().assign(joined, {TOPIC: PARTITIONS})
         if self.cooperative:
             shares = {
-                name: [where for where in share if owners.get(where, name) == name] for name, share in shares.items()
+                name: [partition for partition in share if owners.get(partition, name) == name]
+                for name, share in shares.items()
             }
         done({name: encode_assignment(share) for name, share in shares.items()}, None)
 
@@ -75,14 +76,14 @@ class Member:
     def poll(self) -> None:
         membership = self.membership
         membership.take_failure()
-        share = membership.take_assignment()
-        if share is not None:
-            assigned = set(decode_assignment(share.assignment))
+        assignment = membership.take_assignment()
+        if assignment is not None:
+            assigned = set(decode_assignment(assignment))
             given_up, self.owned = self.owned - assigned, assigned
             if self.cooperative and given_up:
                 membership.request_rejoin("partitions are given up")
-        if membership.wants_preparation:
-            membership.begin_preparation()
+        if membership.needs_join_prepare:
+            membership.begin_join_prepare()
             if membership.is_lost or not self.cooperative:
                 self.owned = set()
             membership.join()
@@ -187,7 +188,7 @@ class GroupMachine(RuleBasedStateMachine):
                 if name not in self.busy and self.rng.random() < 0.7:
                     member = self.members[name]
                     member.client.network_client.now = self.cluster.now
-                    member.membership.watch.touch(self.cluster.now)
+                    member.membership.poll_timer.reset(self.cluster.now)
                     member.poll()
                     self.cluster.settle()
                     self.no_partition_has_two_owners()
@@ -204,9 +205,9 @@ class GroupMachine(RuleBasedStateMachine):
         for name, member in self.members.items():
             if member.membership.generation.member_id not in group.members or member.membership.is_lost:
                 continue  # others may have its partitions, and it cannot commit
-            for where in member.owned:
-                assert where not in owners, f"{where} is owned by {owners[where]} and {name}"
-                owners[where] = name
+            for partition in member.owned:
+                assert partition not in owners, f"{partition} is owned by {owners[partition]} and {name}"
+                owners[partition] = name
 
     def teardown(self) -> None:
         if not hasattr(self, "cluster"):
@@ -216,7 +217,7 @@ class GroupMachine(RuleBasedStateMachine):
         self._live(2 * INTERVAL_S + SESSION_S)
         if not self.members:
             return
-        owned = [where for member in self.members.values() for where in member.owned]
+        owned = [partition for member in self.members.values() for partition in member.owned]
         assert sorted(owned) == sorted(ALL), {name: member.owned for name, member in self.members.items()}
         for name, member in self.members.items():
             membership = member.membership

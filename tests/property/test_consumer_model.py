@@ -81,8 +81,8 @@ class Application:
         self.last |= dict.fromkeys(partitions)
 
     def _gone(self, _: Any, partitions: Any) -> None:
-        for where in partitions:
-            del self.last[where]
+        for partition in partitions:
+            del self.last[partition]
 
     def poll(self, timeout: float) -> None:
         """At once, or record by record as far as there are some without waiting."""
@@ -94,7 +94,7 @@ class Application:
 
     def _few(self) -> Iterator[Any]:
         left = self.machine.rng.choice([0, 0, 1, 5, 12])
-        if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
+        if not left or not self.consumer._core.is_ready() or self.consumer._core.needs_poll:
             return
         self.is_done()
         # what is ready may hold nothing for readers of committed records
@@ -104,7 +104,7 @@ class Application:
                 self.is_done()
                 yield record
                 left -= 1
-                if not left or not self.consumer._core.is_ready() or self.consumer._core.attention:
+                if not left or not self.consumer._core.is_ready() or self.consumer._core.needs_poll:
                     return
         except WokenUp:
             pass
@@ -112,28 +112,28 @@ class Application:
             enough.cancel()
 
     def _take(self, record: Any) -> None:
-        where = TopicPartition(record.topic, record.partition)
-        self._check(where, record.offset)
+        partition = TopicPartition(record.topic, record.partition)
+        self._check(partition, record.offset)
         assert record.value == b"%d" % record.offset
-        self.machine.given[where].add(record.offset)
-        self.at_hand.append((where, record.offset))
+        self.machine.given[partition].add(record.offset)
+        self.at_hand.append((partition, record.offset))
 
     def is_done(self) -> None:
         """With all that it has got."""
-        for where, offset in self.at_hand:
-            self.machine.done[where].add(offset)
+        for partition, offset in self.at_hand:
+            self.machine.done[partition].add(offset)
         self.at_hand.clear()
 
-    def _check(self, where: TopicPartition, offset: int) -> None:
-        visible = self.machine.visible(where)
+    def _check(self, partition: TopicPartition, offset: int) -> None:
+        visible = self.machine.visible(partition)
         at = bisect_left(visible, offset)
-        assert at < len(visible), f"{where}: offset {offset} is not to be seen"
-        assert visible[at] == offset, f"{where}: offset {offset} is not to be seen"
-        last = self.last[where]
+        assert at < len(visible), f"{partition}: offset {offset} is not to be seen"
+        assert visible[at] == offset, f"{partition}: offset {offset} is not to be seen"
+        last = self.last[partition]
         if last is not None:
-            assert at, f"{where}: {offset} after {last}"
-            assert visible[at - 1] == last, f"{where}: {offset} after {last}, not after {visible[at - 1]}"
-        self.last[where] = offset
+            assert at, f"{partition}: {offset} after {last}"
+            assert visible[at - 1] == last, f"{partition}: {offset} after {last}, not after {visible[at - 1]}"
+        self.last[partition] = offset
 
     def commit(self) -> None:
         self.is_done()
@@ -155,31 +155,31 @@ class ConsumerMachine(RuleBasedStateMachine):
         self.stack = ExitStack()
         self.stack.enter_context(virtual_time(self.cluster))
         self.applications: dict[str, Application] = {}
-        self.given: dict[TopicPartition, set[int]] = {where: set() for where in ALL}
-        self.done: dict[TopicPartition, set[int]] = {where: set() for where in ALL}
+        self.given: dict[TopicPartition, set[int]] = {partition: set() for partition in ALL}
+        self.done: dict[TopicPartition, set[int]] = {partition: set() for partition in ALL}
         self.start("a")
 
-    def visible(self, where: TopicPartition) -> list[int]:
-        return self.cluster.log(*where).visible(read_committed=self.isolation_level == "read_committed")
+    def visible(self, partition: TopicPartition) -> list[int]:
+        return self.cluster.log(*partition).visible(read_committed=self.isolation_level == "read_committed")
 
     # --- producers --------------------------------------------------------------------------------------------------
 
-    def _write(self, where: TopicPartition, count: int, append: Callable[..., None]) -> None:
-        log = self.cluster.log(*where)
+    def _write(self, partition: TopicPartition, count: int, append: Callable[..., None]) -> None:
+        log = self.cluster.log(*partition)
         append(*(b"%d" % offset for offset in range(log.end, log.end + count)))
         self.cluster.written()
 
-    @rule(where=st.sampled_from(ALL), count=st.integers(1, 30))
-    def append(self, where: TopicPartition, count: int) -> None:
-        self._write(where, count, self.cluster.log(*where).append)
+    @rule(partition=st.sampled_from(ALL), count=st.integers(1, 30))
+    def append(self, partition: TopicPartition, count: int) -> None:
+        self._write(partition, count, self.cluster.log(*partition).append)
 
-    @rule(where=st.sampled_from(ALL), count=st.integers(1, 5), producer_id=st.integers(1, 3))
-    def write_in_a_transaction(self, where: TopicPartition, count: int, producer_id: int) -> None:
-        self._write(where, count, partial(self.cluster.log(*where).write, producer_id))
+    @rule(partition=st.sampled_from(ALL), count=st.integers(1, 5), producer_id=st.integers(1, 3))
+    def write_in_a_transaction(self, partition: TopicPartition, count: int, producer_id: int) -> None:
+        self._write(partition, count, partial(self.cluster.log(*partition).write, producer_id))
 
-    @rule(where=st.sampled_from(ALL), committed=st.booleans())
-    def end_a_transaction(self, where: TopicPartition, committed: bool) -> None:
-        log = self.cluster.log(*where)
+    @rule(partition=st.sampled_from(ALL), committed=st.booleans())
+    def end_a_transaction(self, partition: TopicPartition, committed: bool) -> None:
+        log = self.cluster.log(*partition)
         if log.open:
             log.end_transaction(self.rng.choice(sorted(log.open)), committed=committed)
             self.cluster.written()
@@ -224,20 +224,20 @@ class ConsumerMachine(RuleBasedStateMachine):
     def seek(self, name: str, back: int) -> None:
         """To a record that it has got."""
         application = self.applications.get(name)
-        for where, last in list(application.last.items()) if application is not None else ():
+        for partition, last in list(application.last.items()) if application is not None else ():
             assert application is not None
-            if last is not None and where in application.consumer.assignment():
+            if last is not None and partition in application.consumer.assignment():
                 application.is_done()  # it says itself where it stands
-                visible = self.visible(where)
-                application.consumer.seek(where, visible[max(bisect_left(visible, last) - back, 0)])
-                application.last[where] = None
+                visible = self.visible(partition)
+                application.consumer.seek(partition, visible[max(bisect_left(visible, last) - back, 0)])
+                application.last[partition] = None
 
-    @rule(name=st.sampled_from(NAMES), where=st.sampled_from(ALL))
-    def pause_or_resume(self, name: str, where: TopicPartition) -> None:
+    @rule(name=st.sampled_from(NAMES), partition=st.sampled_from(ALL))
+    def pause_or_resume(self, name: str, partition: TopicPartition) -> None:
         application = self.applications.get(name)
-        if application is not None and where in application.consumer.assignment():
-            paused = where in application.consumer.paused()
-            (application.consumer.resume if paused else application.consumer.pause)([where])
+        if application is not None and partition in application.consumer.assignment():
+            paused = partition in application.consumer.paused()
+            (application.consumer.resume if paused else application.consumer.pause)([partition])
 
     @rule(seconds=st.sampled_from([0.2, 3.0, 12.0, 50.0]))
     def time_passes(self, seconds: float) -> None:
@@ -250,9 +250,9 @@ class ConsumerMachine(RuleBasedStateMachine):
         kinds = [*NETWORK, *ERRORS[api_key]]
         self.cluster.add_fault(api_key, *[kinds[number % len(kinds)]] * count)
 
-    @rule(where=st.sampled_from(ALL), node_id=st.sampled_from([1, 2]))
-    def move_leader(self, where: TopicPartition, node_id: int) -> None:
-        self.cluster.move_leader(where, node_id)
+    @rule(partition=st.sampled_from(ALL), node_id=st.sampled_from([1, 2]))
+    def move_leader(self, partition: TopicPartition, node_id: int) -> None:
+        self.cluster.move_leader(partition, node_id)
 
     @rule(node_id=st.sampled_from([1, 2]))
     def move_coordinator(self, node_id: int) -> None:
@@ -272,9 +272,9 @@ class ConsumerMachine(RuleBasedStateMachine):
     def nothing_is_committed_that_nobody_is_done_with(self) -> None:
         if not hasattr(self, "cluster"):
             return
-        for where, offset in self.cluster.committed("g").items():
-            missed = {each for each in self.visible(where) if each < offset} - self.done[where]
-            assert not missed, f"{where} is committed at {offset}, and nobody is done with {sorted(missed)}"
+        for partition, offset in self.cluster.committed("g").items():
+            missed = {each for each in self.visible(partition) if each < offset} - self.done[partition]
+            assert not missed, f"{partition} is committed at {offset}, and nobody is done with {sorted(missed)}"
 
     def teardown(self) -> None:
         if not hasattr(self, "cluster"):
@@ -284,8 +284,8 @@ class ConsumerMachine(RuleBasedStateMachine):
 
     def _end(self) -> None:
         self.cluster.faults.clear()
-        for where in ALL:
-            log = self.cluster.log(*where)
+        for partition in ALL:
+            log = self.cluster.log(*partition)
             for producer_id in sorted(log.open):
                 log.end_transaction(producer_id, committed=bool(producer_id % 2))
         self.cluster.written()
@@ -301,24 +301,24 @@ class ConsumerMachine(RuleBasedStateMachine):
                 application.poll(0.2)
         for application in self.applications.values():
             application.commit()
-        assert self.cluster.committed("g") == {where: self.cluster.log(*where).end for where in ALL} or not any(
-            self.visible(where) for where in ALL
-        )
+        assert self.cluster.committed("g") == {
+            partition: self.cluster.log(*partition).end for partition in ALL
+        } or not any(self.visible(partition) for partition in ALL)
 
     def _is_over(self) -> bool:
         """Each partition is with somebody who has come to its end."""
         standing = {
-            where: application.consumer._core.handing.position(where)
+            partition: application.consumer._core.delivered.position(partition)
             for application in self.applications.values()
-            for where in application.last
-            if where in application.consumer.assignment()
+            for partition in application.last
+            if partition in application.consumer.assignment()
         }
         if standing.keys() != set(ALL) or sum(len(each.last) for each in self.applications.values()) != len(ALL):
             return False
-        ends = {where: self.cluster.log(*where).end for where in ALL}
-        if any(found is None or found.offset != ends[where] for where, found in standing.items()):
+        ends = {partition: self.cluster.log(*partition).end for partition in ALL}
+        if any(found is None or found.offset != ends[partition] for partition, found in standing.items()):
             return False
-        assert self.given == {where: set(self.visible(where)) | self.given[where] for where in ALL}
+        assert self.given == {partition: set(self.visible(partition)) | self.given[partition] for partition in ALL}
         return True
 
 
@@ -333,7 +333,7 @@ def test_commits_in_the_middle_of_an_iteration_or_a_poll(seed: int) -> None:
     machine = ConsumerMachine()
     machine.begin(assignor="range", isolation_level="read_uncommitted", auto_commit=True, seed=seed)
     for _ in range(3):
-        for where in ALL:
-            machine.append(where=where, count=20)
+        for partition in ALL:
+            machine.append(partition=partition, count=20)
         machine.poll(timeout=2.0, times=4, stays=True)
     machine.teardown()

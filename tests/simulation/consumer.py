@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-from barnabas.client.consumer import reading, threads
+from barnabas.client.consumer import front_base, reading, threads
+from barnabas.client.consumer.calls import ConsumerCalls
 from barnabas.client.consumer.consumer_core import ConsumerCore
 from barnabas.client.consumer.front import Consumer
 from barnabas.errors import ClientClosed
@@ -18,11 +19,14 @@ T = TypeVar("T")
 @contextlib.contextmanager
 def virtual_time(cluster: Cluster) -> Iterator[None]:
     """The consumers' clock is the cluster's."""
-    threads.time = reading.time = SimpleNamespace(monotonic=lambda: cluster.now)  # type: ignore[assignment]
+    modules = front_base, reading, threads
+    for module in modules:
+        module.time = SimpleNamespace(monotonic=lambda: cluster.now)  # type: ignore[assignment]
     try:
         yield
     finally:
-        threads.time = reading.time = time
+        for module in modules:
+            module.time = time
 
 
 class Driver:
@@ -99,6 +103,7 @@ class SimulatedConsumer(Consumer):
         self.client = self.cluster.client(self.name)
         wall_ms = self.cluster.scheduler.wall_ms
         self._core = ConsumerCore(self.client.network_client, self.settings, wall_ms)
+        self._calls = ConsumerCalls(self._core)
         self._driver = Driver(self.client)  # type: ignore[assignment]
         if self._subscribed is not None:
             self._driver.run(self._subscribed)

@@ -17,29 +17,29 @@ PARKED = object()
 """The response that `ScriptedGroup.release` sends later."""
 
 
-class Role:
-    """One topic of two partitions, "range"; shares are bytes that nobody reads."""
+class Callbacks:
+    """One topic of two partitions, "range"; assignments are bytes that nobody reads."""
 
     def __init__(self) -> None:
         self.owned: set[int] = set()
-        self.led: list[tuple[str, list[str], bool]] = []
-        self.lead_error: BarnabasError | None = None
+        self.elected: list[tuple[str, list[str], bool]] = []
+        self.assignment_error: BarnabasError | None = None
         self.hold: Callable[[], None] | None = None
         self.holds = False
 
-    def protocols(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
+    def metadata(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
         return [("range", b"\0\1" + bytes(sorted(self.owned)))]
 
     def owns_nothing(self) -> bool:
         return not self.owned
 
-    def lead(self, protocol: str, members: Sequence[Any], skip: bool, done: Any) -> None:
+    def on_leader_elected(self, protocol: str, members: Sequence[Any], skip: bool, done: Any) -> None:
         names = [member.member_id for member in members]
-        self.led.append((protocol, names, skip))
+        self.elected.append((protocol, names, skip))
 
         def finish() -> None:
-            if self.lead_error is not None:
-                done(None, self.lead_error)
+            if self.assignment_error is not None:
+                done(None, self.assignment_error)
             else:
                 done({} if skip else {name: name.encode() for name in names}, None)
 
@@ -55,9 +55,9 @@ class ScriptedGroup:
 
     def __init__(self, **settings: Any) -> None:
         self.cluster = SingleClientCluster()
-        self.role = Role()
+        self.callbacks = Callbacks()
         self.settings = MembershipSettings("g", **settings)
-        self.membership = Membership(self.cluster.network_client, self.settings, self.role)
+        self.membership = Membership(self.cluster.network_client, self.settings, self.callbacks)
         self.cluster.network_client.components.append(self.membership)
         self.answers: dict[int, deque[Any]] = {
             ApiKey.JOIN_GROUP: deque([self.joined()]),
@@ -97,7 +97,7 @@ class ScriptedGroup:
         """Does what a consumer's poll does for its membership, for so long."""
         membership, cluster = self.membership, self.cluster
         end = cluster.now + seconds
-        membership.watch.look_in(cluster.now, True)
+        membership.poll_timer.set_waiting(cluster.now, True)
         try:
             while True:
                 cluster.run(self._wanted, seconds=max(end - cluster.now, 0.0))
@@ -105,26 +105,26 @@ class ScriptedGroup:
                     return
                 self._serve()
         finally:
-            membership.watch.look_in(cluster.now, False)
+            membership.poll_timer.set_waiting(cluster.now, False)
 
     def _wanted(self) -> bool:
         membership = self.membership
-        return bool(membership.failure or membership.has_assignment or membership.wants_preparation)
+        return bool(membership.failure or membership.has_assignment or membership.needs_join_prepare)
 
     def _serve(self) -> None:
         membership = self.membership
         failure = membership.take_failure()
         if failure is not None:
             raise failure
-        share = membership.take_assignment()
-        if share is not None:
-            self.role.owned = {0, 1} if share.assignment else set()
-            self.told.append(f"assigned {share.assignment.decode()}")
+        assignment = membership.take_assignment()
+        if assignment is not None:
+            self.callbacks.owned = {0, 1} if assignment else set()
+            self.told.append(f"assigned {assignment.decode()}")
             return
-        membership.begin_preparation()
-        if self.role.owned:
+        membership.begin_join_prepare()
+        if self.callbacks.owned:
             self.told.append("lost" if membership.is_lost else "revoked")
-            self.role.owned = set()
+            self.callbacks.owned = set()
         membership.join()
 
     def join(self) -> None:

@@ -1,10 +1,9 @@
-"""A cluster as Metadata responses describe it."""
+"""What Metadata says of a cluster, as values."""
 
 from typing import NamedTuple
 from uuid import UUID
 
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
-from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = ["Broker", "ClusterView", "PartitionView", "TopicView", "brokers_of", "topic_view"]
 
@@ -12,7 +11,7 @@ __all__ = ["Broker", "ClusterView", "PartitionView", "TopicView", "brokers_of", 
 class Broker(NamedTuple):
     """A broker as Metadata advertises it."""
 
-    node_id: BrokerId
+    node_id: int
     host: str
     port: int
     rack: str | None
@@ -22,8 +21,8 @@ class PartitionView(NamedTuple):
     """A partition as Metadata shows it; leader -1 means none."""
 
     partition: int
-    leader: BrokerId
-    leader_epoch: LeaderEpoch
+    leader: int
+    leader_epoch: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...]
@@ -40,7 +39,7 @@ class TopicView(NamedTuple):
     partitions: dict[int, PartitionView]
 
     def in_order(self) -> list[PartitionView]:
-        """Returns the partitions by number."""
+        """Its partitions, by number."""
         return [self.partitions[index] for index in sorted(self.partitions)]
 
 
@@ -54,15 +53,15 @@ class ClusterView(NamedTuple):
 
 
 def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
-    return {b.node_id: Broker(BrokerId(b.node_id), b.host, b.port, b.rack) for b in response.brokers}
+    return {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
 
 
 def topic_view(topic: MetadataResponseTopic) -> TopicView:
     partitions = {
         p.partition_index: PartitionView(
             p.partition_index,
-            BrokerId(p.leader_id),
-            LeaderEpoch(p.leader_epoch),
+            p.leader_id,
+            p.leader_epoch,
             tuple(p.replica_nodes),
             tuple(p.isr_nodes),
             tuple(p.offline_replicas),

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 from barnabas.connection.promise import Promise
 
-__all__ = ["settle"]
+__all__ = ["result_of", "settle"]
 
 T = TypeVar("T")
 
@@ -33,3 +33,13 @@ def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
 
     go_on()
     return settled
+
+
+def result_of(flow: Coroutine[Any, Any, T]) -> T:
+    """Runs a flow to its end in one step: in the synchronous clients what it awaits blocks the thread."""
+    try:
+        flow.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("a flow of a synchronous client waits for an event loop")

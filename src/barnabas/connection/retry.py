@@ -73,7 +73,7 @@ def find_target_again(client: NetworkClient, target: Target, error: Error) -> No
         if isinstance(error, ConnectionLost | NotCoordinator | CoordinatorNotAvailable | RequestTimedOut):
             client.forget_coordinator(target)
     elif target is CONTROLLER:
-        client.metadata.request_update()
+        client.metadata.mark_stale()
 
 
 def send_with_retries(

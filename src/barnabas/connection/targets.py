@@ -1,56 +1,38 @@
-"""The targets of requests, and the Protocol of what sends a request to its target."""
+"""Whom a request is for."""
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from barnabas.connection.broker.client_request import ClientRequest
-
-__all__ = [
-    "ANY",
-    "CONTROLLER",
-    "COORDINATOR_ROLE",
-    "GROUP",
-    "TRANSACTION",
-    "Coordinator",
-    "Node",
-    "RequestSender",
-    "Target",
-]
+__all__ = ["ANY", "CONTROLLER", "COORDINATOR_ROLE", "GROUP", "TRANSACTION", "Coordinator", "Node", "Target"]
 
 GROUP: Final = 0
 TRANSACTION: Final = 1
 COORDINATOR_ROLE: Final = 1
-"""Coordinators have connections of their own: heartbeats must not wait behind a Fetch that its broker holds."""
+"""Coordinators have connections of their own: heartbeats must not wait behind a parked Fetch."""
 
 
 class Node(NamedTuple):
-    """A broker. Each role has its own connection to it: 0 for most requests, 1 for coordinators, others for clients
-    whose requests (Fetch) a broker may hold."""
+    """A broker by its id. Each role is a connection of its own: 0 for most, 1 for coordinators; a client that parks
+    requests (Fetch) takes another one."""
 
     node_id: int
     role: int = 0
 
 
 class Coordinator(NamedTuple):
-    """The coordinator of a group (key_type 0) or of a transactional id (1), whichever broker that is."""
+    """Whoever coordinates a group (key_type 0) or a transactional id (1) now."""
 
     key: str
     key_type: int = GROUP
 
 
 class _Any(NamedTuple):
-    """The broker that is likely to answer soonest."""
+    """Whichever broker answers soonest."""
 
 
 class _Controller(NamedTuple):
-    """The controller by the last metadata."""
+    """The controller of the last metadata answer."""
 
 
 ANY: Final = _Any()
 CONTROLLER: Final = _Controller()
 Target = Node | Coordinator | _Any | _Controller
-
-
-class RequestSender(Protocol):
-    """The part of the network client that sends requests."""
-
-    def send(self, request: ClientRequest, target: Target) -> None: ...

@@ -45,7 +45,7 @@ def at(text: str) -> TopicPartition:
 
 
 def shown(shares: Shares) -> dict[str, list[str]]:
-    return {name: [str(where) for where in share] for name, share in shares.items()}
+    return {name: [str(topic_partition) for topic_partition in share] for name, share in shares.items()}
 
 
 def group(names: Sequence[str], topics: Sequence[str]) -> list[Member]:
@@ -71,7 +71,7 @@ def holding(members: Sequence[Member], shares: Shares, generation: int = 1) -> l
 
 def test_range_of_ten_over_three() -> None:
     shares = RANGE.assign(group(["c0", "c1", "c2"], ["t"]), {"t": 10})
-    assert {name: [where.partition for where in share] for name, share in shares.items()} == {
+    assert {name: [topic_partition.partition for topic_partition in share] for name, share in shares.items()} == {
         "c0": [0, 1, 2, 3],
         "c1": [4, 5, 6],
         "c2": [7, 8, 9],
@@ -147,7 +147,7 @@ def test_the_later_generation_is_right(assignor: Assignor) -> None:
         assert shares["new"] == list(claim)
     else:
         # the old member may believe that it still has them: nobody gets them before it has joined again
-        assert not set(claim) & {where for share in shares.values() for where in share}
+        assert not set(claim) & {topic_partition for share in shares.values() for topic_partition in share}
 
 
 def test_two_claims_of_one_generation_are_both_void() -> None:
@@ -199,7 +199,7 @@ def groups(draw: st.DrawFn, *, alike: bool | None = None) -> tuple[list[Member],
 def check_shares(shares: Shares, members: Sequence[Member], counts: Mapping[str, int], *, whole: bool = True) -> None:
     """Every member is there; each partition that somebody wants has one owner, who wants it."""
     assert shares.keys() == {member.member_id for member in members}
-    given_away = [where for share in shares.values() for where in share]
+    given_away = [topic_partition for share in shares.values() for topic_partition in share]
     assert len(given_away) == len(set(given_away)), "two owners"
     wanted = {topic for member in members for topic in member.topics}
     there = {TopicPartition(topic, index) for topic in wanted for index in range(counts.get(topic, 0))}
@@ -207,7 +207,7 @@ def check_shares(shares: Shares, members: Sequence[Member], counts: Mapping[str,
     if whole:
         assert set(given_away) == there, "left over"
     topics = {member.member_id: member.topics for member in members}
-    assert all(where.topic in topics[name] for name, share in shares.items() for where in share)
+    assert all(topic_partition.topic in topics[name] for name, share in shares.items() for topic_partition in share)
 
 
 @by_name
@@ -227,7 +227,7 @@ def test_cooperative_never_has_two_owners_and_comes_to_rest(the_group: tuple[lis
     for generation in range(4, 8):
         shares = COOPERATIVE.assign(members, counts)
         for member in members:
-            others = {where for other in members if other is not member for where in other.owned}
+            others = {topic_partition for other in members if other is not member for topic_partition in other.owned}
             assert not others & set(shares[member.member_id]), "given before it was given up"
         after = holding(members, shares, generation)
         if [member.owned for member in after] == [member.owned for member in members]:
@@ -246,7 +246,7 @@ def test_shares_differ_by_one(assignor: Assignor, the_group: tuple[list[Member],
     shares = assignor.assign(members, counts)
     if assignor is RANGE:
         for topic in counts:
-            sizes = [sum(where.topic == topic for where in share) for share in shares.values()]
+            sizes = [sum(topic_partition.topic == topic for topic_partition in share) for share in shares.values()]
             assert max(sizes) - min(sizes) <= 1
     else:
         sizes = [len(share) for share in shares.values()]
@@ -263,7 +263,7 @@ def test_sticky_is_as_even_as_subscriptions_allow(the_group: tuple[list[Member],
     for start, share in shares.items():
         reach, todo = {start}, [start]
         while todo:
-            topics = {where.topic for where in shares[todo.pop()]}
+            topics = {topic_partition.topic for topic_partition in shares[todo.pop()]}
             for name, wanted in wants.items():
                 if name not in reach and topics & wanted:
                     reach.add(name)
@@ -275,11 +275,12 @@ def rightful(members: Sequence[Member], counts: Mapping[str, int]) -> dict[str, 
     """What each member could keep, where no two claim the same."""
     return {
         member.member_id: {
-            where for where in member.owned
-            if where.topic in member.topics and where.partition < counts.get(where.topic, 0)
+            owned
+            for owned in member.owned
+            if owned.topic in member.topics and owned.partition < counts.get(owned.topic, 0)
         }
         for member in members
-    }  # fmt: skip
+    }
 
 
 @settings(max_examples=200, deadline=None)
@@ -308,7 +309,10 @@ def test_range_keeps_equal_topics_together(the_group: tuple[list[Member], dict[s
     members, _ = the_group
     both = [member._replace(topics=("t0", "t1")) for member in members]
     for share in RANGE.assign(both, {"t0": count, "t1": count}).values():
-        numbers = [[where.partition for where in share if where.topic == topic] for topic in ("t0", "t1")]
+        numbers = [
+            [topic_partition.partition for topic_partition in share if topic_partition.topic == topic]
+            for topic in ("t0", "t1")
+        ]
         assert numbers[0] == numbers[1]
 
 
@@ -319,8 +323,13 @@ def test_one_more_member_takes_only_its_share(the_group: tuple[list[Member], dic
     settled = holding(members, STICKY.assign(members, counts))
     assume("new" not in {member.member_id for member in members})
     shares = STICKY.assign([*settled, Member("new", members[0].topics)], counts)
-    had = {where: member.member_id for member in settled for where in member.owned}
-    moved = [where for name, share in shares.items() for where in share if had.get(where) != name]
+    had = {topic_partition: member.member_id for member in settled for topic_partition in member.owned}
+    moved = [
+        topic_partition
+        for name, share in shares.items()
+        for topic_partition in share
+        if had.get(topic_partition) != name
+    ]
     assert sorted(moved) == sorted(shares["new"])
 
 

@@ -40,8 +40,8 @@ def assigned(cluster: Cluster, *partitions: TopicPartition, **named: Any) -> Sim
     return consumer
 
 
-def offsets(records: Any, where: TopicPartition = T0) -> list[int]:
-    return [record.offset for record in records if (record.topic, record.partition) == where]
+def offsets(records: Any, topic_partition: TopicPartition = T0) -> list[int]:
+    return [record.offset for record in records if (record.topic, record.partition) == topic_partition]
 
 
 # --- what is interrupted, or takes its time ---------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Interceptor:
         return [record for record in records if record.offset % 2]
 
     def on_commit(self, offsets: Any) -> None:
-        self.committed.append({where: each.offset for where, each in offsets.items()})
+        self.committed.append({topic_partition: each.offset for topic_partition, each in offsets.items()})
 
 
 def test_interceptors_change_records_and_hear_of_commits(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
@@ -135,7 +135,7 @@ def test_a_listener_may_ask_where_it_stands(cluster: Cluster) -> None:
     heard: dict[TopicPartition, int] = {}
 
     def ask(consumer: Any, partitions: Any) -> None:
-        heard.update({where: consumer.position(where, timeout=5) for where in partitions})
+        heard.update({topic_partition: consumer.position(topic_partition, timeout=5) for topic_partition in partitions})
 
     consumer = SimulatedConsumer(cluster, "c", "t", on_assigned=ask, **GROUP)
     assert consumer.poll(30)
@@ -198,7 +198,7 @@ def test_what_moves_to_another_member_is_committed_before(cluster: Cluster) -> N
     while records := [*first.poll(1), *second.poll(1)]:
         seen += [(record.partition, record.offset) for record in records]
     assert sorted(seen) == sorted(set(seen))
-    assert len(seen) == sum(cluster.log(*where).end for where in (T0, T1))
+    assert len(seen) == sum(cluster.log(*topic_partition).end for topic_partition in (T0, T1))
 
 
 # --- the group --------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def test_a_pattern_waits_for_all_topics(cluster: Cluster) -> None:
     """An answer about some topics, asked for before, does not count as all that there are."""
     consumer = SimulatedConsumer(cluster, "c", **GROUP)
     cluster.topics |= {f"x{number}": {0: 1} for number in range(5)}
-    consumer._driver.run(lambda: consumer._core.client.add_topics(["x1"]))
+    consumer._driver.run(lambda: consumer._core.client.want_topics(["x1"]))
     consumer.subscribe(re.compile("x.*"))
     while not consumer.assignment():
         consumer.poll(1)

@@ -37,8 +37,8 @@ def cluster() -> Iterator[Cluster]:
 
 
 def fill(cluster: Cluster, count: int) -> None:
-    for where in ALL:
-        log = cluster.log(*where)
+    for partition in ALL:
+        log = cluster.log(*partition)
         log.append(*(b"%d" % offset for offset in range(log.end, log.end + count)))
     cluster.written()
 
@@ -57,19 +57,19 @@ class Application:
 
     def take(self, records: Any) -> None:
         for record in records:
-            where = TopicPartition(record.topic, record.partition)
-            assert record.offset == self.next[where], f"{record} after {self.next[where] - 1}"
-            self.next[where] += 1
+            partition = TopicPartition(record.topic, record.partition)
+            assert record.offset == self.next[partition], f"{record} after {self.next[partition] - 1}"
+            self.next[partition] += 1
 
     def stands(self) -> None:
         """Where it says it stands, and what it would commit, is what it has got."""
-        for where in ALL:
-            assert self.consumer.position(where) == self.next[where]
+        for partition in ALL:
+            assert self.consumer.position(partition) == self.next[partition]
         consumed = self.consumer._core.consumed_offsets()
-        assert {where: consumed[where].offset for where in ALL} == self.next
+        assert {partition: consumed[partition].offset for partition in ALL} == self.next
 
     def read_all(self) -> None:
-        ends = {where: self.cluster.log(*where).end for where in ALL}
+        ends = {partition: self.cluster.log(*partition).end for partition in ALL}
         while self.next != ends:
             records = self.consumer.poll(5)
             assert records, (self.next, ends)
@@ -136,7 +136,11 @@ def test_a_rebalance_that_is_interrupted_comes_to_its_end(cluster: Cluster) -> N
         consumer = SimulatedConsumer(
             cluster, "c", "t", group_id="g", on_assigned=lambda _, partitions, told=told: told.extend(partitions)
         )
-        files = ("client/consumer/front.py", "client/consumer/threads.py", "client/consumer/group/rebalance.py")
+        files = (
+            "client/consumer/front.py",
+            "client/consumer/threads.py",
+            "client/consumer/group/consumer_coordinator.py",
+        )
         interrupted, _ = interrupted_at(place, files, lambda consumer=consumer: consumer.poll(1), shielded=TURN)
         consumer.poll(5)
         consumer.poll(5)
@@ -157,9 +161,9 @@ def test_an_application_that_left_a_poll_by_ctrl_c_and_stays_away_is_noticed(clu
     consumer = application.consumer
     for place in range(PLACES_MAX):
         interrupted, _ = interrupted_at(place, FILES, lambda: consumer.poll(0.1), shielded=TURN)
-        watch = consumer._core.membership.watch  # type: ignore[union-attr]
+        poll_timer = consumer._core.coordinator.membership.poll_timer  # type: ignore[union-attr]
         cluster.run(seconds=4)
-        assert not watch.inside, place
+        assert not poll_timer.is_waiting, place
         consumer.poll(0.1)
         if not interrupted:
             break

@@ -43,13 +43,13 @@ def test_the_first_join_takes_no_time(script: ScriptedGroup) -> None:
     assert [request.member_id for request in script.asked(ApiKey.JOIN_GROUP)] == ["", "m-1"]
     assert script.reasons() == ["joining the group"] * 2
     assert script.told == ["assigned mine"]
-    assert script.role.led == [("range", ["m-1"], False)]
+    assert script.callbacks.elected == [("range", ["m-1"], False)]
     (sync,) = script.asked(ApiKey.SYNC_GROUP)
     assert (sync.generation_id, sync.member_id, sync.protocol_name) == (1, "m-1", "range")
     assert [(each.member_id, each.assignment) for each in sync.assignments] == [("m-1", b"m-1")]
     (rebalance,) = script.membership.history.past
     assert (rebalance.reason, rebalance.generation_id, rebalance.setbacks) == ("joining the group", 1, ())
-    assert script.membership.reason is None
+    assert script.membership.rejoin_reason is None
 
 
 def test_a_coordinator_that_never_knows_our_name_is_not_asked_without_a_pause(script: ScriptedGroup) -> None:
@@ -69,7 +69,7 @@ def test_a_coordinator_that_never_knows_our_name_is_not_asked_without_a_pause(sc
 def test_a_follower_sends_no_shares(script: ScriptedGroup) -> None:
     script.answer_with(ApiKey.JOIN_GROUP, script.joined(leader="m-9"))
     script.join()
-    assert script.role.led == []
+    assert script.callbacks.elected == []
     assert script.asked(ApiKey.SYNC_GROUP)[0].assignments == []
     assert not script.membership.is_leader
 
@@ -87,7 +87,7 @@ def test_settings_travel(script: ScriptedGroup) -> None:
 def test_a_leader_that_comes_back_keeps_the_shares(script: ScriptedGroup) -> None:
     script.answer_with(ApiKey.JOIN_GROUP, script.joined(skip_assignment=True))
     script.join()
-    assert script.role.led == [("range", ["m-1"], True)]
+    assert script.callbacks.elected == [("range", ["m-1"], True)]
     assert script.asked(ApiKey.SYNC_GROUP)[0].assignments == []
 
 
@@ -169,7 +169,7 @@ def test_a_fenced_member_stays_out(script: ScriptedGroup) -> None:
 
 
 def test_a_leader_that_cannot_share_says_so(script: ScriptedGroup) -> None:
-    script.role.lead_error = TopicAuthorizationFailed("topic 't': not allowed")
+    script.callbacks.assignment_error = TopicAuthorizationFailed("topic 't': not allowed")
     script.membership.subscribe()
     with pytest.raises(TopicAuthorizationFailed):
         script.poll(1)
@@ -196,16 +196,16 @@ def test_a_join_waits_as_long_as_the_others_may_take(script: ScriptedGroup) -> N
 
 
 def test_heartbeats_while_the_leader_waits_for_metadata(script: ScriptedGroup) -> None:
-    script.role.holds = True
+    script.callbacks.holds = True
     script.answer_with(ApiKey.HEARTBEAT, REBALANCE_IN_PROGRESS)
     script.membership.subscribe()
     script.poll(4)
     assert len(script.asked(ApiKey.HEARTBEAT)) == 1
-    assert script.role.hold is not None
-    script.role.hold()
+    assert script.callbacks.hold is not None
+    script.callbacks.hold()
     script.poll(1)
     assert script.told == ["assigned mine"]
-    assert script.membership.reason is None, "the group rebalances because we do"
+    assert script.membership.rejoin_reason is None, "the group rebalances because we do"
 
 
 # --- heartbeats -------------------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ def test_the_group_rebalances(script: ScriptedGroup) -> None:
     script.idle(10)
     assert script.told == ["assigned mine"], "nothing is taken from a busy application"
     assert len(script.asked(ApiKey.JOIN_GROUP)) == 1
-    assert script.membership.reason == "the group is rebalancing"
+    assert script.membership.rejoin_reason == "the group is rebalancing"
     script.answer_with(ApiKey.JOIN_GROUP, script.joined(generation=2))
     script.poll(1)
     assert script.told == ["assigned mine", "revoked", "assigned mine"]
@@ -249,7 +249,7 @@ def test_what_an_expelled_member_owned_is_lost(script: ScriptedGroup, code: int,
 
 def test_an_expelled_member_without_partitions_comes_back_by_itself(script: ScriptedGroup) -> None:
     script.join()
-    script.role.owned = set()
+    script.callbacks.owned = set()
     script.answer_with(ApiKey.HEARTBEAT, UNKNOWN_MEMBER)
     script.idle(10)
     assert len(script.asked(ApiKey.JOIN_GROUP)) == 2
@@ -259,8 +259,8 @@ def test_an_expelled_member_without_partitions_comes_back_by_itself(script: Scri
 
 def test_an_assignment_that_nobody_took_is_void_after_an_expulsion(script: ScriptedGroup) -> None:
     script.membership.subscribe()
-    script.membership.watch.look_in(script.cluster.now, True)
-    script.membership.begin_preparation()
+    script.membership.poll_timer.set_waiting(script.cluster.now, True)
+    script.membership.begin_join_prepare()
     script.membership.join()
     script.answer_with(ApiKey.HEARTBEAT, UNKNOWN_MEMBER)
     script.answer_with(ApiKey.SYNC_GROUP, SyncGroupResponse(assignment=b"old"), SyncGroupResponse(assignment=b"new"))
@@ -288,7 +288,7 @@ def test_a_member_survives_its_coordinators_restart(script: ScriptedGroup) -> No
     script.idle(5)
     assert script.membership.state is MemberState.STABLE
     assert script.told == ["assigned mine"]
-    assert script.cluster.now - script.membership.pulse.answered_at < 4
+    assert script.cluster.now - script.membership.heartbeat.answered_at < 4
 
 
 def test_silence_for_a_session_is_told(script: ScriptedGroup, caplog: pytest.LogCaptureFixture) -> None:

@@ -46,14 +46,20 @@ class Committing(ScriptedGroup):
 
     def __init__(self, *, member: bool = True, **settings: Any) -> None:
         super().__init__(**settings)
-        self.commits = OffsetCommits(self.cluster.network_client, "g", self.settings.group_instance_id)
+        self.committed: list[Any] = []
+        self.commits = OffsetCommits(
+            self.cluster.network_client,
+            "g",
+            self.settings.group_instance_id,
+            self.membership,
+            self.committed.append,
+        )
         self.codes: list[Any] = []
         self.fetch_codes: list[tuple[int, int]] = []
         self.stored: dict[TopicPartition, OffsetAndMetadata] = {}
         self.cluster.handlers[COMMIT] = self._commit
         self.cluster.handlers[FETCH] = self._fetch
         if member:
-            self.commits.membership = self.membership
             self.join()
 
     def _commit(self, received: ReceivedRequest) -> Any:
@@ -111,13 +117,11 @@ def group() -> Committing:
 
 
 def test_a_member_commits_in_its_generation(group: Committing) -> None:
-    heard: list[Any] = []
-    group.commits.on_committed.append(heard.append)
     assert group.outcome(group.commit()) is None
     (request,) = group.asked(COMMIT)
     assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", 1, "m-1")
     assert group.stored == {P0: OffsetAndMetadata(5, "note", 3)}
-    assert heard == [group.stored]
+    assert group.committed == [group.stored]
     assert group.commits.sent == 1
 
 
@@ -167,7 +171,7 @@ def test_a_repeat_waits_for_what_becomes_of_a_later_commit(group: Committing) ->
     first = group.commits.commit(both, timeout_s=30.0)
     assert group.outcome(group.commit(9)) is None
     assert group.outcome(first) is None
-    assert {where: stored.offset for where, stored in group.stored.items()} == {P0: 9, P1: 5}
+    assert {partition: stored.offset for partition, stored in group.stored.items()} == {P0: 9, P1: 5}
 
 
 def test_a_commit_that_finds_nobody_says_what_was_tried(group: Committing) -> None:
@@ -267,7 +271,6 @@ def test_what_was_committed_from_outside_is_not_repeated_by_a_member() -> None:
     group.codes = [14]
     promise = group.commit(5)
     assert group.cluster.run(lambda: not group.codes, seconds=100)
-    group.commits.membership = group.membership
     group.join()
     assert isinstance(group.outcome(promise), CommitFailed)
     assert len(group.asked(COMMIT)) == 1
@@ -276,7 +279,7 @@ def test_what_was_committed_from_outside_is_not_repeated_by_a_member() -> None:
 def test_commits_during_a_rebalance(group: Committing) -> None:
     group.codes = [27]
     assert isinstance(group.outcome(group.commit()), RebalanceInProgress)
-    assert group.membership.reason == "the group is rebalancing"
+    assert group.membership.rejoin_reason == "the group is rebalancing"
     group.answer_with(ApiKey.JOIN_GROUP, PARKED)
     group.poll(1)
     assert group.membership.rebalancing
@@ -297,7 +300,7 @@ def test_a_fenced_commit() -> None:
 
 def test_who_is_not_in_the_group_cannot_commit() -> None:
     group = Committing(member=False)
-    group.commits.membership = group.membership
+    group.membership.subscribe()
     assert isinstance(group.outcome(group.commit()), CommitFailed)
 
 

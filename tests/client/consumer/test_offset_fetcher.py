@@ -31,26 +31,26 @@ def test_what_was_committed_before_a_partition_went_and_came_again_is_too_old() 
     coordinator, cluster = Coordinator(), SingleClientCluster()
     subscription = SubscriptionState(ResetStrategy.parse("earliest"))
     subscription.subscribe(["t"])
-    locating = OffsetFetcher(
+    offset_fetcher = OffsetFetcher(
         cluster.network_client,
         subscription,
         coordinator,  # type: ignore[arg-type]
         read_committed=False,
         timeout_s=10,
         wall_ms=lambda: 0,
-        on_located=lambda: None,
+        on_position_known=lambda: None,
     )
     subscription.assign_subscribed([P0, P1])
-    locating.advance(cluster.now)
+    offset_fetcher.advance(cluster.now)
     subscription.assign_subscribed([P1])  # another member reads and commits P0 meanwhile
     subscription.assign_subscribed([P0, P1])
-    locating.changed()
+    offset_fetcher.changed()
     coordinator.asked[0][1].resolve({P0: OffsetAndMetadata(5), P1: OffsetAndMetadata(6)})
     assert subscription.position(P0) is None
     kept = subscription.position(P1)
     assert kept is not None
     assert kept.offset == 6
-    locating.advance(cluster.now)
+    offset_fetcher.advance(cluster.now)
     again, answer = coordinator.asked[1]
     assert again == [P0]
     answer.resolve({P0: OffsetAndMetadata(9)})

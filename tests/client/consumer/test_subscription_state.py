@@ -47,8 +47,8 @@ def fetchable(subscription: SubscriptionState) -> list[TopicPartition]:
     return [each for each in subscription.assigned() if of(subscription, each).is_fetchable]
 
 
-def state_of(subscription: SubscriptionState, where: TopicPartition = T0) -> FetchState:
-    return of(subscription, where).state
+def state_of(subscription: SubscriptionState, partition: TopicPartition = T0) -> FetchState:
+    return of(subscription, partition).state
 
 
 # --- subscriptions ----------------------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ def test_pending_revocation_and_pending_callback() -> None:
     state.subscribe(["t"])
     added = state.assign_subscribed([T0, T1]).added
     state.mark_pending_callback(added, True)
-    assert state.needing_start() == []
+    assert state.initializing() == []
     state.seek(T0, 1)
     assert fetchable(state) == []
     state.mark_pending_callback(added, False)
-    assert state.needing_start() == [T1]
+    assert state.initializing() == [T1]
     assert fetchable(state) == [T0]
     state.mark_pending_revocation([T0])
     assert not state.is_fetchable(T0)
@@ -171,8 +171,8 @@ def test_pending_revocation_and_pending_callback() -> None:
 
 def test_turns() -> None:
     state = manual(T0, T1, U0)
-    for where in (T0, T1, U0):
-        state.seek(where, 0)
+    for partition in (T0, T1, U0):
+        state.seek(partition, 0)
     state.take_turn(T0)
     assert fetchable(state) == [T1, U0, T0]
     state.take_turn(TopicPartition("gone", 0))
@@ -184,13 +184,13 @@ def test_turns() -> None:
 
 def test_from_what_is_committed() -> None:
     state = manual(T0, T1, U0)
-    assert state.needing_start() == [T0, T1, U0]
+    assert state.initializing() == [T0, T1, U0]
     state.start_at(T0, OffsetAndMetadata(7), 1, 4)
     assert state.position(T0) == FetchPosition(7, -1, 1, 4)
     state.start_at(T1, OffsetAndMetadata(7, "", 2), 1, 4)
     assert state_of(state, T1) is FetchState.AWAIT_VALIDATION
     state.reset_without_commit([U0])
-    assert state.needing_reset(0) == {U0: LATEST_RESET}
+    assert state.partitions_needing_reset(0) == {U0: LATEST_RESET}
 
 
 def test_an_answer_that_comes_too_late_changes_nothing() -> None:
@@ -215,17 +215,17 @@ def test_nothing_committed_and_no_reset() -> None:
     with pytest.raises(NoOffsetForPartition):
         state.request_reset(T0)
     state.request_reset(T0, ResetStrategy("earliest"))
-    assert state.needing_reset(0) == {T0: ResetStrategy("earliest")}
+    assert state.partitions_needing_reset(0) == {T0: ResetStrategy("earliest")}
 
 
 def test_what_failed_is_asked_again_later() -> None:
     state = manual(T0)
     state.request_reset(T0)
     state.request_failed([T0, T1], 5.0)
-    assert state.needing_reset(4.9) == {}
-    assert state.needing_reset(5.0) == {T0: LATEST_RESET}
+    assert state.partitions_needing_reset(4.9) == {}
+    assert state.partitions_needing_reset(5.0) == {T0: LATEST_RESET}
     state.request_reset(T0, ResetStrategy("earliest"))
-    assert state.needing_reset(0) == {T0: ResetStrategy("earliest")}, "a new wish need not wait"
+    assert state.partitions_needing_reset(0) == {T0: ResetStrategy("earliest")}, "a new wish need not wait"
 
 
 def test_consumed_positions_are_what_is_committed() -> None:
@@ -261,7 +261,7 @@ def test_another_leader_is_asked_whether_its_log_agrees() -> None:
     assert state.is_fetchable(T0), "no leader is no news"
     of(state, T0).follow_leader(2, 4, can_validate=True)
     asked = FetchPosition(10, 3, 2, 4)
-    assert state.needing_validation(0) == {T0: asked}
+    assert state.partitions_needing_validation(0) == {T0: asked}
     assert state.position(T0) is None
     assert state.consumed() == {}
     assert state.validated(T0, asked, 3, 25) is None
@@ -282,9 +282,9 @@ def test_a_seek_with_an_epoch_is_validated_once_a_leader_is_known() -> None:
     state.seek(T0, 8, 2)
     assert state.is_fetchable(T0)
     of(state, T0).follow_leader(1, 5, can_validate=True)
-    assert state.needing_validation(0) == {T0: FetchPosition(8, 2, 1, 5)}
+    assert state.partitions_needing_validation(0) == {T0: FetchPosition(8, 2, 1, 5)}
     state.seek(T0, 9, 2)
-    assert state.needing_validation(0) == {T0: FetchPosition(9, 2, 1, 5)}
+    assert state.partitions_needing_validation(0) == {T0: FetchPosition(9, 2, 1, 5)}
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_log_that_was_cut(end_epoch: int, end_offset: int, expected: FetchPosi
         assert isinstance(truncation, LogTruncation)
         assert truncation.diverging == OffsetAndMetadata(expected.offset, "", expected.offset_epoch)
         assert f"up to offset {expected.offset} the log is as it was" in str(truncation)
-        assert strict.needing_validation(0) == {T0: asked}, "until the application seeks"
+        assert strict.partitions_needing_validation(0) == {T0: asked}, "until the application seeks"
 
 
 @pytest.mark.parametrize(("end_epoch", "end_offset"), [(-1, 10), (3, -1)])
@@ -320,7 +320,7 @@ def test_a_leader_that_does_not_know_the_epoch(end_epoch: int, end_offset: int) 
     state = fetching()
     of(state, T0).follow_leader(2, 4, can_validate=True)
     assert state.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset) is None
-    assert state.needing_reset(0) == {T0: LATEST_RESET}
+    assert state.partitions_needing_reset(0) == {T0: LATEST_RESET}
     strict = fetching(reset=NO_RESET)
     of(strict, T0).follow_leader(2, 4, can_validate=True)
     truncation = strict.validated(T0, FetchPosition(10, 3, 2, 4), end_epoch, end_offset)
@@ -333,7 +333,7 @@ def test_an_answer_about_another_position_is_void() -> None:
     of(state, T0).follow_leader(2, 4, can_validate=True)
     of(state, T0).follow_leader(3, 5, can_validate=True)
     assert state.validated(T0, FetchPosition(10, 3, 2, 4), 3, 6) is None
-    assert state.needing_validation(0) == {T0: FetchPosition(10, 3, 3, 5)}
+    assert state.partitions_needing_validation(0) == {T0: FetchPosition(10, 3, 3, 5)}
     state.request_reset(T0)
     of(state, T0).follow_leader(4, 6, can_validate=True)
     assert state_of(state) is FetchState.AWAIT_RESET
@@ -382,12 +382,12 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(partitions=st.sets(st.sampled_from([T0, T1, U0])))
     def assign(self, partitions: set[TopicPartition]) -> None:
-        before = {where: self.state.get(where) for where in self.state.assigned()}
+        before = {partition: self.state.get(partition) for partition in self.state.assigned()}
         change = self.state.assign_subscribed(partitions)
         assert set(self.state.assigned()) == partitions
         assert set(change.added) == partitions - before.keys()
         assert set(change.removed) == before.keys() - partitions
-        assert all(self.state.get(where) is before[where] for where in partitions & before.keys())
+        assert all(self.state.get(partition) is before[partition] for partition in partitions & before.keys())
 
     @rule(data=st.data(), offset=st.integers(0, 50), epoch=st.integers(-1, 3))
     def seek(self, data: st.DataObject, offset: int, epoch: int) -> None:
@@ -399,16 +399,16 @@ class AnyOrder(RuleBasedStateMachine):
         if self.state.assigned():
             state = of(self.state, data.draw(st.sampled_from(self.state.assigned())))
             state.follow_leader(leader, epoch, can_validate=can_validate)
-        self.asked += self.state.needing_validation(0).items()
+        self.asked += self.state.partitions_needing_validation(0).items()
 
     @rule(data=st.data(), end_epoch=st.integers(-1, 5), end_offset=st.integers(-1, 50))
     def answer(self, data: st.DataObject, end_epoch: int, end_offset: int) -> None:
         if self.asked:
-            where, asked = data.draw(st.sampled_from(self.asked))
-            before = self.state.get(where)
+            partition, asked = data.draw(st.sampled_from(self.asked))
+            before = self.state.get(partition)
             doubted = before is not None and before.state is FetchState.AWAIT_VALIDATION and before.position == asked
             position = before.position if before is not None else None
-            assert self.state.validated(where, asked, end_epoch, end_offset) is None
+            assert self.state.validated(partition, asked, end_epoch, end_offset) is None
             if not doubted and before is not None:
                 assert before.position == position
 
@@ -419,8 +419,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 50), epoch=st.integers(-1, 3))
     def found(self, offset: int, epoch: int) -> None:
-        for where, strategy in self.state.needing_reset(0).items():
-            assert self.state.reset_to(where, strategy, FetchPosition(offset, epoch, 1, epoch))
+        for partition, strategy in self.state.partitions_needing_reset(0).items():
+            assert self.state.reset_to(partition, strategy, FetchPosition(offset, epoch, 1, epoch))
 
     @rule(data=st.data())
     def pause(self, data: st.DataObject) -> None:
@@ -429,15 +429,15 @@ class AnyOrder(RuleBasedStateMachine):
 
     @invariant()
     def positions_are_where_they_should_be(self) -> None:
-        for where in self.state.assigned():
-            state = self.state.get(where)
+        for partition in self.state.assigned():
+            state = self.state.get(partition)
             assert state is not None
             has_position = state.state in (FetchState.FETCHING, FetchState.AWAIT_VALIDATION)
             assert (state.position is not None) == has_position
             assert (state.reset is not None) == (state.state is FetchState.AWAIT_RESET)
-            assert (self.state.position(where) is not None) == (state.state is FetchState.FETCHING)
-            if self.state.is_fetchable(where):
-                assert where in self.state.consumed()
+            assert (self.state.position(partition) is not None) == (state.state is FetchState.FETCHING)
+            if self.state.is_fetchable(partition):
+                assert partition in self.state.consumed()
 
 
 TestAnyOrder = AnyOrder.TestCase

@@ -3,41 +3,28 @@
 import asyncio
 import contextlib
 import inspect
-import logging
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import partial, wraps
 from itertools import islice
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from barnabas.client.arguments import seconds, seconds_or_none
-from barnabas.client.consumer.delivered_records import Held
-from barnabas.client.consumer.front_base import (
-    CLOSE_TIMEOUT_S,
-    OffsetAndTimestamp,
-    OffsetsArgument,
-    Partitions,
-    Times,
-    at_times,
-    begin,
-    end,
-    found_at_times,
-    plain_offsets,
-)
-from barnabas.client.consumer.group.rebalance import Notice
-from barnabas.client.consumer.processing.tasks import Processing
-from barnabas.client.consumer.processing.threads import Handler, OnError
+from barnabas.client.consumer.calls import ConsumerCalls
+from barnabas.client.consumer.delivered_records import DecodedRecords
+from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S
+from barnabas.client.consumer.processing.processor import Handler, OnError, Processor
+from barnabas.client.consumer.processing.tasks import TaskPool
 from barnabas.client.consumer.reading import CHUNK, Pace, ReadingBase
+from barnabas.client.consumer.rebalance_listener import RebalanceEvent
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.fetch.record_batch import RecordBatch
-from barnabas.client.offset_messages import OffsetAndMetadata
-from barnabas.connection.cluster import PartitionView
 from barnabas.connection.drivers.aio import AioDriver
-from barnabas.connection.promise import Promise
+from barnabas.connection.flow import settle
 from barnabas.errors import ClientClosed, UsageError
 from barnabas.records.consumer_record import ConsumerRecord, K, V
-from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
@@ -48,9 +35,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_log = logging.getLogger("barnabas.consumer")
+
+def _awaited(
+    call: Callable[Concatenate[ConsumerCalls, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Consumer[Any, Any]", P], Coroutine[Any, Any, T]]:
+    """Makes of a call a method of the loop."""
+
+    @wraps(call)
+    async def method(self: "Consumer[Any, Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        promise = self._run(lambda: settle(call(self._calls, *args, **kwargs)))
+        core = self._core
+        was_closing = core.closing  # the listener may call the consumer while that is closed
+        await self._wait(lambda: promise.done or core.woken or core.closing is not was_closing)
+        return self._answer(promise, was_closing)
+
+    return method
 
 
 class Consumer(ReadingBase, Generic[K, V]):
@@ -102,7 +104,7 @@ class Consumer(ReadingBase, Generic[K, V]):
 
     def _opened(self) -> AioDriver:
         if self._closed and (self._driver is None or self._driver.closed):
-            raise ClientClosed("the consumer is closed")  # not while it says goodbye: its listener may commit
+            raise ClientClosed("the consumer is closed")  # not while it is being closed: its listener may commit
         if os.getpid() != self._pid:
             self._check_not_static()
             self._pid, self._driver = os.getpid(), None
@@ -121,7 +123,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         with self._reads():
             self._collect(records, await self._next(timeout), limit)
             self._opened().nudge()  # what was taken makes room: ask for more while the application works
-        self._core.handing.owed = {}
+        self._core.delivered.rollback_positions = {}
         return records
 
     async def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
@@ -131,20 +133,20 @@ class Consumer(ReadingBase, Generic[K, V]):
             found = await self._next(timeout)
             batch = None if found is None else self._read_batch(found)
             self._opened().nudge()  # as poll does
-        self._core.handing.owed = {}
+        self._core.delivered.rollback_positions = {}
         return batch
 
     async def __aiter__(self) -> "AsyncIterator[ConsumerRecord[K, V]]":
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
         is asked for."""
         pace = Pace()
-        while (held := await self._next_held()) is not None:
-            core, iterator = self._core, held.iterator
+        while (decoded := await self._next_decoded()) is not None:
+            core, iterator = self._core, decoded.iterator
             while True:
-                core.touched_at = pace.begin()
+                core.polled_at = pace.begin()
                 for record in islice(iterator, pace.size):
                     yield record
-                if core.attention or not length_hint(iterator):
+                if core.needs_poll or not length_hint(iterator):
                     break
                 if pace.end():
                     await asyncio.sleep(0)  # heartbeats must go out while records are worked on without a pause
@@ -159,7 +161,7 @@ class Consumer(ReadingBase, Generic[K, V]):
             except _Ended:
                 return
             if batch is not None:
-                self._core.handing.owed = {}
+                self._core.delivered.rollback_positions = {}
                 yield batch
 
     async def arrow(self, *, headers: bool = False) -> "AsyncIterator[pyarrow.Table]":
@@ -171,7 +173,7 @@ class Consumer(ReadingBase, Generic[K, V]):
             except _Ended:
                 return
             if table is not None:
-                self._core.handing.owed = {}
+                self._core.delivered.rollback_positions = {}
                 yield table
 
     async def process(
@@ -197,21 +199,13 @@ class Consumer(ReadingBase, Generic[K, V]):
         takes longer is done again there. Handlers that are coroutine
         functions run as tasks, which are cancelled when their time is over; others keep the loop for themselves.
         """
-        await Processing(
-            self,
-            handler,
-            workers,
-            ordered_by=ordered_by,
-            on_error=on_error,
-            limit=limit,
-            finish_timeout=finish_timeout,
-        ).run()
+        make_pool = partial(TaskPool, call=self._call, wake=self._opened().nudge)
+        await Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run()
 
     # --- what reading is made of ------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _reads(self) -> Iterator[None]:
-        """One task polls at a time."""
         driver = self._opened()
         if self._polling:
             raise UsageError("another task polls this consumer, or it is polled from one of its own callbacks")
@@ -223,30 +217,30 @@ class Consumer(ReadingBase, Generic[K, V]):
             if self._closed and not driver.closed:
                 driver.nudge()  # a close waits for this
 
-    async def _next(self, timeout: float | None) -> Held | CompletedFetch | None:
-        """What is to be read next. Before that the listener hears what it must. None when the time is over."""
+    async def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
+        """Returns the next records, calling the listener before if it has to know something; None when the time is
+        over."""
         core, driver = self._core, self._opened()
         deadline = None if timeout is None else time.monotonic() + timeout
         await asyncio.sleep(0)  # a reader that always finds something must not keep the loop for itself
         while True:
-            found = driver.run(core.look)
-            if isinstance(found, Notice):
-                await self._tell(found)
+            found = driver.run(core.poll)
+            if isinstance(found, RebalanceEvent):
+                await self._deliver_event(found)
             elif found is not None:
                 return found
             else:
                 left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
                 try:
-                    driver.run(core.enter)
+                    driver.run(core.begin_wait)
                     if not await driver.wait(core.is_ready, left):
                         return None
                 finally:
-                    core.waits = False
+                    core.is_waiting = False
                     if not driver.closed:
-                        driver.run(core.leave)
+                        driver.run(core.end_wait)
 
-    async def _wait_for_next(self) -> Held | CompletedFetch:
-        """For an iteration: a closed consumer is its end."""
+    async def _wait_for_next(self) -> DecodedRecords | CompletedFetch:
         try:
             found = await self._next(None)
         except ClientClosed:
@@ -256,143 +250,74 @@ class Consumer(ReadingBase, Generic[K, V]):
         assert found is not None, "waiting without end has ended"
         return found
 
-    async def _next_held(self) -> Held | None:
-        """Records for an iteration; None once the consumer is closed."""
-        held = None
-        while held is None:
+    async def _next_decoded(self) -> DecodedRecords | None:
+        """Returns records for an iteration; None once the consumer is closed."""
+        decoded = None
+        while decoded is None:
             if self._closed:
                 return None
             try:
                 with self._reads():
                     found = await self._wait_for_next()
-                    held = found if isinstance(found, Held) else self._decode(found, CHUNK)
+                    decoded = found if isinstance(found, DecodedRecords) else self._decode(found, CHUNK)
             except _Ended:
                 return None
-        self._core.handing.iterate(held)
-        return held
+        self._core.delivered.begin_iteration(decoded)
+        return decoded
 
-    async def _tell(self, notice: Notice) -> None:
-        callback = self._callback_for(notice)
-        self._core.told()
+    async def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        assert self._driver is not None, "a flow begins with the driver"
+        return await self._driver.wait(done, timeout_s)
+
+    async def _deliver_event(self, event: RebalanceEvent) -> None:
+        callback = self._listener.callback_for(event)
+        self._core.event_delivered()
         if callback is not None:
-            told = callback(self, notice.partitions)
-            if inspect.isawaitable(told):
-                await told
+            await self._call(callback, self, event.partitions)
+
+    async def _call(self, function: Callable[..., Any], *args: Any) -> None:
+        result = function(*args)
+        if inspect.isawaitable(result):
+            await result
 
     def wakeup(self) -> None:
         """Let the task that waits in here, or the next one that would, raise WokenUp. May be called from any thread."""
         driver = self._opened()
-        self._core.woken = self._core.attention = True
+        self._core.woken = self._core.needs_poll = True
         driver.interrupt()
 
-    # --- positions and commits --------------------------------------------------------------------------------------
+    # --- positions, commits -----------------------------------------------------------------------------------------
 
-    async def _wait_for(self, promise: Promise[T]) -> T:
-        core = self._core
-        parting = core.closing  # a listener that is told of the end may still ask
-        driver = self._driver
-        assert driver is not None, "the question was asked by it"
-        await driver.wait(lambda: promise.done or core.woken or core.closing is not parting)
-        return self._answer(promise, parting)
-
-    async def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
-        """Commit what the application has got (the record at hand included), a record with all before it, or the next
-        offsets to read by partition. What passes is tried again for `timeout` seconds (`default.api.timeout.ms`).
-
-        Raises RebalanceInProgress (poll, then commit again), CommitFailed (others may have the partitions), and what
-        else the coordinator says.
-        """
-        await self._wait_for(self._ask_commit(offsets, self._timeout(timeout)))
-
-    def commit_async(
-        self, offsets: OffsetsArgument | None = None, callback: Callable[[Any, Any], object] | None = None
-    ) -> None:
-        """Commit without waiting, and without a second try. `callback(offsets, error)` is called by the loop; without
-        one failures are logged."""
-        self._commit_async(offsets, callback)
-
-    async def committed(
-        self, partitions: Partitions, timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None for nothing."""
-        return await self._wait_for(self._ask_committed(partitions, self._timeout(timeout)))
-
-    async def position(self, partition: "TopicPartition | tuple[str, int]", timeout: float | None = None) -> int:
-        """The offset behind what the application has got. Waits until it is known where to begin."""
-        return await self._wait_for(self._ask_position(partition, self._timeout(timeout)))
-
-    async def offsets_for_times(
-        self, timestamps: Times, timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
-        places = at_times("timestamps", timestamps)
-        return found_at_times(await self._wait_for(self._ask_offsets(places, self._timeout(timeout))))
-
-    async def beginning_offsets(
-        self, partitions: Partitions, timeout: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """The first offsets that there are."""
-        found = await self._wait_for(self._ask_offsets(begin(partitions), self._timeout(timeout)))
-        return plain_offsets(found)
-
-    async def end_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The offsets behind the last records (with `read_committed`: behind the last that can be read)."""
-        found = await self._wait_for(self._ask_offsets(end(partitions), self._timeout(timeout)))
-        return plain_offsets(found)
-
-    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
-        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
-        view = await self._wait_for(self._ask_topic(topic, self._timeout(timeout)))
-        return view.in_order()
+    commit = _awaited(ConsumerCalls.commit)
+    committed = _awaited(ConsumerCalls.committed)
+    position = _awaited(ConsumerCalls.position)
+    offsets_for_times = _awaited(ConsumerCalls.offsets_for_times)
+    beginning_offsets = _awaited(ConsumerCalls.beginning_offsets)
+    end_offsets = _awaited(ConsumerCalls.end_offsets)
+    partitions_for = _awaited(ConsumerCalls.partitions_for)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def unsubscribe(self) -> None:
         """Give everything up and leave the group; with `enable.auto.commit` what was read is committed before."""
-        self._run(lambda: self._core.last_commit(0.0, all_done=True))
-        notice = self._run(self._core.parting)
-        try:
-            if notice is not None:
-                await self._tell(notice)
-        finally:
-            self._subscribed = None
-            if not self._closed:
-                self._run(self._core.unsubscribe)
+        await self._unsubscribe()
 
     async def close(self, timeout: float | None = None) -> None:
         """See `barnabas.Consumer.close`. A cancelled close does without answers and closes all the same."""
         await self._close(CLOSE_TIMEOUT_S if timeout is None else seconds("timeout", timeout), True)
 
-    async def _close(self, timeout: float, all_done: bool) -> None:
+    async def _close(self, timeout: float, all_delivered: bool) -> None:
         driver, already, self._closed = self._driver, self._closed, True
         if driver is None or already or driver.closed:
             return
         deadline = time.monotonic() + timeout
         try:
-            self._core.closing = self._core.attention = True
-            driver.run(_nothing)
+            self._core.closing = self._core.needs_poll = True
+            driver.run(lambda: None)
             await driver.wait(lambda: not self._polling, timeout / 2)
-            await self._say_goodbye(driver, deadline, all_done)
+            await self._leave(deadline, all_delivered)
         finally:
             driver.close()
-
-    async def _say_goodbye(self, driver: AioDriver, deadline: float, all_done: bool) -> None:
-        core = self._core
-
-        async def wait(promise: Promise[None]) -> None:
-            left = max(deadline - time.monotonic(), 0.0)
-            await driver.wait(lambda: promise.done or not core.can_say_goodbye(), left)
-
-        with contextlib.suppress(ClientClosed):
-            await wait(driver.run(lambda: core.last_commit(max(deadline - time.monotonic(), 0.0), all_done=all_done)))
-            notice = driver.run(core.parting)
-            if notice is not None:
-                try:
-                    await self._tell(notice)
-                except Exception:
-                    _log.exception("on_%s fails while the consumer is closed", notice.kind)
-            await wait(driver.run(lambda: core.unsubscribe("the consumer is closed")))
-            driver.run(core.fetching.close)
 
     async def __aenter__(self) -> Self:
         self._opened()
@@ -405,7 +330,3 @@ class Consumer(ReadingBase, Generic[K, V]):
 
 class _Ended(Exception):
     """The consumer was closed: an iteration is at its end."""
-
-
-def _nothing() -> None:
-    """For a turn of the driver without anything else."""

@@ -1,7 +1,7 @@
-"""The whole consumer on a client: subscription, membership, positions, fetching, commits. The fronts stand on it.
+"""The whole consumer as a state machine: subscription, group, positions, fetches, commits. Both fronts use it.
 
-The application's polls drive what concerns its partitions (`look`); everything else goes on in the client's turns,
-whoever makes them.
+Rebalances and record delivery go on when the application polls (`poll`); everything else goes on in the turns of the
+network client, whichever thread makes them.
 """
 
 import logging
@@ -9,16 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from barnabas.client.consumer.assignors import assignor_for
-from barnabas.client.consumer.delivered_records import DeliveredRecords, Held
-from barnabas.client.consumer.group.heartbeat import MembershipSettings
-from barnabas.client.consumer.group.membership import Membership
-from barnabas.client.consumer.group.offset_commits import AutoCommit, OffsetCommits, Offsets
-from barnabas.client.consumer.group.partition_assignment import Leading
-from barnabas.client.consumer.group.rebalance import LOST, REVOKED, Notice, Rebalancing
-from barnabas.client.consumer.health import Health
+from barnabas.client.consumer.delivered_records import DecodedRecords, DeliveredRecords
+from barnabas.client.consumer.group.consumer_coordinator import ConsumerCoordinator
+from barnabas.client.consumer.group.offset_commits import Offsets
 from barnabas.client.consumer.offset_fetcher import OffsetFetcher
-from barnabas.client.consumer.reporting import health_of, metrics_of
+from barnabas.client.consumer.rebalance_listener import LOST, REVOKED, RebalanceEvent
 from barnabas.client.consumer.standalone_assignment import StandaloneAssignment
 from barnabas.client.consumer.subscribed_topics import SubscribedTopics
 from barnabas.client.consumer.subscription_state import Pattern, SubscriptionKind, SubscriptionState
@@ -34,7 +29,7 @@ from barnabas.connection.promise import Promise, resolved
 from barnabas.connection.timers import spelled
 from barnabas.errors import BarnabasError, ClientClosed, OperationTimedOut, UsageError, WokenUp
 from barnabas.records.consumer_record import AnyRecord
-from barnabas.types import TopicPartition
+from barnabas.types import Offset, TopicPartition
 
 __all__ = ["ConsumerCore"]
 
@@ -44,125 +39,102 @@ LITTLE_BYTES: Final = 16 * 1024
 
 
 class ConsumerCore:
-    """See the module. Everything is called by one thread at a time, under the driver's lock or on its loop."""
+    """Everything is called by one thread at a time, under the driver's lock or on its loop."""
 
     def __init__(self, client: NetworkClient, settings: ConsumerSettings, wall_ms: Callable[[], int]) -> None:
         self.client = client
         self.settings = settings
         self.closing = False
         self.woken = False
-        """Set by `wakeup`, at any time and by anybody."""
-        self.waits = False
+        """Set by `wakeup`, at any time and by any thread."""
+        self.is_waiting = False
         """The application waits in a poll. Unset without the lock, so that nothing can come before that."""
-        self.touched_at = float("-inf")
+        self.polled_at = float("-inf")
         """When an iteration last showed that the application is alive; set without the lock."""
-        self.attention = False
-        """The application should come and look; an iteration ends for it."""
+        self.needs_poll = False
+        """The application has to call `poll`; an iteration ends for it."""
         reset = ResetStrategy.parse(settings.auto_offset_reset)
         self.subscription = SubscriptionState(reset, exclude_internal_topics=settings.exclude_internal_topics)
-        self.handing = DeliveredRecords(self.subscription)
+        self.delivered = DeliveredRecords(self.subscription)
         # declared only: a None here would be all that mypyc believes of them for the rest of this function
-        self.commits: OffsetCommits | None
-        self.membership: Membership | None
-        self.leading: Leading | None
-        self.auto_commit: AutoCommit | None
-        self.rebalancing: Rebalancing | None
+        self.coordinator: ConsumerCoordinator | None
+        """None without a group."""
         self.standalone: StandaloneAssignment | None
+        """None with a group."""
         self._make_group(settings.group_id)
-        self.fetching = FetchRequestManager(client, self.subscription, FetchConfig.of(settings))
-        self.fetcher = self.fetching.fetcher
-        self.locating = OffsetFetcher(
+        self.fetch_requests = FetchRequestManager(client, self.subscription, FetchConfig.of(settings))
+        self.fetcher = self.fetch_requests.fetcher
+        self.offset_fetcher = OffsetFetcher(
             client,
             self.subscription,
-            self.commits,
+            None if self.coordinator is None else self.coordinator.commits,
             read_committed=settings.read_committed,
             timeout_s=settings.default_api_timeout_ms / 1000,
             wall_ms=wall_ms,
-            on_located=self.fetching.changed,
+            on_position_known=self.fetch_requests.changed,
         )
-        self._bound: Callable[[Offsets], Offsets] | None = None
-        """While records go through a pool of workers: what of the offsets that were read may be committed."""
+        self._limit_commit: Callable[[Offsets], Offsets] | None = None
+        """While `process` runs: takes the offsets that were read, and returns those that may be committed."""
         self._topics = SubscribedTopics(client, self.subscription)
-        self._positions_asked: list[Callable[[], None]] = []
-        if self.commits is not None and settings.interceptor_classes:
-            self.commits.on_committed.append(self._tell_committed)
+        self._position_waiters: list[Callable[[], None]] = []
         client.components.append(self)
-        client.on_metadata.append(self._follow_metadata)
+        client.on_metadata.append(self._on_metadata)
 
     def _make_group(self, group_id: str | None) -> None:
-        settings, client = self.settings, self.client
         if group_id is None:
-            self.commits = self.membership = self.leading = self.auto_commit = self.rebalancing = None
-            self.standalone = StandaloneAssignment(client.metadata, self.subscription, self._assignment_changed)
+            self.coordinator = None
+            self.standalone = StandaloneAssignment(self.client.metadata, self.subscription, self._on_assignment_changed)
             return
         self.standalone = None
-        self.commits = OffsetCommits(client, group_id, settings.group_instance_id)
-        self.leading = Leading(
-            client,
+        self.coordinator = ConsumerCoordinator(
+            self.client,
+            self.settings,
             group_id,
-            [assignor_for(strategy) for strategy in settings.partition_assignment_strategy],
-            topics=lambda: self.subscription.topics,
-            owned=self.subscription.assigned,
-            rack=settings.client_rack,
+            self.subscription,
+            processed_offsets=self.processed_offsets,
+            on_assignment_changed=self._on_assignment_changed,
+            on_committed=self._call_interceptors if self.settings.interceptor_classes else None,
         )
-        member = MembershipSettings(
-            group_id,
-            settings.group_instance_id,
-            session_timeout_s=settings.session_timeout_ms / 1000,
-            heartbeat_interval_s=settings.heartbeat_interval_ms / 1000,
-            max_poll_interval_s=settings.max_poll_interval_ms / 1000,
-            request_timeout_s=settings.request_timeout_ms / 1000,
-        )
-        self.membership = Membership(client, member, self.leading)
-        self.auto_commit = self._make_auto_commit(self.commits) if settings.enable_auto_commit else None
-        self.rebalancing = Rebalancing(
-            self.membership, self.subscription, self.leading, self.auto_commit, self._assignment_changed
-        )
-
-    def _make_auto_commit(self, commits: OffsetCommits) -> AutoCommit:
-        return AutoCommit(commits, self.settings.auto_commit_interval_ms / 1000, self.done_offsets)
 
     # --- the network client's component -------------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:
-        membership = self.membership
-        if membership is not None:
-            watch = membership.watch
-            watch.look_in(now, self.waits)
-            if self.touched_at > watch.polled_at:
-                watch.touch(self.touched_at)
+        coordinator = self.coordinator
+        if coordinator is not None:
+            membership = coordinator.membership
+            poll_timer = membership.poll_timer
+            poll_timer.set_waiting(now, self.is_waiting)
+            if self.polled_at > poll_timer.polled_at:
+                poll_timer.reset(self.polled_at)
             membership.advance(now)
-        self.locating.advance(now)
-        self.fetching.advance(now)
-        if self.auto_commit is not None:
-            self.auto_commit.advance(now)
-        if self._positions_asked:
-            asked, self._positions_asked = self._positions_asked, []
-            for look in asked:
-                look()
-        self.attention = self._wants_application()
+        self.offset_fetcher.advance(now)
+        self.fetch_requests.advance(now)
+        if coordinator is not None:
+            coordinator.auto_commit.advance(now)
+        if self._position_waiters:
+            waiters, self._position_waiters = self._position_waiters, []
+            for check in waiters:
+                check()
+        self.needs_poll = self._needs_poll()
 
     def next_deadline(self) -> float:
-        due = min(self.locating.next_deadline(), self.fetching.next_deadline())
-        if self.membership is not None:
-            due = min(due, self.membership.next_deadline())
-        if self.auto_commit is not None:
-            due = min(due, self.auto_commit.next_deadline())
+        due = min(self.offset_fetcher.next_deadline(), self.fetch_requests.next_deadline())
+        if self.coordinator is not None:
+            due = min(due, self.coordinator.membership.next_deadline(), self.coordinator.auto_commit.next_deadline())
         return due
 
-    def _wants_application(self) -> bool:
+    def _needs_poll(self) -> bool:
         return bool(
             self.woken
             or self.closing
             or self._topics.has_failed
-            or self.locating.has_failed
-            or self.fetching.has_failed
+            or self.offset_fetcher.has_failed
+            or self.fetch_requests.has_failed
             or (
-                self.membership is not None
-                and self.rebalancing is not None
-                and (self.membership.failure is not None or self.rebalancing.can_step)
+                self.coordinator is not None
+                and (self.coordinator.membership.failure is not None or self.coordinator.can_poll)
             )
-            or (self.standalone is not None and self.standalone.can_step)
+            or (self.standalone is not None and self.standalone.can_poll)
             or self.subscription.kind is SubscriptionKind.NONE
         )
 
@@ -174,124 +146,113 @@ class ConsumerCore:
             self._topics.subscribe_pattern(topics)
             return
         is_new = self.subscription.subscribe(topics)
-        if is_new or (self.commits is not None and self.commits.membership is None):
-            self._subscription_changed("the subscription has changed")
+        if is_new or (self.coordinator is not None and not self.coordinator.membership.is_subscribed):
+            self._on_subscription_changed("the subscription has changed")
 
-    def group_commits(self) -> OffsetCommits:
-        if self.commits is None:
+    def group(self) -> ConsumerCoordinator:
+        """Raises UsageError without a group."""
+        if self.coordinator is None:
             raise UsageError("offsets are committed for a group: this needs group.id")
-        return self.commits
+        return self.coordinator
 
-    def _subscription_changed(self, reason: str) -> None:
+    def _on_subscription_changed(self, reason: str) -> None:
         self._topics.want()
-        commits, membership = self.commits, self.membership
-        if commits is None or membership is None:
-            if self.standalone is not None:
-                self.standalone.follow()
-        elif commits.membership is None:
-            commits.membership = membership
-            membership.subscribe()
-        else:
-            membership.request_rejoin(reason)
+        if self.coordinator is not None:
+            self.coordinator.on_subscription_changed(reason)
+        elif self.standalone is not None:
+            self.standalone.update()
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """By hand, without the group; what is given up is committed before. Raises UsageError."""
+        """Assigns partitions by hand, without the group; what is given up is committed before. Raises UsageError."""
         wanted = list(partitions)
-        gone = set(self.subscription.assigned()).difference(wanted)
-        if gone and self.subscription.kind is SubscriptionKind.MANUAL:
-            self.last_commit(0.0, all_done=False)
+        removed = set(self.subscription.assigned()).difference(wanted)
+        if removed and self.subscription.kind is SubscriptionKind.MANUAL:
+            self.auto_commit(0.0, all_delivered=False)
         self.subscription.assign(wanted)
         self._topics.want()
-        self._assignment_changed(gone)
-        if self.auto_commit is not None:
-            self.auto_commit.start()
+        self._on_assignment_changed(removed)
+        if self.coordinator is not None:
+            self.coordinator.auto_commit.start()
 
     def unsubscribe(self, reason: str = "the consumer has unsubscribed") -> Promise[None]:
-        """Back to nothing; leaves the group. `parting` says what the listener is to hear before."""
-        gone = self.subscription.assigned()
+        """Gives up all partitions and leaves the group. The listener has to receive `final_event` before."""
+        removed = self.subscription.assigned()
         self.subscription.unsubscribe()
         self._topics.unsubscribe()
-        self._assignment_changed(gone)
-        if self.auto_commit is not None:
-            self.auto_commit.stop()
+        self._on_assignment_changed(removed)
         if self.standalone is not None:
             self.standalone.abandon()
-        if self.membership is None or self.rebalancing is None or self.leading is None:
-            return resolved(None)
-        self.rebalancing.abandon()
-        self.leading.follow()
-        self.group_commits().membership = None
-        return self.membership.unsubscribe(reason)
+        return resolved(None) if self.coordinator is None else self.coordinator.unsubscribe(reason)
 
-    def parting(self) -> Notice | None:
-        """What the listener is to hear before the partitions of a subscription are given up for good."""
+    def final_event(self) -> RebalanceEvent | None:
+        """Returns the listener's event before the partitions of a subscription are given up for good."""
         owned = tuple(self.subscription.assigned())
         if not owned or not self.subscription.subscribes:
             return None
-        return Notice(LOST if self.membership is not None and self.membership.is_lost else REVOKED, owned)
+        is_lost = self.coordinator is not None and self.coordinator.membership.is_lost
+        return RebalanceEvent(LOST if is_lost else REVOKED, owned)
 
-    def _assignment_changed(self, removed: Collection[TopicPartition]) -> None:
-        self.handing.drop(removed)
-        self.fetching.drop(removed)
-        self.locating.changed()
+    def _on_assignment_changed(self, removed: Collection[TopicPartition]) -> None:
+        self.delivered.drop(removed)
+        self.fetch_requests.drop(removed)
+        self.offset_fetcher.changed()
 
-    def _follow_metadata(self) -> None:
-        news = self._topics.follow()
+    def _on_metadata(self) -> None:
+        news = self._topics.on_metadata()
         if news is not None:
-            self._subscription_changed(news)
+            self._on_subscription_changed(news)
         elif self.standalone is not None:
-            self.standalone.follow()
-        if self.leading is not None and self.membership is not None and self.membership.is_leader:
-            reason = self.leading.what_changed()
-            if reason is not None and self.membership.reason is None:
-                self.membership.request_rejoin(reason)
+            self.standalone.update()
+        if self.coordinator is not None:
+            self.coordinator.on_metadata()
         self._follow_leaders()
 
-    def _tell_committed(self, offsets: Offsets) -> None:
-        """Interceptors hear of commits, and cannot harm them."""
+    def _call_interceptors(self, offsets: Offsets) -> None:
+        """Has the interceptors called with committed offsets, later and by themselves, so that they cannot harm the
+        commit."""
         for interceptor in self.settings.interceptor_classes:
             if hasattr(interceptor, "on_commit"):
                 self.client.completions.append(partial(interceptor.on_commit, offsets))
 
     def _follow_leaders(self) -> None:
-        """Positions are checked with leaders that changed."""
+        """Has positions validated whose partitions have another leader now."""
         self.fetcher.follow_leaders()
-        self.locating.changed()
-        self.fetching.changed()
+        self.offset_fetcher.changed()
+        self.fetch_requests.changed()
 
     # --- the application's polls ------------------------------------------------------------------------------------
 
-    def enter(self) -> None:
+    def begin_wait(self) -> None:
         """The application waits in a poll from now on."""
-        self.waits = True
-        self._look_in()
+        self.is_waiting = True
+        self._update_poll_timer()
 
-    def leave(self) -> None:
-        """It goes back to its work; `waits` is unset already."""
-        self._look_in()
+    def end_wait(self) -> None:
+        """The application goes back to its work; the caller has unset `is_waiting` already."""
+        self._update_poll_timer()
 
-    def _look_in(self) -> None:
-        if self.membership is not None:
-            self.membership.watch.look_in(self.client.now, self.waits)
+    def _update_poll_timer(self) -> None:
+        if self.coordinator is not None:
+            self.coordinator.membership.poll_timer.set_waiting(self.client.now, self.is_waiting)
 
-    def arrived(self) -> Held | CompletedFetch | None:
-        """As `leave`, with what came if it is nothing but records; None: look."""
-        self.leave()
-        if self._wants_application():
+    def end_wait_with_records(self) -> DecodedRecords | CompletedFetch | None:
+        """Ends the wait, and returns the records that came if there is nothing else to do; otherwise None: `poll`."""
+        self.end_wait()
+        if self._needs_poll():
             return None
-        self.handing.came_back()
-        return self.more()
+        self.delivered.mark_processed()
+        return self.next_records()
 
-    def look(self) -> "Notice | Held | CompletedFetch | None":
-        """What the application has to do or to get next: tell its listener, take what is held, decode what came. None:
-        wait until `is_ready`. Raises what it has to hear."""
-        return self.attend() or self.more()
+    def poll(self) -> "RebalanceEvent | DecodedRecords | CompletedFetch | None":
+        """Returns what the application has to do or gets next: an event for its listener, decoded records, or a fetch
+        to decode. None: wait until `is_ready`. Raises the failures that the application has to know."""
+        return self.poll_coordinator() or self.next_records()
 
-    def attend(self) -> Notice | None:
-        """As `look`, without records."""
-        self._came_back()
-        if self.membership is not None:
-            self.membership.watch.touch(self.client.now)
+    def poll_coordinator(self) -> RebalanceEvent | None:
+        """As `poll`, without records."""
+        self._roll_back()
+        if self.coordinator is not None:
+            self.coordinator.membership.poll_timer.reset(self.client.now)
         if self.closing:
             raise ClientClosed("the consumer is closed")
         if self.woken:
@@ -306,202 +267,204 @@ class ConsumerCore:
                 " or partitions, assign([('orders', 0)]), before it is polled"
             )
         if self.standalone is not None:
-            return self.standalone.step()
-        return None if self.rebalancing is None else self.rebalancing.step()
+            return self.standalone.poll()
+        return None if self.coordinator is None else self.coordinator.poll()
 
-    def told(self) -> None:
-        """The listener hears of a notice now."""
+    def event_delivered(self) -> None:
+        """The listener receives the event of the last poll now."""
         if self.standalone is not None:
-            self.standalone.told()
-        if self.rebalancing is not None:
-            self.rebalancing.told()
+            self.standalone.event_delivered()
+        if self.coordinator is not None:
+            self.coordinator.event_delivered()
 
-    def glance(self) -> Held | CompletedFetch | None:
-        """As `look`, between two turns of the network client while all is quiet; None: look properly."""
-        if self.attention or self.fetching.wants_turn or self.handing.owed:
+    def poll_buffer(self) -> DecodedRecords | CompletedFetch | None:
+        """Returns records that are here already, between two turns of the network client; None: use `poll`."""
+        if self.needs_poll or self.fetch_requests.wants_turn or self.delivered.rollback_positions:
             return None
-        self.handing.came_back()
-        return self.more()
+        self.delivered.mark_processed()
+        return self.next_records()
 
-    def _came_back(self) -> None:
-        """The application asks for more. What did not come to it before, because that was interrupted, it gets now."""
-        for where, before in list(self.handing.owed.items()):
-            self.subscription.go_back(where, before)
-            self.fetching.drop([where])
-            self.handing.drop([where])
-        self.handing.came_back()
+    def _roll_back(self) -> None:
+        """The application polls again: it has processed what it received, and receives again what an interrupted poll
+        did not deliver."""
+        for partition, before in list(self.delivered.rollback_positions.items()):
+            self.subscription.rewind(partition, before)
+            self.fetch_requests.drop([partition])
+            self.delivered.drop([partition])
+        self.delivered.mark_processed()
 
-    def more(self) -> Held | CompletedFetch | None:
-        """Records that are held, or what is to be decoded next: read it without the lock, then `take` it."""
-        return self.handing.next_held() or self.fetcher.buffer.next_fetch()
+    def next_records(self) -> DecodedRecords | CompletedFetch | None:
+        """Returns decoded records, or the next fetch: the caller decodes it without the lock, then calls `hold` or
+        `deliver`."""
+        return self.delivered.next_decoded() or self.fetcher.buffer.next_fetch()
 
-    def more_of_it(self) -> Held | CompletedFetch | None:
-        """As `more`, for a poll that has some records already: what has failed can wait for the next one."""
-        return self.handing.next_held() or self.fetcher.buffer.next_fetch(raises_errors=False)
+    def more_records(self) -> DecodedRecords | CompletedFetch | None:
+        """As `next_records`, for a poll that has some records already: failures can wait for the next poll."""
+        return self.delivered.next_decoded() or self.fetcher.buffer.next_fetch(raises_errors=False)
 
-    def take(self, fetch: CompletedFetch, records: list[AnyRecord], *, ended: bool) -> Held | None:
-        """What came of a fetch; None if there is nothing to hand out, or the partition has moved elsewhere since."""
-        before = self._was_read(fetch, ended=ended, gives=bool(records))
-        return self.handing.take(fetch.partition, records, before) if records and before is not None else None
+    def hold(self, fetch: CompletedFetch, records: list[AnyRecord], *, ended: bool) -> DecodedRecords | None:
+        """Keeps the decoded records of a fetch for delivery; None if there are none, or the partition's position has
+        moved elsewhere since."""
+        before = self._advance_position(fetch, ended=ended, gives=bool(records))
+        return self.delivered.hold(fetch.partition, records, before) if records and before is not None else None
 
-    def took(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> bool:
-        """As `take`, for what goes to the application at once, if there is any; whether it still counts."""
-        before = self._was_read(fetch, ended=ended, gives=gives)
+    def deliver(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> bool:
+        """As `hold`, for records that the application receives at once; returns whether they are still wanted."""
+        before = self._advance_position(fetch, ended=ended, gives=gives)
         if before is not None:
-            self.handing.return_all(fetch.partition, before)
+            self.delivered.deliver_all(fetch.partition, before)
         return before is not None
 
-    def _was_read(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> OffsetAndMetadata | None:
+    def _advance_position(self, fetch: CompletedFetch, *, ended: bool, gives: bool) -> OffsetAndMetadata | None:
+        """Returns the position before the fetch; None if the fetch is no longer wanted."""
         state = self.subscription.get(fetch.partition)
         before = None if state is None else state.stands_at()
         if before is None:
             return None
         if ended and not self.fetcher.is_fetching(fetch.partition):
-            self.fetching.changed()
+            self.fetch_requests.changed()
         if gives:
-            self.handing.owe(fetch.partition, before)
+            self.delivered.note_rollback(fetch.partition, before)
         return before if self.fetcher.buffer.was_read(fetch, ended=ended) else None
 
     def is_ready(self) -> bool:
-        """Whether `look` has something to say."""
-        return self._wants_application() or self.handing.next_held() is not None or not self.fetcher.buffer.is_empty
+        """Whether `poll` has something to return or to raise."""
+        return self._needs_poll() or self.delivered.next_decoded() is not None or not self.fetcher.buffer.is_empty
 
     def has_little(self) -> bool:
-        """Whether so little has come that asking for more can wait until the application has it."""
+        """Whether so little is buffered that the next fetch can wait until the application has it."""
         return self.fetcher.buffer.size_bytes <= LITTLE_BYTES
 
     def _take_failure(self) -> BarnabasError | None:
-        failure = None if self.membership is None else self.membership.take_failure()
-        return failure or self._topics.take_failure() or self.locating.take_failure() or self.fetching.take_failure()
+        failure = None if self.coordinator is None else self.coordinator.take_failure()
+        return (
+            failure
+            or self._topics.take_failure()
+            or self.offset_fetcher.take_failure()
+            or self.fetch_requests.take_failure()
+        )
 
     # --- positions and commits --------------------------------------------------------------------------------------
 
-    def done_offsets(self) -> Offsets:
-        """What may be committed by itself."""
-        done = self.handing.done()
-        return done if self._bound is None else self._bound(done)
+    def processed_offsets(self) -> Offsets:
+        """Returns what an automatic commit may commit."""
+        processed = self.delivered.processed()
+        return processed if self._limit_commit is None else self._limit_commit(processed)
 
     def consumed_offsets(self) -> Offsets:
-        """What the application means when it commits without saying what."""
-        return self.handing.consumed() if self._bound is None else self.done_offsets()
+        """Returns what a commit of the application's means that names no offsets."""
+        return self.delivered.consumed() if self._limit_commit is None else self.processed_offsets()
 
-    def begin_work(self, bound: Callable[[Offsets], Offsets]) -> None:
-        """Records go through a pool of workers from now on: what it has done is committed, whatever
-        enable.auto.commit says. `bound` takes what was read and gives what may be committed."""
-        self._bound = bound
-        if self.commits is not None and self.auto_commit is None:
-            self._switch_auto_commit(self._make_auto_commit(self.commits))
+    def begin_processing(self, limit_commit: Callable[[Offsets], Offsets]) -> None:
+        """`process` begins: what its workers have done is committed, whatever enable.auto.commit says. `limit_commit`
+        takes the offsets that were read and returns those that may be committed."""
+        self._limit_commit = limit_commit
+        if self.coordinator is not None and not self.coordinator.auto_commit.is_enabled:
+            self.coordinator.auto_commit.enable(True)
 
-    def resumed_from(self, where: TopicPartition) -> OffsetAndMetadata | None:
-        """The commit that a partition's position comes from, if nobody has sought since."""
-        state = self.subscription.get(where)
+    def end_processing(self) -> None:
+        """`process` ends: positions go back to the first record that is not done."""
+        processed = self.processed_offsets()
+        self._limit_commit = None
+        for partition, offset in processed.items():
+            position = self.delivered.position(partition)
+            if position is not None and position.offset != offset.offset:
+                self.subscription.resume_at(partition, offset)
+                self._position_changed([partition])
+        if self.coordinator is not None and not self.settings.enable_auto_commit:
+            self.coordinator.auto_commit.enable(False)
+
+    def resumed_from(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Returns the commit that a partition's position comes from, if the application has not sought since."""
+        state = self.subscription.get(partition)
         return None if state is None else state.resumed_from
 
-    def end_work(self) -> None:
-        """Positions go back to what is not done."""
-        stands = self.done_offsets()
-        self._bound = None
-        for where, offset in stands.items():
-            position = self.handing.position(where)
-            if position is not None and position.offset != offset.offset:
-                self.subscription.resume_at(where, offset)
-                self._sought([where])
-        if not self.settings.enable_auto_commit:
-            self._switch_auto_commit(None)
+    def seek(self, partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+        self.subscription.seek(partition, offset, leader_epoch)
+        self._position_changed([partition])
 
-    def _switch_auto_commit(self, auto_commit: AutoCommit | None) -> None:
-        self.auto_commit = auto_commit
-        if self.rebalancing is not None:
-            self.rebalancing.auto_commit = auto_commit
-        if auto_commit is not None:
-            auto_commit.start()
+    def seek_to(self, partitions: Collection[TopicPartition], kind: str) -> None:
+        """Seeks the `earliest` or `latest` offset of these partitions, or of all that are assigned; its value is asked
+        for later."""
+        wanted = partitions or self.subscription.assigned()
+        for partition in wanted:
+            self.subscription.request_reset(partition, ResetStrategy(kind))
+        self._position_changed(wanted)
 
-    def seek(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        self.subscription.seek(where, offset, leader_epoch)
-        self._sought([where])
+    def _position_changed(self, partitions: Collection[TopicPartition]) -> None:
+        self.delivered.drop(partitions)
+        self.fetch_requests.drop(partitions)
+        self.offset_fetcher.changed()
+        self._follow_leaders()
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         self.subscription.pause(partitions)
-        current = self.handing.current
-        if current is not None and current.where in partitions:
-            self.handing.interrupt()
-        self.fetching.changed()
+        current = self.delivered.current
+        if current is not None and current.partition in partitions:
+            self.delivered.end_iteration()
+        self.fetch_requests.changed()
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         self.subscription.resume(partitions)
-        self.fetching.changed()
+        self.fetch_requests.changed()
 
     def list_offsets(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float
     ) -> Promise[dict[TopicPartition, PartitionOffset]]:
-        """See `leader_offsets`."""
+        """Asks the leaders for the offsets of timestamps."""
         return list_offsets(self.client, timestamps, read_committed=self.settings.read_committed, timeout_s=timeout_s)
 
-    def seek_to(self, partitions: Collection[TopicPartition], kind: str) -> None:
-        """The first or the last offset, or the default's, looked up at the next opportunity."""
-        for where in partitions or self.subscription.assigned():
-            self.subscription.request_reset(where, ResetStrategy(kind))
-        self._sought(partitions or self.subscription.assigned())
-
-    def _sought(self, partitions: Collection[TopicPartition]) -> None:
-        self.handing.drop(partitions)
-        self.fetching.drop(partitions)
-        self.locating.changed()
-        self._follow_leaders()
-
-    def ask_position(self, where: TopicPartition, timeout_s: float) -> Promise[int]:
-        """Where the application stands, once that is known."""
-        promise: Promise[int] = Promise()
+    def position(self, partition: TopicPartition, timeout_s: float) -> Promise[Offset]:
+        """Promises the offset behind the last delivered record, once it is known where to begin."""
+        promise: Promise[Offset] = Promise()
         deadline = self.client.now + timeout_s
-        state = self.subscription.get(where)
+        state = self.subscription.get(partition)
         if state is not None:
             state.is_asked_for = True
 
-        def look() -> None:
+        def check() -> None:
             if promise.done:
                 return
             try:
-                found = self.handing.position(where)
+                found = self.delivered.position(partition)
             except BarnabasError as error:
                 promise.fail(error)
                 return
             if found is not None:
-                promise.resolve(found.offset)
-            elif self.locating.has_failed:
-                promise.fail(self.locating.take_failure() or UsageError(f"{where} has no position"))
+                promise.resolve(Offset(found.offset))
+            elif self.offset_fetcher.has_failed:
+                promise.fail(self.offset_fetcher.take_failure() or UsageError(f"{partition} has no position"))
             elif self.client.now >= deadline:
-                text = f"no position of {where} within {spelled(timeout_s)}"
+                text = f"no position of {partition} within {spelled(timeout_s)}"
                 promise.fail(OperationTimedOut(text, self.client.unreachable().attempts))
             else:
-                self._positions_asked.append(look)
-                self.client.at(deadline, look)
+                self._position_waiters.append(check)
+                self.client.at(deadline, check)
 
-        self.locating.changed()
-        look()
+        self.offset_fetcher.changed()
+        check()
         return promise
 
-    # --- the end ----------------------------------------------------------------------------------------------------
+    def auto_commit(self, timeout_s: float, *, all_delivered: bool) -> Promise[None]:
+        """Commits now what an automatic commit may commit, if those are enabled. With `all_delivered` all delivered
+        records count as processed."""
+        if all_delivered:
+            self.delivered.end_iteration()  # what an iteration in another thread gave beyond this would be done twice
+            self._roll_back()
+        if self.coordinator is None or self.subscription.kind is SubscriptionKind.NONE:
+            return resolved(None)
+        return self.coordinator.auto_commit.commit(timeout_s or None)
 
-    def last_commit(self, timeout_s: float, *, all_done: bool) -> Promise[None]:
-        """Commit what was read, if that is this consumer's to do; `all_done`: what is at hand counts."""
-        if all_done:
-            self.handing.interrupt()  # what an iteration in another thread gave beyond this would be done twice
-            self._came_back()
-        if self.auto_commit is not None and self.subscription.kind is not SubscriptionKind.NONE:
-            return self.auto_commit.commit(timeout_s or None)
-        return resolved(None)
-
-    def can_say_goodbye(self) -> bool:
-        """Whether the coordinator is known and the last connection to it came about, so that waiting for its answer
-        makes sense."""
-        return self.membership is not None and self.client.is_coordinator_reachable(self.membership.coordinator)
-
-    # --- health -----------------------------------------------------------------------------------------------------
-
-    def health(self) -> Health:
-        """How it is."""
-        return health_of(self)
+    # --- metrics ----------------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, int]:
         """What this consumer did and has in store, as plain numbers."""
-        return metrics_of(self)
+        coordinator = self.coordinator
+        return {
+            "fetches": self.fetch_requests.answers,
+            "fetches_failed": self.fetch_requests.failed,
+            "stored_bytes": self.fetcher.buffer.size_bytes,
+            "assigned_partitions": len(self.subscription.assigned()),
+            "commits": 0 if coordinator is None else coordinator.commits.sent,
+            "rebalances": 0 if coordinator is None else coordinator.membership.history.count,
+        }

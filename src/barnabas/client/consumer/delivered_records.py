@@ -1,11 +1,11 @@
-"""What the application has got of what was read, and what of it counts as done.
+"""Tracks which decoded records the application has received, and which of those it has processed.
 
-Positions in the subscription run ahead: they stand behind everything that was decoded. Records that are decoded and not
-handed out yet are held here; those that were handed out since the last poll are still being worked on, so that a commit
-by itself leaves them out.
+The positions in the subscription run ahead: they stand behind everything that was decoded. Records that are decoded and
+not delivered yet are kept here. Delivered records count as processed when the application polls again; an automatic
+commit leaves out those that it still works on.
 
-A KeyboardInterrupt may come between any two steps of handing out. `owed` says where the partitions stood before, from
-the first step until the application has its records: whoever finds something there begins again from it.
+A KeyboardInterrupt may come between any two steps of a delivery. Until the application has its records,
+`rollback_positions` holds where the partitions stood before; the poll after an interrupted one starts again from there.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,174 +16,171 @@ from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import TopicPartition
 
-__all__ = ["DeliveredRecords", "Held"]
+__all__ = ["DecodedRecords", "DeliveredRecords"]
 
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 
-class Held:
-    """Decoded records of one partition, on their way through `iterator`."""
+class DecodedRecords:
+    """Decoded records of one partition; the application receives them through `iterator`."""
 
-    __slots__ = ("_count", "_start", "iterator", "records", "where")
+    __slots__ = ("_count", "_start", "iterator", "partition", "records")
 
-    def __init__(self, where: TopicPartition, records: list[AnyRecord], start: OffsetAndMetadata) -> None:
+    def __init__(self, partition: TopicPartition, records: list[AnyRecord], start: OffsetAndMetadata) -> None:
         """`start`: what could be committed before the first of them."""
-        self.where = where
+        self.partition = partition
         self.records = records
         self.iterator: Iterator[AnyRecord] = iter(records)
         self._start = start
         self._count = len(records)
 
     @property
-    def handed_out(self) -> int:
-        """How many the application has got; may be asked while it takes more."""
+    def delivered_count(self) -> int:
+        """How many records the application has received; may be read while it takes more."""
         return self._count - length_hint(self.iterator)
 
     @property
     def is_empty(self) -> bool:
         return not length_hint(self.iterator)
 
-    def behind(self, count: int) -> OffsetAndMetadata:
-        """What can be committed once the first `count` are done."""
+    def offset_after(self, count: int) -> OffsetAndMetadata:
+        """Returns what can be committed once the first `count` records are processed."""
         if count <= 0:
             return self._start
         record = self.records[count - 1]
         return OffsetAndMetadata(record.offset + 1, "", record.leader_epoch)
 
-    def split(self, count: int) -> "Held | None":
-        """What comes after the first `count`, as records of their own; this iterator ends here."""
+    def split(self, count: int) -> "DecodedRecords | None":
+        """Returns the records after the first `count`, if there are any, and ends this iterator."""
         rest = self.records[count:]
-        left = Held(self.where, rest, self.behind(count)) if rest else None
+        left = DecodedRecords(self.partition, rest, self.offset_after(count)) if rest else None
         self.stop()
         return left
 
     def stop(self) -> None:
-        """Whoever goes through the iterator finds its end."""
+        """Ends the iterator, wherever the application is in it."""
         self.records.clear()
 
 
 class DeliveredRecords:
-    """See the module."""
-
     def __init__(self, subscription: SubscriptionState) -> None:
-        self.current: Held | None = None
-        """What an iteration goes through now."""
-        self.owed: dict[TopicPartition, OffsetAndMetadata] = {}
-        """Where partitions stood before what is being handed out. Emptied by whoever hands out, by an assignment right
-        before the return, where nothing can come between."""
+        self.current: DecodedRecords | None = None
+        """The records that an iteration goes through now."""
+        self.rollback_positions: Offsets = {}
+        """Positions before the delivery in progress. The caller that delivers assigns an empty dict right before it
+        returns the records, where no interrupt can come between."""
         self._subscription = subscription
-        self._held: dict[TopicPartition, Held] = {}
-        self._in_hand: dict[TopicPartition, OffsetAndMetadata] = {}
-        """Where the partitions stood before the last poll returned records of them."""
+        self._decoded: dict[TopicPartition, DecodedRecords] = {}
+        self._in_progress: Offsets = {}
+        """Positions before the last poll returned records of the partitions."""
 
     # --- in and out -------------------------------------------------------------------------------------------------
 
-    def came_back(self) -> None:
-        """The application asks for more: all that it has got is done."""
-        self._in_hand.clear()
+    def mark_processed(self) -> None:
+        """The application asks for more records: it has processed all that were delivered."""
+        self._in_progress.clear()
         current = self.current
         if current is not None:
             self.current = None
-            if current.is_empty and self._held.get(current.where) is current:
-                del self._held[current.where]
+            if current.is_empty and self._decoded.get(current.partition) is current:
+                del self._decoded[current.partition]
 
-    def owe(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
-        """The partition moves on from `before` now."""
-        self.owed.setdefault(where, before)
+    def note_rollback(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
+        """The partition's position moves on from `before` now."""
+        self.rollback_positions.setdefault(partition, before)
 
-    def take(self, where: TopicPartition, records: list[AnyRecord], before: OffsetAndMetadata) -> Held:
-        """Decoded records, to be handed out; the position, which was `before`, stands behind them."""
-        held = self._held[where] = Held(where, records, before)
-        return held
+    def hold(self, partition: TopicPartition, records: list[AnyRecord], before: OffsetAndMetadata) -> DecodedRecords:
+        """Keeps decoded records for delivery; the position, which was `before`, stands behind them."""
+        decoded = self._decoded[partition] = DecodedRecords(partition, records, before)
+        return decoded
 
-    def return_all(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
-        """What was read from `before` up to the position goes into the application's hands."""
-        self._in_hand.setdefault(where, before)
+    def deliver_all(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
+        """The application receives at once what was read from `before` up to the position."""
+        self._in_progress.setdefault(partition, before)
 
-    def next_held(self) -> Held | None:
-        """What was decoded earlier and may be handed out now."""
-        for where, held in self._held.items():
-            if self._subscription.is_fetchable(where) and not held.is_empty:
-                return held
+    def next_decoded(self) -> DecodedRecords | None:
+        """Returns records that were decoded earlier and may be delivered now."""
+        for partition, decoded in self._decoded.items():
+            if self._subscription.is_fetchable(partition) and not decoded.is_empty:
+                return decoded
         return None
 
-    def iterate(self, held: Held) -> None:
-        """The application goes through these, one by one."""
-        self.current = held
-        self.owed = {}
+    def begin_iteration(self, decoded: DecodedRecords) -> None:
+        """The application goes through these records one by one."""
+        self.current = decoded
+        self.rollback_positions = {}
 
-    def return_some(self, held: Held, limit: int) -> list[AnyRecord]:
-        """Up to `limit` of them at once, as a poll returns them."""
-        before = held.handed_out
-        stood = held.behind(before)
-        self.owe(held.where, stood)
-        self._in_hand.setdefault(held.where, stood)
-        records = held.records[before : before + limit]
-        self._keep(held.where, held.split(before + len(records)))
+    def deliver(self, decoded: DecodedRecords, limit: int) -> list[AnyRecord]:
+        """Takes up to `limit` of the records for a poll to return."""
+        begin = decoded.delivered_count
+        before = decoded.offset_after(begin)
+        self.note_rollback(decoded.partition, before)
+        self._in_progress.setdefault(decoded.partition, before)
+        records = decoded.records[begin : begin + limit]
+        self._keep(decoded.partition, decoded.split(begin + len(records)))
         return records
 
-    def interrupt(self) -> None:
-        """The iteration ends behind the record that it gave last, which is still in the application's hands."""
-        held = self.current
-        if held is not None:
-            count = held.handed_out
-            self._in_hand[held.where] = held.behind(count - 1)
-            self.owe(held.where, held.behind(count))
+    def end_iteration(self) -> None:
+        """The iteration ends behind the record that it gave last, which the application still works on."""
+        decoded = self.current
+        if decoded is not None:
+            count = decoded.delivered_count
+            self._in_progress[decoded.partition] = decoded.offset_after(count - 1)
+            self.note_rollback(decoded.partition, decoded.offset_after(count))
             self.current = None
-            self._keep(held.where, held.split(count))
-            del self.owed[held.where]
+            self._keep(decoded.partition, decoded.split(count))
+            del self.rollback_positions[decoded.partition]
 
-    def _keep(self, where: TopicPartition, left: Held | None) -> None:
+    def _keep(self, partition: TopicPartition, left: DecodedRecords | None) -> None:
         if left is None:
-            self._held.pop(where, None)
+            self._decoded.pop(partition, None)
         else:
-            self._held[where] = left
+            self._decoded[partition] = left
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """They were given up, or the application has sought elsewhere."""
-        for where in partitions:
-            self._in_hand.pop(where, None)
-            held = self._held.pop(where, None)
-            if held is not None:
-                held.stop()
-                if held is self.current:
+        """Forgets partitions that were given up, or where the application has sought another position."""
+        for partition in partitions:
+            self._in_progress.pop(partition, None)
+            decoded = self._decoded.pop(partition, None)
+            if decoded is not None:
+                decoded.stop()
+                if decoded is self.current:
                     self.current = None
-            self.owed.pop(where, None)  # last: what interrupts this begins again
+            self.rollback_positions.pop(partition, None)  # last: what interrupts this begins again
 
     # --- positions --------------------------------------------------------------------------------------------------
 
-    def position(self, where: TopicPartition) -> OffsetAndMetadata | None:
-        """Behind what the application has got; None if there is no valid position. Raises UsageError."""
-        position = self._subscription.position(where)
-        owed = self.owed.get(where)
-        if owed is not None:
-            return owed
-        held = self._held.get(where)
-        if held is not None and not held.is_empty:
-            return held.behind(held.handed_out)
+    def position(self, partition: TopicPartition) -> OffsetAndMetadata | None:
+        """Returns the offset behind the last delivered record; None without a valid position. Raises UsageError."""
+        position = self._subscription.position(partition)
+        before = self.rollback_positions.get(partition)
+        if before is not None:
+            return before
+        decoded = self._decoded.get(partition)
+        if decoded is not None and not decoded.is_empty:
+            return decoded.offset_after(decoded.delivered_count)
         return None if position is None else OffsetAndMetadata(position.offset, "", position.offset_epoch)
 
     def consumed(self) -> Offsets:
-        """What a commit of the application's means: all that it has got."""
+        """Returns the offsets behind all delivered records, which the application's own commit means."""
         offsets = self._subscription.consumed()
-        for where, held in self._held.items():
-            if where in offsets and not held.is_empty:
-                offsets[where] = held.behind(held.handed_out)
-        return self._bounded(offsets, self.owed)
+        for partition, decoded in self._decoded.items():
+            if partition in offsets and not decoded.is_empty:
+                offsets[partition] = decoded.offset_after(decoded.delivered_count)
+        return self._limited(offsets, self.rollback_positions)
 
-    def done(self) -> Offsets:
-        """What may be committed without being asked: what it has got and come back after."""
+    def processed(self) -> Offsets:
+        """Returns the offsets behind all processed records, which an automatic commit means."""
         offsets = self._subscription.consumed()
-        for where, held in self._held.items():
-            if where in offsets and (held is self.current or not held.is_empty):
-                count = held.handed_out
-                offsets[where] = held.behind(count - 1 if held is self.current else count)
-        return self._bounded(self._bounded(offsets, self._in_hand), self.owed)
+        for partition, decoded in self._decoded.items():
+            if partition in offsets and (decoded is self.current or not decoded.is_empty):
+                count = decoded.delivered_count
+                offsets[partition] = decoded.offset_after(count - 1 if decoded is self.current else count)
+        return self._limited(self._limited(offsets, self._in_progress), self.rollback_positions)
 
     @staticmethod
-    def _bounded(offsets: Offsets, bounds: Offsets) -> Offsets:
-        """As far as these partitions go, and no other."""
-        for where, before in bounds.items():
-            if where in offsets:
-                offsets[where] = before
+    def _limited(offsets: Offsets, limits: Offsets) -> Offsets:
+        for partition, before in limits.items():
+            if partition in offsets:
+                offsets[partition] = before
         return offsets

@@ -2,31 +2,21 @@
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from functools import partial, wraps
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from barnabas.client.arguments import seconds, seconds_or_none
-from barnabas.client.consumer.front_base import (
-    CLOSE_TIMEOUT_S,
-    OffsetAndTimestamp,
-    OffsetsArgument,
-    Partitions,
-    Times,
-    at_times,
-    begin,
-    end,
-    found_at_times,
-    plain_offsets,
-)
-from barnabas.client.consumer.processing.threads import Handler, OnError, Processing
+from barnabas.client.consumer.calls import ConsumerCalls
+from barnabas.client.consumer.front_base import CLOSE_TIMEOUT_S
+from barnabas.client.consumer.processing.processor import Handler, OnError, Processor
+from barnabas.client.consumer.processing.threads import ThreadPool
 from barnabas.client.consumer.threads import Ended, ThreadedReading
 from barnabas.client.fetch.record_batch import RecordBatch
-from barnabas.client.offset_messages import OffsetAndMetadata
-from barnabas.connection.cluster import PartitionView
 from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.flow import result_of, settle
 from barnabas.records.consumer_record import ConsumerRecord, K, V
-from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
     import re
@@ -37,7 +27,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def _waiting(
+    call: Callable[Concatenate[ConsumerCalls, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["Consumer[Any, Any]", P], T]:
+    """Makes of a call a method that waits for its end."""
+
+    @wraps(call)
+    def method(self: "Consumer[Any, Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait_for(self._run(lambda: settle(call(self._calls, *args, **kwargs))))
+
+    return method
 
 
 class Consumer(ThreadedReading, Generic[K, V]):
@@ -105,7 +108,7 @@ class Consumer(ThreadedReading, Generic[K, V]):
         The records count as done when the next poll begins: a commit by itself leaves them out before.
         """
         limit = self._poll_limit(timeout, max_records)
-        return self._handed(lambda: self._poll(timeout, limit))
+        return self._deliver(lambda: self._poll(timeout, limit))
 
     def poll_batch(self, timeout: float | None = None) -> "RecordBatch[K, V] | None":
         """The next records as one of the `batches`. Waits `timeout` seconds for it, None: as long as it takes. None if
@@ -119,7 +122,7 @@ class Consumer(ThreadedReading, Generic[K, V]):
             found = self._next(timeout)
             return None if found is None else self._read_batch(found)
 
-        return self._handed(read)
+        return self._deliver(read)
 
     def __iter__(self) -> "Iterator[ConsumerRecord[K, V]]":
         """Record by record, without end; it ends when the consumer is closed. A record counts as done when the next one
@@ -131,7 +134,7 @@ class Consumer(ThreadedReading, Generic[K, V]):
         when they are touched; see RecordBatch. A batch counts as done when the next one is asked for."""
         with contextlib.suppress(Ended):
             while True:
-                batch = self._handed(lambda: self._read_batch(self._wait_for_next()), ends=True)
+                batch = self._deliver(lambda: self._read_batch(self._wait_for_next()), ends=True)
                 if batch is not None:
                     yield batch
 
@@ -141,7 +144,7 @@ class Consumer(ThreadedReading, Generic[K, V]):
         not see them. Needs pyarrow."""
         with contextlib.suppress(Ended):
             while True:
-                table = self._handed(lambda: self._read_table(self._wait_for_next(), headers), ends=True)
+                table = self._deliver(lambda: self._read_table(self._wait_for_next(), headers), ends=True)
                 if table is not None:
                     yield table
 
@@ -167,71 +170,24 @@ class Consumer(ThreadedReading, Generic[K, V]):
         that returns. Partitions that go to another member have their work finished within `finish_timeout`, too; what
         takes longer is done again there. Handlers run in threads.
         """
-        Processing(
-            self,
-            handler,
-            workers,
-            ordered_by=ordered_by,
-            on_error=on_error,
-            limit=limit,
-            finish_timeout=finish_timeout,
-        ).run()
-
-    # --- waking up, positions, commits ------------------------------------------------------------------------------
+        make_pool = partial(ThreadPool, wake=lambda: self._driver.interrupt(), is_closing=lambda: self._core.closing)
+        result_of(Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run())
 
     def wakeup(self) -> None:
         """Let the thread that waits in here, or the next one that would, raise WokenUp. May be called from any thread
         and from signal handlers."""
-        self._core.woken = self._core.attention = True
+        self._core.woken = self._core.needs_poll = True
         self._driver.interrupt()
 
-    def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
-        """Commit what the application has got (the record at hand included), a record with all before it, or the next
-        offsets to read by partition. What passes is tried again for `timeout` seconds (`default.api.timeout.ms`).
+    # --- positions, commits -----------------------------------------------------------------------------------------
 
-        Raises RebalanceInProgress (poll, then commit again), CommitFailed (others may have the partitions), and what
-        else the coordinator says.
-        """
-        self._wait_for(self._ask_commit(offsets, self._timeout(timeout)))
-
-    def commit_async(
-        self, offsets: OffsetsArgument | None = None, callback: Callable[[Any, Any], object] | None = None
-    ) -> None:
-        """Commit without waiting, and without a second try. `callback(offsets, error)` is called by any thread that
-        works for the consumer; without one failures are logged."""
-        self._commit_async(offsets, callback)
-
-    def committed(
-        self, partitions: Partitions, timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None for nothing."""
-        return self._wait_for(self._ask_committed(partitions, self._timeout(timeout)))
-
-    def position(self, partition: "TopicPartition | tuple[str, int]", timeout: float | None = None) -> int:
-        """The offset behind what the application has got. Waits until it is known where to begin."""
-        return self._wait_for(self._ask_position(partition, self._timeout(timeout)))
-
-    def offsets_for_times(
-        self, timestamps: Times, timeout: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
-        places = at_times("timestamps", timestamps)
-        return found_at_times(self._wait_for(self._ask_offsets(places, self._timeout(timeout))))
-
-    def beginning_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The first offsets that there are."""
-        found = self._wait_for(self._ask_offsets(begin(partitions), self._timeout(timeout)))
-        return plain_offsets(found)
-
-    def end_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
-        """The offsets behind the last records (with `read_committed`: behind the last that can be read)."""
-        found = self._wait_for(self._ask_offsets(end(partitions), self._timeout(timeout)))
-        return plain_offsets(found)
-
-    def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
-        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
-        view = self._wait_for(self._ask_topic(topic, self._timeout(timeout)))
-        return view.in_order()
+    commit = _waiting(ConsumerCalls.commit)
+    committed = _waiting(ConsumerCalls.committed)
+    position = _waiting(ConsumerCalls.position)
+    offsets_for_times = _waiting(ConsumerCalls.offsets_for_times)
+    beginning_offsets = _waiting(ConsumerCalls.beginning_offsets)
+    end_offsets = _waiting(ConsumerCalls.end_offsets)
+    partitions_for = _waiting(ConsumerCalls.partitions_for)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -239,14 +195,7 @@ class Consumer(ThreadedReading, Generic[K, V]):
         """Give everything up and leave the group; with `enable.auto.commit` what was read is committed before."""
         self._check_process()
         with self._enters():
-            self._driver.run(lambda: self._core.last_commit(0.0, all_done=True))
-            notice = self._driver.run(self._core.parting)
-            try:
-                if notice is not None:
-                    self._tell(notice)
-            finally:
-                self._subscribed = None
-                self._driver.run(self._core.unsubscribe)
+            result_of(self._unsubscribe())
 
     def close(self, timeout: float | None = None) -> None:
         """Commit what was read (with `enable.auto.commit`), leave the group, end. Whoever waits in here hears

@@ -1,11 +1,16 @@
-"""How a consumer is, as a value: what it has, what it waits for, and what will happen if nothing happens."""
+"""The health of a consumer as a value: what it has, what it waits for, what happens if the application does nothing."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from barnabas.client.consumer.consumer_core import ConsumerCore
+from barnabas.client.consumer.group.consumer_coordinator import ConsumerCoordinator
+from barnabas.client.consumer.group.rebalance_history import Rebalance
+from barnabas.client.consumer.subscription_state import SubscriptionKind
 from barnabas.errors import Attempt
 from barnabas.types import TopicPartition
 
-__all__ = ["Health", "PastRebalance"]
+__all__ = ["Health", "PastRebalance", "health_of"]
 
 
 class PastRebalance(NamedTuple):
@@ -13,7 +18,7 @@ class PastRebalance(NamedTuple):
 
     reason: str
     seconds_ago: float
-    """Since its end; of one under way, since its beginning."""
+    """Since its end; of the one in progress, since its beginning."""
     took_s: float
     generation_id: int
     setbacks: tuple[str, ...]
@@ -21,7 +26,7 @@ class PastRebalance(NamedTuple):
 
 
 class Health(NamedTuple):
-    """See the module. Times are seconds."""
+    """Times are seconds."""
 
     state: str
     """`closed`, `unsubscribed`, `assigned by hand`, `without a group` (all partitions of the topics are read), or the
@@ -33,26 +38,26 @@ class Health(NamedTuple):
     """Records behind the positions; None where no answer has told yet."""
     paused: tuple[TopicPartition, ...]
     without_position: tuple[TopicPartition, ...]
-    """They wait for the offset to begin at."""
+    """They wait to learn at which offset to begin."""
     group_id: str | None
     member_id: str
     generation_id: int
     is_leader: bool
     coordinator: str | None
-    """Its address; None while it is looked for."""
+    """Its address; None while it is unknown."""
     since_poll: float | None
     """Since the application polled last; 0 while it waits in a poll."""
     since_heartbeat: float | None
-    """Since the coordinator said last that all is well."""
+    """Since the coordinator last confirmed the membership."""
     deadline: str | None
     """What happens next if the application does nothing: "leaves the group (max.poll.interval.ms)"."""
     deadline_in: float | None
     rebalances: tuple[PastRebalance, ...]
-    """The last ones, oldest first; one that is under way comes last."""
+    """The last ones, oldest first; the one in progress comes last."""
     attempts: tuple[Attempt, ...]
     """Failures to connect since a connection stood last; empty if all is well."""
     fetch_failures: tuple[str, ...] = ()
-    """Of brokers that answer a fetch with an error as a whole, or not at all: what went wrong the last time."""
+    """The last error of each broker that answers fetches with an error as a whole, or not at all."""
 
     @property
     def total_lag(self) -> int | None:
@@ -65,3 +70,77 @@ class Health(NamedTuple):
         """Whether records flow, or would if there were any."""
         troubles = self.attempts or self.fetch_failures or self.rejoining or self.without_position
         return not troubles and self.state in ("stable", "assigned by hand", "without a group")
+
+
+def health_of(core: ConsumerCore) -> Health:
+    now, subscription, coordinator = core.client.now, core.subscription, core.coordinator
+    state = {SubscriptionKind.NONE: "unsubscribed", SubscriptionKind.MANUAL: "assigned by hand"}.get(
+        subscription.kind, coordinator.membership.state.value if coordinator is not None else "without a group"
+    )
+    common = Health(
+        state="closed" if core.closing else state,
+        assigned=tuple(subscription.assigned()),
+        rejoining=None,
+        lag=dict(_lag(core)),
+        paused=tuple(subscription.paused()),
+        without_position=tuple(each for each in subscription.assigned() if subscription.position(each) is None),
+        group_id=core.settings.group_id,
+        member_id="",
+        generation_id=-1,
+        is_leader=False,
+        coordinator=None,
+        since_poll=None,
+        since_heartbeat=None,
+        deadline=None,
+        deadline_in=None,
+        rebalances=(),
+        attempts=core.client.unreachable().attempts,
+        fetch_failures=core.fetch_requests.failing(),
+    )
+    return common if coordinator is None else _health_in_group(common, core, coordinator, now)
+
+
+def _health_in_group(common: Health, core: ConsumerCore, coordinator: ConsumerCoordinator, now: float) -> Health:
+    membership, poll_timer = coordinator.membership, coordinator.membership.poll_timer
+    broker = core.client.metadata.view.brokers.get(core.client.coordinator(membership.coordinator) or -1)
+    in_progress = membership.history.under_way()
+    rebalances = [*membership.history.past, *(() if in_progress is None else (in_progress,))]
+    health = common._replace(
+        member_id=membership.generation.member_id,
+        generation_id=membership.generation.generation_id,
+        is_leader=membership.is_leader,
+        coordinator=None if broker is None else f"{broker.host}:{broker.port}",
+        since_poll=_since(now, now if poll_timer.is_waiting else poll_timer.polled_at),
+        rebalances=tuple(_past(rebalance, now) for rebalance in rebalances),
+    )
+    if core.subscription.subscribes:
+        health = health._replace(
+            rejoining=membership.rejoin_reason, since_heartbeat=_since(now, membership.heartbeat.answered_at)
+        )
+        if not poll_timer.is_waiting and poll_timer.polled_at != float("inf"):
+            due = poll_timer.polled_at + membership.settings.max_poll_interval_s
+            health = health._replace(
+                deadline="leaves the group (max.poll.interval.ms)", deadline_in=max(due - now, 0.0)
+            )
+    return health
+
+
+def _lag(core: ConsumerCore) -> Mapping[TopicPartition, int | None]:
+    """Returns the lag behind the delivered records; the subscription's is that behind the decoded ones."""
+    lags = dict(core.subscription.lag(read_committed=core.settings.read_committed))
+    for partition, lag in lags.items():
+        state, position = core.subscription.get(partition), core.delivered.position(partition)
+        if lag is not None and state is not None and state.position is not None and position is not None:
+            lags[partition] = lag + state.position.offset - position.offset
+    return lags
+
+
+def _past(rebalance: Rebalance, now: float) -> PastRebalance:
+    ended_at = rebalance.ended_at if rebalance.ended_at is not None else now
+    since = now - (rebalance.began_at if rebalance.ended_at is None else ended_at)
+    took = ended_at - rebalance.began_at
+    return PastRebalance(rebalance.reason, since, took, rebalance.generation_id, rebalance.setbacks)
+
+
+def _since(now: float, then: float) -> float | None:
+    return None if abs(then) == float("inf") else max(now - then, 0.0)

@@ -35,7 +35,7 @@ class OffsetFetcher:
         read_committed: bool,
         timeout_s: float,
         wall_ms: Callable[[], int],
-        on_located: Callable[[], None],
+        on_position_known: Callable[[], None],
     ) -> None:
         self._failures: dict[str, BarnabasError] = {}
         """For the application, oldest first, each once."""
@@ -45,7 +45,7 @@ class OffsetFetcher:
         self._read_committed = read_committed
         self._timeout_s = timeout_s
         self._wall_ms = wall_ms
-        self._on_located = on_located
+        self._on_position_known = on_position_known
         self._asking = False
         """Whether committed offsets are asked for now."""
         self._start_at = float("-inf")
@@ -67,8 +67,8 @@ class OffsetFetcher:
             state = self._subscription.get(error.partition)
             return state is not None and state.position == error.position and not state.is_valid
         if isinstance(error, NoOffsetForPartition):
-            starting = self._subscription.needing_start()
-            return any(where in starting for where in error.partitions)
+            starting = self._subscription.initializing()
+            return any(partition in starting for partition in error.partitions)
         return True
 
     def take_failure(self) -> BarnabasError | None:
@@ -93,8 +93,8 @@ class OffsetFetcher:
     def next_deadline(self) -> float:
         return self._look_at
 
-    def _leader(self, where: TopicPartition) -> tuple[int, int]:
-        view = self._client.metadata.partition(where)
+    def _leader(self, partition: TopicPartition) -> tuple[int, int]:
+        view = self._client.metadata.partition(partition)
         return (-1, NO_LEADER_EPOCH) if view is None else (view.leader, view.leader_epoch)
 
     def _again(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
@@ -110,14 +110,14 @@ class OffsetFetcher:
     # --- committed offsets ------------------------------------------------------------------------------------------
 
     def _start(self, now: float) -> None:
-        starting = self._subscription.needing_start()
+        starting = self._subscription.initializing()
         if not starting or self._asking or now < self._start_at:
             return
         if self._commits is None:
             self._without_commit(starting)
             return
         self._asking = True
-        asked = {where: self._subscription.get(where) for where in starting}
+        asked = {partition: self._subscription.get(partition) for partition in starting}
 
         def found(promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
             self._asking = False
@@ -130,15 +130,15 @@ class OffsetFetcher:
             still = {w: committed for w, committed in promise.result().items() if self._subscription.get(w) is asked[w]}
             self._take_committed(still)
             self.changed()
-            self._on_located()
+            self._on_position_known()
 
         self._commits.committed(starting, self._timeout_s).on_done(found)
 
     def _take_committed(self, found: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        for where, committed in found.items():
+        for partition, committed in found.items():
             if committed is not None:
-                self._subscription.start_at(where, committed, *self._leader(where))
-        self._without_commit([where for where, committed in found.items() if committed is None])
+                self._subscription.start_at(partition, committed, *self._leader(partition))
+        self._without_commit([partition for partition, committed in found.items() if committed is None])
 
     def _without_commit(self, partitions: Collection[TopicPartition]) -> None:
         try:
@@ -150,11 +150,11 @@ class OffsetFetcher:
     # --- resets -----------------------------------------------------------------------------------------------------
 
     def _reset(self, now: float) -> None:
-        wanted = self._subscription.needing_reset(now)
+        wanted = self._subscription.partitions_needing_reset(now)
         if not wanted:
             return
         wall_ms = self._wall_ms()
-        self._ask_resets(wanted, {where: strategy.timestamp(wall_ms) for where, strategy in wanted.items()})
+        self._ask_resets(wanted, {partition: strategy.timestamp(wall_ms) for partition, strategy in wanted.items()})
 
     def _ask_resets(
         self, wanted: Mapping[TopicPartition, ResetStrategy], timestamps: Mapping[TopicPartition, int]
@@ -162,14 +162,14 @@ class OffsetFetcher:
         self._subscription.request_failed(timestamps, float("inf"))
         beyond: dict[TopicPartition, int] = {}
 
-        def each(where: TopicPartition, found: PartitionOffset) -> None:
-            if found.offset == NO_OFFSET and timestamps[where] >= 0:
-                beyond[where] = LATEST  # nothing so new is there
+        def each(partition: TopicPartition, found: PartitionOffset) -> None:
+            if found.offset == NO_OFFSET and timestamps[partition] >= 0:
+                beyond[partition] = LATEST  # nothing so new is there
                 return
-            position = FetchPosition(max(found.offset, 0), NO_LEADER_EPOCH, *self._leader(where))
-            if self._subscription.reset_to(where, wanted[where], position):
-                _log.info("%s: reset to %s, offset %d", where, wanted[where], position.offset)
-                self._on_located()
+            position = FetchPosition(max(found.offset, 0), NO_LEADER_EPOCH, *self._leader(partition))
+            if self._subscription.reset_to(partition, wanted[partition], position):
+                _log.info("%s: reset to %s, offset %d", partition, wanted[partition], position.offset)
+                self._on_position_known()
 
         def done(promise: Promise[dict[TopicPartition, PartitionOffset]]) -> None:
             if promise.error is not None:
@@ -186,36 +186,36 @@ class OffsetFetcher:
     # --- validation -------------------------------------------------------------------------------------------------
 
     def _validate(self, now: float) -> None:
-        wanted = self._subscription.needing_validation(now)
+        wanted = self._subscription.partitions_needing_validation(now)
         if not wanted:
             return
         self._subscription.request_failed(wanted, float("inf"))
 
-        def each(where: TopicPartition, found: tuple[int, int]) -> None:
-            asked = wanted[where]
-            self._on_located()
-            truncation = self._subscription.validated(where, asked, *found)
+        def each(partition: TopicPartition, found: tuple[int, int]) -> None:
+            asked = wanted[partition]
+            self._on_position_known()
+            truncation = self._subscription.validated(partition, asked, *found)
             if truncation is not None:
-                self._again([where], truncation)
+                self._again([partition], truncation)
                 return
-            state = self._subscription.get(where)
+            state = self._subscription.get(partition)
             after = None if state is None else state.position
             if after is None or after.offset != asked.offset:
                 to = "a reset" if after is None else f"offset {after.offset}"
-                _log.warning("%s: the log was cut below %s: going on from %s", where, asked, to)
+                _log.warning("%s: the log was cut below %s: going on from %s", partition, asked, to)
                 self.changed()
 
         def done(promise: Promise[dict[TopicPartition, tuple[int, int]]]) -> None:
             if isinstance(promise.error, UnsupportedVersion):
-                for where, asked in wanted.items():
-                    state = self._subscription.get(where)
+                for partition, asked in wanted.items():
+                    state = self._subscription.get(partition)
                     if state is not None and state.position == asked:
                         state.seek(asked)  # brokers before 2.3 cannot say
-                self._on_located()
+                self._on_position_known()
             elif promise.error is not None:
                 self._again(wanted, promise.error)
             else:
                 self._failed = 0
 
-        epochs = {where: position.offset_epoch for where, position in wanted.items()}
+        epochs = {partition: position.offset_epoch for partition, position in wanted.items()}
         epoch_ends(self._client, epochs, self._timeout_s, each).on_done(done)

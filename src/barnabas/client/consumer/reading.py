@@ -1,18 +1,19 @@
-"""What both consumers do between the store and the application: decode, intercept, hand out, take back.
+"""Decodes records of the fetch buffer, passes them through the interceptors and delivers them, in both consumers.
 
 Nothing here waits. Records are decoded without the driver's lock, because deserializers and interceptors are the
-application's and may take their time; whatever of that is interrupted is fetched again, never left out.
+application's and may be slow; records whose decoding is interrupted are fetched again.
 """
 
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from barnabas.client.arguments import INT64_MAX, number, seconds_or_none
-from barnabas.client.consumer.delivered_records import Held
-from barnabas.client.consumer.front_base import Callback, ConsumerBase
-from barnabas.client.consumer.group.rebalance import ASSIGNED, Notice
+from barnabas.client.consumer.delivered_records import DecodedRecords
+from barnabas.client.consumer.front_base import ConsumerBase
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.errors import BarnabasError, UsageError
@@ -28,7 +29,7 @@ T = TypeVar("T")
 CHUNK: Final = 1000
 """Records that are decoded at once for an iteration."""
 RUN_MAX: Final = 128
-"""Records that an iteration gives without looking whether anything else is to be done."""
+"""Records that an iteration gives before it checks whether the application has to poll."""
 RUN_FAST_S: Final = 0.002
 RUN_SLOW_S: Final = 0.05
 
@@ -36,7 +37,7 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class Pace:
-    """How many records an iteration gives in one run: one while each takes its time, many while they fly by."""
+    """Adapts how many records an iteration gives in one run to the speed of the application."""
 
     __slots__ = ("_began", "size")
 
@@ -45,12 +46,12 @@ class Pace:
         self._began = 0.0
 
     def begin(self) -> float:
-        """A run begins now; the time."""
+        """Begins a run, and returns the time."""
         self._began = now = time.monotonic()
         return now
 
     def end(self) -> bool:
-        """Whether the run took its time, so that others should have their turn."""
+        """Ends the run; whether it took so long that other tasks should have their turn."""
         took = time.monotonic() - self._began
         if took < RUN_FAST_S:
             self.size = min(2 * self.size, RUN_MAX)
@@ -64,60 +65,64 @@ _count = number(1, INT64_MAX)
 
 
 class ReadingBase(ConsumerBase):
-    """See the module."""
+    @abstractmethod
+    def _reads(self) -> AbstractContextManager[None]:
+        """Lets one thread or task poll at a time. Raises UsageError."""
 
     def _poll_limit(self, timeout: float | None, max_records: int | None) -> int:
-        """How many a poll returns, after a look at both of its arguments."""
+        """Checks the arguments of a poll, and returns how many records it may return."""
         seconds_or_none("timeout", timeout)
         return self.settings.max_poll_records if max_records is None else _count("max_records", max_records)
 
-    def _collect(self, records: list[AnyRecord], found: Held | CompletedFetch | None, limit: int) -> None:
-        """Add up to `limit` records of what is in store. What is wrong with the first of them is raised; what comes
-        after some is told by the next poll."""
+    def _collect(self, records: list[AnyRecord], found: DecodedRecords | CompletedFetch | None, limit: int) -> None:
+        """Adds up to `limit` of the buffered records. An error behind the first record is raised by the next poll."""
         while found is not None:
-            more = self._return_some(found, limit - len(records), told=not records)
+            more = self._return_some(found, limit - len(records), raises=not records)
             if more is None:
                 return
             records += more
             if len(records) >= limit:
                 return
             with self._driver.lock:
-                found = self._core.more_of_it() if records else self._core.more()
+                found = self._core.more_records() if records else self._core.next_records()
 
-    def _return_some(self, found: Held | CompletedFetch, limit: int, *, told: bool) -> list[AnyRecord] | None:
-        """Up to `limit` records. What is wrong with them is raised if `told`; otherwise None, and the next time."""
-        if isinstance(found, Held):
+    def _return_some(
+        self, found: DecodedRecords | CompletedFetch, limit: int, *, raises: bool
+    ) -> list[AnyRecord] | None:
+        """Returns up to `limit` records. Without `raises` an error gives None, and is raised the next time."""
+        if isinstance(found, DecodedRecords):
             with self._driver.lock:
-                return self._core.handing.return_some(found, limit)
+                return self._core.delivered.deliver(found, limit)
         try:
             records = self._read(found, limit)
         except BarnabasError:
-            if told:
+            if raises:
                 raise
             return None
         with self._driver.lock:
             if len(records) <= limit:
-                counts = self._core.took(found, ended=found.is_ended, gives=bool(records))
-                return records if counts else []
-            held = self._core.take(found, records, ended=found.is_ended)  # an interceptor has added some
-            return [] if held is None else self._core.handing.return_some(held, limit)
+                is_wanted = self._core.deliver(found, ended=found.is_ended, gives=bool(records))
+                return records if is_wanted else []
+            decoded = self._core.hold(found, records, ended=found.is_ended)  # an interceptor has added some
+            return [] if decoded is None else self._core.delivered.deliver(decoded, limit)
 
-    def _decode(self, fetch: CompletedFetch, limit: int) -> Held | None:
+    def _decode(self, fetch: CompletedFetch, limit: int) -> DecodedRecords | None:
         records = self._read(fetch, limit)
         with self._driver.lock:
-            return self._core.take(fetch, records, ended=fetch.is_ended)
+            return self._core.hold(fetch, records, ended=fetch.is_ended)
 
     def _read(self, fetch: CompletedFetch, limit: int) -> list[AnyRecord]:
         try:
             records = fetch.read(limit)
         except BarnabasError:
-            with self._driver.lock:  # it has come up to what is broken
-                self._core.take(fetch, [], ended=False)
+            with self._driver.lock:  # the position is before the broken record now
+                self._core.hold(fetch, [], ended=False)
             raise
         return self._intercepted(records) if records and self.settings.interceptor_classes else records
 
     def _intercepted(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """One interceptor after the other may change or leave out records; one that fails changes nothing."""
+        """Calls one interceptor after the other, which may change or leave out records; one that fails changes
+        nothing."""
         for interceptor in self.settings.interceptor_classes:
             if hasattr(interceptor, "on_consume"):
                 try:
@@ -126,40 +131,36 @@ class ReadingBase(ConsumerBase):
                     _log.exception("on_consume of %r fails", interceptor)
         return records
 
-    def _read_batch(self, found: Held | CompletedFetch) -> "RecordBatch[Any, Any] | None":
-        if isinstance(found, CompletedFetch) and not self._is_seen:
+    def _read_batch(self, found: DecodedRecords | CompletedFetch) -> "RecordBatch[Any, Any] | None":
+        if isinstance(found, CompletedFetch) and not self._decodes_each:
             return self._read_whole(found, found.read_batch)
-        where = found.where if isinstance(found, Held) else found.partition
-        records = self._return_some(found, CHUNK, told=True)
-        return RecordBatch.of(where, records) if records else None
+        partition = found.partition
+        records = self._return_some(found, CHUNK, raises=True)
+        return RecordBatch.of(partition, records) if records else None
 
     @property
-    def _is_seen(self) -> bool:
-        """Whether deserializers or interceptors want to see each record."""
+    def _decodes_each(self) -> bool:
+        """Whether each record has to be decoded, for deserializers or interceptors."""
         settings = self.settings
         return bool(settings.key_deserializer or settings.value_deserializer or settings.interceptor_classes)
 
-    def _read_table(self, found: Held | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
+    def _read_table(self, found: DecodedRecords | CompletedFetch, headers: bool) -> "pyarrow.Table | None":
         from barnabas.client.fetch.columns import require_pyarrow
 
         pyarrow = require_pyarrow()
-        if isinstance(found, Held):
+        if isinstance(found, DecodedRecords):
             raise UsageError("an iteration over records has stopped in the middle; finish it before you read tables")
         batch = self._read_whole(found, lambda: found.read_arrow(headers=headers))
         return None if batch is None else pyarrow.Table.from_batches([batch])
 
     def _read_whole(self, fetch: CompletedFetch, read: Callable[[], T | None]) -> T | None:
-        """What `read` makes of the fetch goes to the application at once."""
+        """Delivers at once what `read` makes of the fetch; None if that is no longer wanted."""
         try:
             batch = read()
         except BarnabasError:
             with self._driver.lock:
-                self._core.took(fetch, ended=False, gives=False)
+                self._core.deliver(fetch, ended=False, gives=False)
             raise
         with self._driver.lock:
-            counts = self._core.took(fetch, ended=fetch.is_ended, gives=batch is not None)
-        return batch if counts else None
-
-    def _callback_for(self, notice: Notice) -> Callback | None:
-        """Who is to hear of it; an assignment without anything new is told, too."""
-        return self._listener.for_notice(notice) if notice.partitions or notice.kind == ASSIGNED else None
+            is_wanted = self._core.deliver(fetch, ended=fetch.is_ended, gives=batch is not None)
+        return batch if is_wanted else None

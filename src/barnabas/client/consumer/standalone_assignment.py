@@ -1,11 +1,11 @@
 """The assignment of a consumer that subscribes to topics without being in a group: all of their partitions.
 
-As with a group, the listener hears of partitions before they go and before they are read, while the application polls.
+As with a group, the listener is called before partitions go and before they are read, while the application polls.
 """
 
 from collections.abc import Callable, Collection
 
-from barnabas.client.consumer.group.rebalance import ASSIGNED, REVOKED, Notice
+from barnabas.client.consumer.rebalance_listener import ASSIGNED, REVOKED, RebalanceEvent
 from barnabas.client.consumer.subscription_state import SubscriptionState
 from barnabas.connection.metadata import Metadata
 from barnabas.types import TopicPartition
@@ -14,7 +14,7 @@ __all__ = ["StandaloneAssignment"]
 
 
 class StandaloneAssignment:
-    """Assigns the partitions that metadata lists. `on_change` is called whenever the assignment has changed.
+    """Assigns the partitions that metadata lists. `on_change` is called with the removed ones after each change.
 
     Partitions whose topic disappears stay assigned as long as the topic is subscribed to: a stale metadata answer must
     not cost the position, which is stored nowhere else.
@@ -30,45 +30,45 @@ class StandaloneAssignment:
         self._subscription = subscription
         self._on_change = on_change
         self._is_due = False
-        """The assignment differs from what is subscribed to and known."""
-        self._notice: Notice | None = None
-        """What the listener has to hear."""
-        self._told: Notice | None = None
-        """What the listener has heard, and what is not carried out yet."""
+        """The assignment differs from the subscription and the metadata."""
+        self._event: RebalanceEvent | None = None
+        """The listener's next event."""
+        self._delivered: RebalanceEvent | None = None
+        """The event that the listener has received, and that is not carried out yet."""
 
     @property
-    def can_step(self) -> bool:
-        """Whether `step` has something to do."""
-        return self._is_due or self._notice is not None or self._told is not None
+    def can_poll(self) -> bool:
+        """Whether `poll` has something to do."""
+        return self._is_due or self._event is not None or self._delivered is not None
 
-    def follow(self) -> None:
+    def update(self) -> None:
         """Compares the assignment with the subscription and the metadata, one of which may have changed."""
         if self._subscription.subscribes:
             self._is_due = bool(self._gone() or self._missing() or self._subscription.pending_callback())
 
-    def step(self) -> Notice | None:
-        """Goes on as far as possible; the next notice for the listener, None if there is none. A notice is returned
-        again until it is `told`."""
-        if self._notice is None and self.can_step:
-            told, self._told = self._told, None
-            if told is not None:
-                self._carry_out(told)
-            self._notice = self._next_notice()
-            self._is_due = self._notice is not None
-        return self._notice
+    def poll(self) -> RebalanceEvent | None:
+        """Goes on as far as possible and returns the next event for the listener, again and again until
+        `event_delivered`; None if there is none."""
+        if self._event is None and self.can_poll:
+            delivered, self._delivered = self._delivered, None
+            if delivered is not None:
+                self._carry_out(delivered)
+            self._event = self._next_event()
+            self._is_due = self._event is not None
+        return self._event
 
-    def told(self) -> None:
-        """The listener hears of the notice now."""
-        self._told, self._notice = self._notice, None
+    def event_delivered(self) -> None:
+        """The listener receives the event now."""
+        self._delivered, self._event = self._event, None
 
     def abandon(self) -> None:
-        """Nothing is subscribed to any more."""
+        """The consumer has unsubscribed."""
         self._is_due = False
-        self._notice = self._told = None
+        self._event = self._delivered = None
 
     def _gone(self) -> list[TopicPartition]:
         topics = self._subscription.topics
-        return [where for where in self._subscription.assigned() if where.topic not in topics]
+        return [partition for partition in self._subscription.assigned() if partition.topic not in topics]
 
     def _missing(self) -> list[TopicPartition]:
         """Partitions that are known, subscribed to and not assigned."""
@@ -76,31 +76,33 @@ class StandaloneAssignment:
         for name in sorted(self._subscription.topics):
             topic = self._metadata.topic(name)
             for number in () if topic is None else sorted(topic.partitions):
-                where = TopicPartition(name, number)
-                if self._subscription.get(where) is None:
-                    found.append(where)
+                partition = TopicPartition(name, number)
+                if self._subscription.get(partition) is None:
+                    found.append(partition)
         return found
 
-    def _next_notice(self) -> Notice | None:
+    def _next_event(self) -> RebalanceEvent | None:
         subscription = self._subscription
         gone = self._gone()
         if gone:
             subscription.mark_pending_revocation(gone)
-            return Notice(REVOKED, tuple(gone))
+            return RebalanceEvent(REVOKED, tuple(gone))
         missing = self._missing()
         if missing:
             subscription.assign_subscribed([*subscription.assigned(), *missing])
             subscription.mark_pending_callback(missing, True)
             self._on_change(())
         added = subscription.pending_callback()
-        return Notice(ASSIGNED, tuple(added)) if added else None
+        return RebalanceEvent(ASSIGNED, tuple(added)) if added else None
 
-    def _carry_out(self, told: Notice) -> None:
+    def _carry_out(self, event: RebalanceEvent) -> None:
         subscription = self._subscription
-        if told.kind == ASSIGNED:
-            subscription.mark_pending_callback(told.partitions, False)
+        if event.kind == ASSIGNED:
+            subscription.mark_pending_callback(event.partitions, False)
             self._on_change(())
         else:
-            gone = set(told.partitions)
-            change = subscription.assign_subscribed([where for where in subscription.assigned() if where not in gone])
+            gone = set(event.partitions)
+            change = subscription.assign_subscribed(
+                [partition for partition in subscription.assigned() if partition not in gone]
+            )
             self._on_change(change.removed)

@@ -1,5 +1,5 @@
-"""The topics that a consumer reads, and what metadata says of them: which match its pattern, which do not exist yet,
-and of which there will never be any."""
+"""Compares the topics that a consumer subscribes to with the metadata: which match its pattern, which do not exist yet,
+and which it cannot have."""
 
 import logging
 from collections.abc import Collection
@@ -16,39 +16,37 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class SubscribedTopics:
-    """See the module."""
-
     def __init__(self, client: NetworkClient, subscription: SubscriptionState) -> None:
         self._client = client
         self._subscription = subscription
         self._wanted: frozenset[str] = frozenset()
         self._failures: dict[str, BarnabasError] = {}
         self._missing: set[str] = set()
-        """Topics that were said not to exist."""
+        """Topics whose absence was logged."""
         self._matched = False
-        """Whether the pattern was compared with the topics that there are."""
+        """Whether the pattern was compared with all topics."""
 
     def subscribe_pattern(self, pattern: Pattern) -> None:
-        """Topics whose whole names match it, as soon as metadata has told of all."""
+        """Subscribes to the topics whose whole names match, once metadata lists all topics."""
         self._subscription.subscribe_pattern(pattern)
         self._matched = False
         self._client.metadata.all_topics = True
         self._client.refresh_metadata()
 
     def want(self) -> None:
-        """Keep those in the metadata that are read now, and no others."""
+        """Keeps the subscribed topics in the metadata, and no others."""
         wanted = self._subscription.topics
-        self._client.metadata.remove_topics(self._wanted - wanted)
+        self._client.metadata.unwant(self._wanted - wanted)
         self._wanted = wanted
-        self._client.add_topics(sorted(wanted))
+        self._client.want_topics(sorted(wanted))
 
     def unsubscribe(self) -> None:
         self._client.metadata.all_topics = False
         self.want()
 
-    def follow(self) -> str | None:
-        """Metadata is news: why there are other topics now, if there are."""
-        view = self._client.metadata.cluster
+    def on_metadata(self) -> str | None:
+        """Takes in new metadata; returns why the topics of the pattern have changed, None if they have not."""
+        view = self._client.metadata.view
         news = None
         if self._subscription.has_pattern and self._client.metadata.has_all_topics:
             before = self._subscription.topics
@@ -67,19 +65,19 @@ class SubscribedTopics:
 
     def _note(self, name: str, code: int) -> None:
         if code in _LASTING:
-            self._failures[name] = self._client.metadata.topic_error(name)
+            self._failures[name] = self._client.metadata.why_not(name)
         elif name not in self._missing:
             self._missing.add(name)
             if not error_for(code).retriable or code == UnknownTopicOrPartition.code:
-                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.topic_error(name))
+                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.why_not(name))
 
     @property
     def has_failed(self) -> bool:
-        """Whether the application has to hear of one that will not come."""
+        """Whether there is a topic that the consumer cannot have."""
         return bool(self._failures)
 
     def take_failure(self) -> BarnabasError | None:
-        """One of them, once."""
+        """Returns the error of one such topic, once."""
         return self._failures.pop(next(iter(self._failures))) if self._failures else None
 
 

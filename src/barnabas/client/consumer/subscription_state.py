@@ -100,31 +100,31 @@ class SubscriptionState:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
         """By hand; positions of those that stay are kept. Whether the topics changed. None at all: back to nothing."""
-        wanted = dict.fromkeys(TopicPartition(*where) for where in partitions)
+        wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         self._become(SubscriptionKind.MANUAL)
         if not wanted:
             self.kind = SubscriptionKind.NONE
         if wanted.keys() != self._states.keys():
             self._set_assignment(wanted)
-        return self._change_topics(frozenset(where.topic for where in wanted))
+        return self._change_topics(frozenset(partition.topic for partition in wanted))
 
     def assign_subscribed(self, partitions: Iterable[TopicPartition]) -> AssignmentChange:
         """Assigns partitions of the topics that are subscribed to; positions of those that stay are kept."""
         assert self.subscribes, self.kind
         wanted = dict.fromkeys(partitions)
-        added = tuple(where for where in wanted if where not in self._states)
-        removed = tuple(where for where in self._states if where not in wanted)
+        added = tuple(partition for partition in wanted if partition not in self._states)
+        removed = tuple(partition for partition in self._states if partition not in wanted)
         self._set_assignment(wanted)
         return AssignmentChange(added, removed)
 
     def _set_assignment(self, partitions: Iterable[TopicPartition]) -> None:
-        self._states = {where: self._states.get(where) or PartitionState() for where in partitions}
+        self._states = {partition: self._states.get(partition) or PartitionState() for partition in partitions}
 
-    def is_subscribed(self, where: TopicPartition) -> bool:
+    def is_subscribed(self, partition: TopicPartition) -> bool:
         """Whether an assignment of that partition fits the subscription: it may have changed since the group met."""
         if self._pattern is not None:
-            return self._pattern.fullmatch(where.topic) is not None
-        return where.topic in self.topics
+            return self._pattern.fullmatch(partition.topic) is not None
+        return partition.topic in self.topics
 
     def unsubscribe(self) -> None:
         """Back to nothing."""
@@ -139,32 +139,32 @@ class SubscriptionState:
         """In the order in which they take turns."""
         return list(self._states)
 
-    def get(self, where: TopicPartition) -> PartitionState | None:
-        return self._states.get(where)
+    def get(self, partition: TopicPartition) -> PartitionState | None:
+        return self._states.get(partition)
 
-    def _state(self, where: TopicPartition) -> PartitionState:
-        state = self._states.get(where)
+    def _state(self, partition: TopicPartition) -> PartitionState:
+        state = self._states.get(partition)
         if state is None:
-            raise UsageError(f"{where} is not assigned to this consumer")
+            raise UsageError(f"{partition} is not assigned to this consumer")
         return state
 
     def _where(self, wanted: Callable[[PartitionState], bool]) -> list[TopicPartition]:
-        return [where for where, state in self._states.items() if wanted(state)]
+        return [partition for partition, state in self._states.items() if wanted(state)]
 
-    def take_turn(self, where: TopicPartition) -> None:
+    def take_turn(self, partition: TopicPartition) -> None:
         """It was served: the others come first the next time."""
         states = self._states
-        if where in states:  # no call between the next steps: a KeyboardInterrupt there would lose the partition
-            state = states[where]
-            del states[where]
-            states[where] = state
+        if partition in states:  # no call between the next steps: a KeyboardInterrupt there would lose the partition
+            state = states[partition]
+            del states[partition]
+            states[partition] = state
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        for state in [self._state(where) for where in partitions]:
+        for state in [self._state(partition) for partition in partitions]:
             state.paused = True
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for state in [self._state(where) for where in partitions]:
+        for state in [self._state(partition) for partition in partitions]:
             state.paused = False
 
     def paused(self) -> list[TopicPartition]:
@@ -172,13 +172,13 @@ class SubscriptionState:
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
         """They go as soon as the listener knows: nothing of them is fetched or returned any more."""
-        for where in partitions:
-            self._state(where).pending_revocation = True
+        for partition in partitions:
+            self._state(partition).pending_revocation = True
 
     def mark_pending_callback(self, partitions: Iterable[TopicPartition], pending: bool) -> None:
         """Nothing of them is fetched before the listener knows that they came: it may seek."""
-        for where in partitions:
-            state = self._states.get(where)
+        for partition in partitions:
+            state = self._states.get(partition)
             if state is not None:
                 state.pending_callback = pending
 
@@ -188,51 +188,51 @@ class SubscriptionState:
 
     # --- positions --------------------------------------------------------------------------------------------------
 
-    def position(self, where: TopicPartition) -> FetchPosition | None:
+    def position(self, partition: TopicPartition) -> FetchPosition | None:
         """None until there is one that is valid."""
-        state = self._state(where)
+        state = self._state(partition)
         return state.position if state.is_valid else None
 
-    def seek(self, where: TopicPartition, offset: int, offset_epoch: int = NO_LEADER_EPOCH) -> None:
+    def seek(self, partition: TopicPartition, offset: int, offset_epoch: int = NO_LEADER_EPOCH) -> None:
         """The application says where to go on. With an epoch the leader is asked whether its log agrees."""
         if offset < 0:
-            raise UsageError(f"{where}: offset {offset} is negative")
-        state = self._state(where)
+            raise UsageError(f"{partition}: offset {offset} is negative")
+        state = self._state(partition)
         leader, leader_epoch = (state.position or FetchPosition(0))[2:]
         state.seek_unvalidated(FetchPosition(offset, offset_epoch, leader, leader_epoch))
         state.resumed_from = None
 
-    def start_at(self, where: TopicPartition, committed: OffsetAndMetadata, leader: int, leader_epoch: int) -> None:
+    def start_at(self, partition: TopicPartition, committed: OffsetAndMetadata, leader: int, leader_epoch: int) -> None:
         """What the group committed; ignored if the partition has got a position otherwise meanwhile."""
-        state = self._states.get(where)
+        state = self._states.get(partition)
         if state is not None and state.state is FetchState.INITIALIZING:
             state.seek_unvalidated(FetchPosition(committed.offset, committed.leader_epoch, leader, leader_epoch))
             state.resumed_from = committed
 
-    def resume_at(self, where: TopicPartition, offset: OffsetAndMetadata) -> None:
+    def resume_at(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
         """Back to where work stands that was begun in this assignment and not finished."""
-        self.seek(where, offset.offset)
-        self._states[where].resumed_from = offset
+        self.seek(partition, offset.offset)
+        self._states[partition].resumed_from = offset
 
-    def go_back(self, where: TopicPartition, before: OffsetAndMetadata) -> None:
+    def rewind(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
         """What was returned since `before` has not come to the application."""
-        state = self._states.get(where)
+        state = self._states.get(partition)
         if state is not None and state.position is not None:
             state.advance(before.offset, before.leader_epoch)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """What can be committed: all positions that are valid."""
         return {
-            where: stands
-            for where, state in self._states.items()
+            partition: stands
+            for partition, state in self._states.items()
             if state.is_valid and (stands := state.stands_at()) is not None
         }
 
-    def is_fetchable(self, where: TopicPartition) -> bool:
-        state = self._states.get(where)
+    def is_fetchable(self, partition: TopicPartition) -> bool:
+        state = self._states.get(partition)
         return state is not None and state.is_fetchable
 
-    def needing_start(self) -> list[TopicPartition]:
+    def initializing(self) -> list[TopicPartition]:
         """Without any position: ask for what is committed. Those that the listener does not know yet may wait, unless
         it asks itself where they stand."""
         return self._where(
@@ -241,44 +241,44 @@ class SubscriptionState:
 
     def request_failed(self, partitions: Iterable[TopicPartition], retry_at: float) -> None:
         """What their state awaits was asked for in vain."""
-        for where in partitions:
-            state = self._states.get(where)
+        for partition in partitions:
+            state = self._states.get(partition)
             if state is not None:
                 state.retry_at = retry_at
 
     # --- resets -----------------------------------------------------------------------------------------------------
 
-    def request_reset(self, where: TopicPartition, strategy: ResetStrategy | None = None) -> None:
+    def request_reset(self, partition: TopicPartition, strategy: ResetStrategy | None = None) -> None:
         """The position is void. Raises NoOffsetForPartition if nobody said what then."""
-        state = self._state(where)
+        state = self._state(partition)
         chosen = strategy or self.reset
         if chosen.kind == "none":
-            raise NoOffsetForPartition([where], "there is no valid offset")
+            raise NoOffsetForPartition([partition], "there is no valid offset")
         state.await_reset(chosen)
 
     def reset_without_commit(self, partitions: Iterable[TopicPartition]) -> None:
         """Nothing is committed for these. Raises NoOffsetForPartition, for all of them, if nobody said what then."""
         starting = [
-            where
-            for where in partitions
-            if where in self._states and self._states[where].state is FetchState.INITIALIZING
+            partition
+            for partition in partitions
+            if partition in self._states and self._states[partition].state is FetchState.INITIALIZING
         ]
         if starting and self.reset.kind == "none":
             raise NoOffsetForPartition(starting)
-        for where in starting:
-            self.request_reset(where)
+        for partition in starting:
+            self.request_reset(partition)
 
-    def needing_reset(self, now: float) -> dict[TopicPartition, ResetStrategy]:
+    def partitions_needing_reset(self, now: float) -> dict[TopicPartition, ResetStrategy]:
         """Which positions to ask for, and how."""
         return {
-            where: state.reset
-            for where, state in self._states.items()
+            partition: state.reset
+            for partition, state in self._states.items()
             if state.reset is not None and state.state is FetchState.AWAIT_RESET and state.retry_at <= now
         }
 
-    def reset_to(self, where: TopicPartition, strategy: ResetStrategy, position: FetchPosition) -> bool:
+    def reset_to(self, partition: TopicPartition, strategy: ResetStrategy, position: FetchPosition) -> bool:
         """The answer to a reset; ignored if it is no longer what is awaited."""
-        state = self._states.get(where)
+        state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_RESET or state.reset != strategy:
             return False
         state.seek_unvalidated(position)
@@ -286,40 +286,40 @@ class SubscriptionState:
 
     # --- leaders and validation (KIP-320) ---------------------------------------------------------------------------
 
-    def needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
+    def partitions_needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
         """Positions to ask the leaders about, by OffsetsForLeaderEpoch."""
         return {
-            where: state.position
-            for where, state in self._states.items()
+            partition: state.position
+            for partition, state in self._states.items()
             if state.state is FetchState.AWAIT_VALIDATION and state.retry_at <= now and state.position is not None
         }
 
     def validated(
-        self, where: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
+        self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
     ) -> LogTruncation | None:
         """The leader's answer: where its largest epoch not above the asked one ends. The position is confirmed, moved
         to where the logs part, or reset; what to raise if nobody said what to do about a log that was cut."""
-        state = self._states.get(where)
+        state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
             return None
         diverging = state.diverging(end_epoch, end_offset)
         if diverging is not None:
-            return self._truncated(where, asked, None if diverging.offset == NO_OFFSET else diverging)
+            return self._truncated(partition, asked, None if diverging.offset == NO_OFFSET else diverging)
         state.state = FetchState.FETCHING
         return None
 
     def _truncated(
-        self, where: TopicPartition, asked: FetchPosition, diverging: OffsetAndMetadata | None
+        self, partition: TopicPartition, asked: FetchPosition, diverging: OffsetAndMetadata | None
     ) -> LogTruncation | None:
         if self.reset.kind == "none":
-            return LogTruncation(where, asked, diverging)
+            return LogTruncation(partition, asked, diverging)
         if diverging is None:
-            self.request_reset(where)
+            self.request_reset(partition)
         else:
-            state = self._state(where)
+            state = self._state(partition)
             state.seek(asked._replace(offset=diverging.offset, offset_epoch=diverging.leader_epoch))
             state.resumed_from = None
         return None
 
     def lag(self, *, read_committed: bool) -> Mapping[TopicPartition, int | None]:
-        return {where: state.lag(read_committed=read_committed) for where, state in self._states.items()}
+        return {partition: state.lag(read_committed=read_committed) for partition, state in self._states.items()}

@@ -1,21 +1,24 @@
-"""What the calls of the synchronous consumer are made of: one thread reads at a time, any of them may close it, and a
-KeyboardInterrupt may come between any two steps, so that what was not handed to the application comes again."""
+"""Reading by threads: one thread polls at a time, any thread may close the consumer.
+
+A KeyboardInterrupt may come between any two steps. Records that were not delivered to the application because of it are
+delivered again by the next poll.
+"""
 
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from operator import length_hint
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from barnabas.client.consumer.delivered_records import Held
-from barnabas.client.consumer.group.rebalance import Notice
+from barnabas.client.consumer.delivered_records import DecodedRecords
 from barnabas.client.consumer.reading import CHUNK, Pace, ReadingBase
+from barnabas.client.consumer.rebalance_listener import RebalanceEvent
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.flow import result_of
 from barnabas.connection.promise import Promise
 from barnabas.errors import ClientClosed, UsageError
 from barnabas.records.consumer_record import AnyRecord
@@ -26,32 +29,43 @@ __all__ = ["Ended", "ThreadedReading"]
 T = TypeVar("T")
 
 TURN_S: Final = 0.001
-"""How long an application that reads what is in store may keep from turning the network client."""
+"""For how long an application that reads buffered records may keep the network client from its turn."""
 INTERRUPT_S: Final = 0.05
 """How long a close waits for the thread that polls to come out, at least."""
 
-_log = logging.getLogger("barnabas.consumer")
-
 
 class ThreadedReading(ReadingBase):
-    """See the module."""
-
     _driver: SyncDriver
 
     def _init_threads(self) -> None:
         self._reading = threading.Lock()
         """Held by the thread that polls."""
         self._inside: dict[int, int] = {}
-        """Threads that are in here, and how deep: a close that they ask for themselves waits until they are out."""
+        """The threads inside of calls, and how deep. A close by such a thread (in a callback, a signal handler) is put
+        off until it leaves its call, because it may hold locks."""
         self._close_asked: tuple[float, bool] | None = None
         self._forked = False
         self._turned_at = float("-inf")
+
+    async def _wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        return self._driver.wait(done, timeout_s)
+
+    async def _call(self, function: Callable[..., Any], *args: Any) -> None:
+        function(*args)
+
+    async def _deliver_event(self, event: RebalanceEvent) -> None:
+        self._call_listener(event)
+
+    def _call_listener(self, event: RebalanceEvent) -> None:
+        callback = self._listener.callback_for(event)
+        self._core.event_delivered()
+        if callback is not None:
+            callback(self, event.partitions)
 
     # --- one thread at a time ---------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _reads(self) -> Iterator[None]:
-        """One thread polls at a time."""
         self._check_reader()
         with self._enters(), self._reading:
             yield
@@ -61,12 +75,12 @@ class ThreadedReading(ReadingBase):
         if threading.get_ident() in self._inside and self._reading.locked():
             raise UsageError("a consumer cannot be polled from its own callbacks, deserializers and interceptors")
 
-    def _handed(self, read: Callable[[], T], *, ends: bool = False) -> T:
-        """What `read` gives to the application. With `ends` a closed consumer is the end of an iteration.
+    def _deliver(self, read: Callable[[], T], *, ends: bool = False) -> T:
+        """Returns to the application what `read` gives. With `ends` a closed consumer is the end of an iteration.
 
-        A KeyboardInterrupt comes after a call or at the beginning of one, so never between what is done last here and
-        what the caller does with it if that calls nothing."""
-        owed: dict[TopicPartition, OffsetAndMetadata] = {}
+        A KeyboardInterrupt comes after a call of a C function or at the beginning of a function, so never between the
+        last steps here and what the caller does with the result if that calls nothing."""
+        undelivered: dict[TopicPartition, OffsetAndMetadata] = {}
         try:
             self._check_reader()
             me, inside = threading.get_ident(), self._inside
@@ -75,8 +89,8 @@ class ThreadedReading(ReadingBase):
             try:
                 with self._reading:
                     found = read()
-                    handing = self._core.handing
-                    owed, handing.owed = handing.owed, {}
+                    delivered = self._core.delivered
+                    undelivered, delivered.rollback_positions = delivered.rollback_positions, {}
             except ClientClosed:
                 if ends and self._core.closing:
                     raise Ended from None
@@ -89,14 +103,13 @@ class ThreadedReading(ReadingBase):
                     if self._close_asked is not None:
                         self._close_as_asked()
         except BaseException:
-            if owed:
-                self._core.handing.owed = owed
+            if undelivered:
+                self._core.delivered.rollback_positions = undelivered
             raise
         return found
 
     @contextlib.contextmanager
     def _enters(self) -> Iterator[None]:
-        """The thread is inside, so that a signal handler in the middle of it does not wait for locks that it holds."""
         me = threading.get_ident()
         depth = self._inside.get(me, 0)
         self._inside[me] = depth + 1
@@ -111,7 +124,7 @@ class ThreadedReading(ReadingBase):
                     self._close_as_asked()
 
     def _close_as_asked(self) -> None:
-        """The thread that wanted it in the middle of something is out."""
+        """Closes, now that the thread that asked for it has left its call."""
         asked, self._close_asked = self._close_asked, None
         if asked is not None:
             self._close(*asked)
@@ -121,35 +134,36 @@ class ThreadedReading(ReadingBase):
     def _poll(self, timeout: float | None, limit: int) -> list[AnyRecord]:
         records: list[AnyRecord] = []
         self._collect(records, self._next(timeout), limit)
-        if self._core.fetching.wants_turn and not self._driver.owes_turn:
+        if self._core.fetch_requests.wants_turn and not self._driver.owes_turn:
             self._driver.turn()  # what was taken makes room: ask for more while the application works
         if self._core.closing:
             raise ClientClosed("the consumer is closed")
         return records
 
     def _runs(self) -> Iterator[Iterator[AnyRecord]]:
-        """The records of an iteration, as many at a time as it may give without looking up."""
+        """Yields the records of an iteration, as many at a time as it may give without a check."""
         core = self._core
         pace = Pace()
         with contextlib.suppress(Ended):
             while True:
-                held = self._next_held()
-                iterator = held.iterator
+                decoded = self._next_decoded()
+                iterator = decoded.iterator
                 while True:
-                    core.touched_at = pace.begin()
+                    core.polled_at = pace.begin()
                     yield islice(iterator, pace.size)
-                    if core.attention or not length_hint(iterator):
+                    if core.needs_poll or not length_hint(iterator):
                         break
                     pace.end()
 
-    def _next(self, timeout: float | None) -> Held | CompletedFetch | None:
-        """What is to be read next. Before that the listener hears what it must. None when the time is over."""
+    def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
+        """Returns the next records, calling the listener before if it has to know something; None when the time is
+        over."""
         core, driver = self._core, self._driver
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self._look()
-            if isinstance(found, Notice):
-                self._tell(found)
+            found = self._poll_core()
+            if isinstance(found, RebalanceEvent):
+                self._call_listener(found)
             elif found is not None:
                 return found
             else:
@@ -157,106 +171,82 @@ class ThreadedReading(ReadingBase):
                 ready = False
                 try:
                     with driver.lock:
-                        core.enter()
+                        core.begin_wait()
                     ready = driver.wait(core.is_ready, left, may_leave=core.has_little)
                 finally:
-                    core.waits = False
+                    core.is_waiting = False
                     if ready:
                         with driver.lock:
-                            found = core.arrived()
+                            found = core.end_wait_with_records()
                     elif not driver.closed:
-                        driver.run(core.leave)
+                        driver.run(core.end_wait)
                 if not ready:
                     return None
-                if found is not None:  # nothing stands between what came and the application
-                    if core.fetching.wants_turn and core.has_little():
+                if found is not None:  # there is no event for the listener before it
+                    if core.fetch_requests.wants_turn and core.has_little():
                         driver.turn_soon()
                     return found
 
-    def _look(self) -> Notice | Held | CompletedFetch | None:
-        """What comes next; mostly that is in store, and the client need not turn for each of a thousand records."""
+    def _poll_core(self) -> RebalanceEvent | DecodedRecords | CompletedFetch | None:
+        """Polls the core. Mostly its buffer has records, and the network client need not turn for each thousand."""
         core = self._core
         now = time.monotonic()
         if now < self._turned_at + TURN_S:
-            core.touched_at = now
+            core.polled_at = now
             with self._driver.lock:
-                found = core.glance()
+                found = core.poll_buffer()
             if found is not None:
                 return found
         self._turned_at = now
-        return self._driver.ask(core.look)
+        return self._driver.ask(core.poll)
 
-    def _wait_for_next(self) -> Held | CompletedFetch:
+    def _wait_for_next(self) -> DecodedRecords | CompletedFetch:
         found = self._next(None)
         assert found is not None, "waiting without end has ended"
         return found
 
-    def _next_held(self) -> Held:
-        """Records for an iteration."""
+    def _next_decoded(self) -> DecodedRecords:
+        """Returns records for an iteration."""
         while True:
             with self._reads():
                 try:
                     found = self._wait_for_next()
-                    held = found if isinstance(found, Held) else self._decode(found, CHUNK)
+                    decoded = found if isinstance(found, DecodedRecords) else self._decode(found, CHUNK)
                 except ClientClosed:
                     if self._core.closing:
                         raise Ended from None
                     raise
-                if held is not None:
+                if decoded is not None:
                     with self._driver.lock:
-                        self._core.handing.iterate(held)
-                    return held
-
-    def _tell(self, notice: Notice) -> None:
-        callback = self._callback_for(notice)
-        self._core.told()
-        if callback is not None:
-            callback(self, notice.partitions)
+                        self._core.delivered.begin_iteration(decoded)
+                    return decoded
 
     def _wait_for(self, promise: Promise[T]) -> T:
         core = self._core
-        parting = core.closing  # a listener that is told of the end may still ask
+        was_closing = core.closing  # the listener may call the consumer while that is closed
         with self._enters():
-            self._driver.wait(lambda: promise.done or core.woken or core.closing is not parting)
-            return self._answer(promise, parting)
+            self._driver.wait(lambda: promise.done or core.woken or core.closing is not was_closing)
+            return self._answer(promise, was_closing)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def _close(self, timeout: float, all_done: bool) -> None:
+    def _close(self, timeout: float, all_delivered: bool) -> None:
         core, driver = self._core, self._driver
         if driver.closed:
             return
-        core.closing = core.attention = True
+        core.closing = core.needs_poll = True
         driver.interrupt()
         if threading.get_ident() in self._inside:
-            self._close_asked = timeout, all_done
+            self._close_asked = timeout, all_delivered
             return
         deadline = time.monotonic() + timeout
-        has_it = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
+        has_lock = self._reading.acquire(timeout=max(timeout / 2, INTERRUPT_S))
         try:
-            self._say_goodbye(deadline, all_done)
+            result_of(self._leave(deadline, all_delivered))
         finally:
             driver.close()
-            if has_it:
+            if has_lock:
                 self._reading.release()
-
-    def _say_goodbye(self, deadline: float, all_done: bool) -> None:
-        core, driver = self._core, self._driver
-
-        def wait(promise: Promise[None]) -> None:
-            left = max(deadline - time.monotonic(), 0.0)
-            driver.wait(lambda: promise.done or not core.can_say_goodbye(), left)
-
-        with contextlib.suppress(ClientClosed):
-            wait(driver.run(lambda: core.last_commit(max(deadline - time.monotonic(), 0.0), all_done=all_done)))
-            notice = driver.run(core.parting)
-            if notice is not None:
-                try:
-                    self._tell(notice)
-                except Exception:
-                    _log.exception("on_%s fails while the consumer is closed", notice.kind)
-            wait(driver.run(lambda: core.unsubscribe("the consumer is closed")))
-            driver.run(core.fetching.close)
 
 
 class Ended(Exception):

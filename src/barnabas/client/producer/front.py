@@ -16,6 +16,7 @@ from barnabas.client.producer.unclosed import close_at_exit, warn_of_lost
 from barnabas.client.settings.network import network_client_settings
 from barnabas.connection.drivers.signals import HELD, in_main_thread
 from barnabas.connection.drivers.sync import SyncDriver
+from barnabas.connection.flow import result_of
 from barnabas.connection.network_client import NetworkClient
 from barnabas.errors import BarnabasError, TransactionFailed, UsageError
 
@@ -31,16 +32,6 @@ REENTRY_LOOKS: Final = 60_000
 """A millisecond apart: no thread that goes on keeps the lock so long."""
 
 
-def _result_of(call: Coroutine[Any, Any, T]) -> T:
-    """Runs a call to its end, in one go: its driver waits in this thread."""
-    try:
-        call.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise AssertionError("a call of the synchronous producer waits for an event loop")
-
-
 def _waiting(
     call: Callable[Concatenate[ProducerCalls, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["Producer", P], T]:
@@ -50,7 +41,7 @@ def _waiting(
     def method(self: "Producer", /, *args: P.args, **kwargs: P.kwargs) -> T:
         calls = self._opened()
         with HELD:  # Ctrl-C comes before the call, after it, or where it waits
-            return _result_of(call(calls, *args, **kwargs))
+            return result_of(call(calls, *args, **kwargs))
 
     return method
 
@@ -162,9 +153,9 @@ class Producer(ProducerBase):
     def _send_slowly(self, *record: Any) -> RecordHandle:
         calls = self._opened()
         if calls.producer.appender.has_plugins:  # Ctrl-C is to interrupt the application's code
-            return _result_of(calls.send(*record))
+            return result_of(calls.send(*record))
         with HELD:
-            return _result_of(calls.send(*record))
+            return result_of(calls.send(*record))
 
     send_many = _waiting(ProducerCalls.send_many)
     send_table = _waiting(ProducerCalls.send_table)
@@ -212,7 +203,7 @@ class Producer(ProducerBase):
         seconds_or_none("timeout", timeout)
         if not self._driver.closed:
             with HELD:
-                _result_of(self._calls.close(timeout))
+                result_of(self._calls.close(timeout))
 
     def _close_at_exit(self, timeout_s: float) -> None:
         if self._driver.closed:

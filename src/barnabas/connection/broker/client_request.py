@@ -1,31 +1,25 @@
-"""A request of a client: how to build it for the version that a broker speaks, and what to call when it has ended."""
+"""One request on its way: how to build it for the version that a broker speaks, and who hears of its end."""
 
 from collections.abc import Callable
 from typing import Any
 
-from barnabas.errors import Attempt, ClientError, ConnectionLost, KafkaError
+from barnabas.errors import ClientError, KafkaError
 from barnabas.protocol.schema import Request
 
-__all__ = ["Build", "ClientRequest", "Done", "Error", "connection_lost"]
+__all__ = ["Build", "ClientRequest", "Done", "Error"]
 
 Error = KafkaError | ClientError
-"""Why no response came: connection, deadline, version. The caller reads the errors in a response itself."""
+"""Why no response came: connection, deadline, version. What a response itself says is the caller's to read."""
 Done = Callable[[Any, Error | None], None]
 """Called once with the response or an error."""
 Build = Callable[[int], Request]
-"""Returns the request for a version."""
-
-
-def connection_lost(address: str, stage: str, problem: str, hint: str = "") -> ConnectionLost:
-    """Returns the error of one failed attempt."""
-    attempt = Attempt(address, stage, problem, hint)
-    return ConnectionLost(str(attempt), (attempt,))
+"""The request for a version."""
 
 
 class ClientRequest:
-    """A request and its callback. `decode(data, position, version)` replaces the codec for hot responses, and
-    `encode(version)`, which returns the parts of the body, replaces `build` for hot requests. With `one_way` no
-    response is expected: `done` is called with None when the request is written."""
+    """See the module. `decode(data, position, version)` replaces the codec for hot responses; `encode(version)` gives
+    the body's parts for hot requests (`build` is not asked then). With `one_way` no response is expected: `done` is
+    called with None when the request is handed to the connection."""
 
     __slots__ = (
         "api",

@@ -63,7 +63,11 @@ def _without_moving(shares: Shares, members: Sequence[Member]) -> Shares:
         for partition in member.owned:
             claims.setdefault(partition, []).append(member.member_id)
     return {
-        name: [where for where in share if all(claimant == name for claimant in claims.get(where, ()))]
+        name: [
+            topic_partition
+            for topic_partition in share
+            if all(claimant == name for claimant in claims.get(topic_partition, ()))
+        ]
         for name, share in shares.items()
     }
 
@@ -80,15 +84,15 @@ def _owners(
     for member in members:
         partitions, generation = had[member.member_id]
         topics = set(member.topics)
-        for where in set(partitions):
-            topic, partition = where
+        for topic_partition in set(partitions):
+            topic, partition = topic_partition
             if topic not in topics or not 0 <= partition < partition_counts.get(topic, 0):
                 continue
-            before = latest.get(where)
+            before = latest.get(topic_partition)
             if before is None or generation > before:
-                owners[where], latest[where] = member.member_id, generation
+                owners[topic_partition], latest[topic_partition] = member.member_id, generation
             elif generation == before:
-                owners.pop(where, None)
+                owners.pop(topic_partition, None)
     return owners
 
 
@@ -116,17 +120,17 @@ def _even(
     if not shares:
         return shares
     low, extra = divmod(len(partitions), len(shares))
-    for where, owner in owners.items():
-        shares[owner].append(where)
+    for topic_partition, owner in owners.items():
+        shares[owner].append(topic_partition)
     for share in sorted(shares.values(), key=len, reverse=True):
         keep = low
         if len(share) > low and extra:
             keep, extra = low + 1, extra - 1
         if len(share) > keep:
-            share.sort(key=lambda where: (where.partition, where.topic))
+            share.sort(key=lambda topic_partition: (topic_partition.partition, topic_partition.topic))
             del share[keep:]
-    taken = {where for share in shares.values() for where in share}
-    free = [where for where in partitions if where not in taken]
+    taken = {topic_partition for share in shares.values() for topic_partition in share}
+    free = [topic_partition for topic_partition in partitions if topic_partition not in taken]
     _deal(shares, free, low, extra)
     return shares
 
@@ -142,8 +146,8 @@ def _deal(shares: Shares, free: Sequence[TopicPartition], low: int, extra: int) 
             if len(shares[name]) == low:
                 satisfied.append(name)
         hungry = [name for name in hungry if len(shares[name]) < low]
-    for name, where in zip(satisfied, rest, strict=False):
-        shares[name].append(where)
+    for name, topic_partition in zip(satisfied, rest, strict=False):
+        shares[name].append(topic_partition)
 
 
 # --- user data of the eager form -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is said of a member and its group: states, generations, and errors with the way out."""
+"""States and generations of a group's member, and the errors of its group with what to do about them."""
 
 from enum import Enum
 from typing import NamedTuple
@@ -15,34 +15,25 @@ from barnabas.errors import (
     error_for,
 )
 
-__all__ = ["Generation", "GroupShare", "MemberState", "explained", "name_of"]
+__all__ = ["Generation", "MemberState", "explained", "name_of"]
 
 
 class MemberState(Enum):
-    """Where a member stands."""
-
     UNJOINED = "unjoined"
-    """Not in the group, as far as we know."""
+    """Not in the group, as far as this member knows."""
     PREPARING = "preparing rebalance"
-    """JoinGroup is under way, or will be sent again."""
+    """JoinGroup is in flight, or will be sent again."""
     COMPLETING = "completing rebalance"
-    """Joined; the assignment is awaited."""
+    """Joined; the member waits for its assignment."""
     STABLE = "stable"
 
 
 class Generation(NamedTuple):
-    """Who the coordinator takes us for."""
+    """The generation of the group that this member joined, and its id in it."""
 
     generation_id: int = -1
     member_id: str = ""
     protocol: str = ""
-
-
-class GroupShare(NamedTuple):
-    """What the leader gave this member."""
-
-    protocol: str
-    assignment: bytes
 
 
 def name_of(error: Error) -> str:
@@ -50,7 +41,7 @@ def name_of(error: Error) -> str:
 
 
 def explained(error: Error, settings: MembershipSettings) -> Error:
-    """The error with the group in its words, and the way out."""
+    """Returns the error with the group in its text, and what to do about it."""
     group = f"group {settings.group_id!r}"
     if isinstance(error, ClientError):
         return error

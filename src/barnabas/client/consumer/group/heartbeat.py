@@ -1,9 +1,12 @@
-"""When a member sends heartbeats, and how long its application may stay away. Numbers only: no clock, no request."""
+"""When a member of a group sends heartbeats, and when its application has not polled for too long.
+
+Numbers only: no clock, no request.
+"""
 
 import logging
 from typing import Final, NamedTuple
 
-__all__ = ["Heartbeat", "MembershipSettings", "PollWatch"]
+__all__ = ["Heartbeat", "MembershipSettings", "PollTimer"]
 
 WARN_AT: Final = (0.5, 0.8)
 """Of max.poll.interval.ms."""
@@ -24,17 +27,17 @@ class MembershipSettings(NamedTuple):
 
 
 class Heartbeat:
-    """The heartbeats of one membership: `due` says when the next one is to be sent."""
+    """Says in `due` when a member has to send its next heartbeat."""
 
     def __init__(self, settings: MembershipSettings) -> None:
         self._settings = settings
         self._warned = False
         self.due = float("inf")
         self.answered_at = float("-inf")
-        """When the coordinator last said that all is well, or took the member in."""
+        """When the coordinator last confirmed the membership."""
 
     def begin(self, now: float) -> None:
-        """The group has taken the member in."""
+        """The member has joined."""
         self.due = now + self._settings.heartbeat_interval_s
         self.answered_at = now
         self._warned = False
@@ -43,7 +46,7 @@ class Heartbeat:
         self.due = float("inf")
 
     def sent(self) -> None:
-        """No other one before its answer."""
+        """A heartbeat is on its way: the next one waits for its answer."""
         self.due = float("inf")
 
     def answered(self, now: float, sent_at: float) -> None:
@@ -52,7 +55,7 @@ class Heartbeat:
         self._warned = False
 
     def failed(self, now: float, pause_s: float) -> None:
-        """No answer, or one that passes: try again soon."""
+        """A heartbeat had no answer, or a retriable error: the next one is due after a short pause."""
         self.due = now + min(pause_s, self._settings.heartbeat_interval_s)
         silent_s = now - self.answered_at
         if silent_s > self._settings.session_timeout_s and not self._warned:
@@ -66,38 +69,37 @@ class Heartbeat:
             )
 
 
-class PollWatch:
-    """How long ago the application polled. Time inside a poll does not count."""
+class PollTimer:
+    """Measures how long ago the application polled, against max.poll.interval.ms. Time inside a poll does not count."""
 
     def __init__(self, settings: MembershipSettings) -> None:
         self._group_id = settings.group_id
         self._interval_s = settings.max_poll_interval_s
         self._warnings = 0
-        self.inside = False
-        """Whether the application waits in a poll, as far as was last said."""
+        self.is_waiting = False
+        """Whether the application waits in a poll."""
         self.polled_at = float("inf")
 
-    def look_in(self, now: float, inside: bool) -> None:
-        """Whether the application waits in a poll. It need not say that it goes: it was there when it was last seen
-        there."""
-        if inside or self.inside:
-            self.touch(now)
-        self.inside = inside
+    def set_waiting(self, now: float, is_waiting: bool) -> None:
+        """Notes whether the application waits in a poll now. One that no longer does was last seen there now."""
+        if is_waiting or self.is_waiting:
+            self.reset(now)
+        self.is_waiting = is_waiting
 
-    def touch(self, now: float) -> None:
-        """The application shows that it is alive."""
+    def reset(self, now: float) -> None:
+        """The application polls now."""
         self.polled_at = now
         self._warnings = 0
 
     def deadline(self) -> float:
-        """When `look` has something to say."""
-        if self.inside:
+        """Returns when `has_expired` will warn, or be true."""
+        if self.is_waiting:
             return float("inf")
         share = WARN_AT[self._warnings] if self._warnings < len(WARN_AT) else 1.0
         return self.polled_at + share * self._interval_s
 
-    def look(self, now: float) -> bool:
-        """Whether the application has stayed away for too long; warns before that."""
+    def has_expired(self, now: float) -> bool:
+        """Whether the application has not polled for max.poll.interval.ms; logs warnings before that."""
         if now < self.deadline():
             return False
         away_s = now - self.polled_at

@@ -1,17 +1,20 @@
 """Membership in a consumer group (classic protocol): join, sync, heartbeat, leave, as a state machine.
 
-What concerns partitions happens only while the application polls, so a rebalance has two halves. The application's:
-`begin_preparation` (give partitions up), `join`, later `take_assignment`. The client's, at any time: requests, answers,
-retries, heartbeats. A member that the group no longer knows owns nothing: what it had is lost, not revoked.
+Partitions change only while the application polls: it gives them up (`begin_join_prepare`), calls `join`, and later
+`take_assignment`. Requests, answers, retries and heartbeats go on at any time. A member that the group no longer knows
+owns nothing: its partitions are lost, not revoked.
+
+The coordinator chooses the group's leader: its answer to JoinGroup says which member that is (`_joined`). The leader
+assigns the partitions, see `leader_assignment`.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
-from barnabas.client.consumer.group.generation import Generation, GroupShare, MemberState, explained, name_of
-from barnabas.client.consumer.group.heartbeat import Heartbeat, MembershipSettings, PollWatch
-from barnabas.client.consumer.group.rebalance_log import RebalanceLog
+from barnabas.client.consumer.group.generation import Generation, MemberState, explained, name_of
+from barnabas.client.consumer.group.heartbeat import Heartbeat, MembershipSettings, PollTimer
+from barnabas.client.consumer.group.rebalance_history import RebalanceHistory
 from barnabas.client.consumer.group.requests import (
     CONSUMER,
     heartbeat_request,
@@ -37,82 +40,81 @@ from barnabas.errors import (
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from barnabas.protocol.messages.sync_group import SyncGroupResponse
 
-__all__ = ["GroupRole", "Membership"]
+__all__ = ["MemberCallbacks", "Membership"]
 
 JOIN_MARGIN_S: Final = 5.0
 
 _log = logging.getLogger("barnabas.consumer")
 
 
-Done = Callable[[dict[str, bytes] | None, Error | None], None]
+OnAssigned = Callable[[dict[str, bytes] | None, Error | None], None]
+"""Called with the assignment of each member, or with an error."""
 
 
-class GroupRole(Protocol):
-    """What membership needs to know of subscriptions and assignors."""
+class MemberCallbacks(Protocol):
+    """The calls of a membership for what depends on subscriptions and assignors."""
 
-    def protocols(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
-        """The assignors by name, each with what this member tells the leader; the preferred one first."""
+    def metadata(self, generation_id: int) -> Sequence[tuple[str, bytes]]:
+        """Returns the assignors by name, the preferred one first, each with this member's metadata for the leader."""
 
     def owns_nothing(self) -> bool:
-        """Whether no partition would have to be given up."""
+        """Whether this member has no partitions to give up."""
 
-    def lead(self, protocol: str, members: Sequence[Any], skip: bool, done: Done) -> None:
-        """Share the partitions among the members and call `done`, perhaps later. With `skip` the shares stay as they
-        are: only keep an eye on what they depend on."""
+    def on_leader_elected(self, protocol: str, members: Sequence[Any], skip: bool, done: OnAssigned) -> None:
+        """Assigns the partitions to the members and calls `done`, perhaps later. With `skip` the members keep their
+        assignments, and this one only watches what these depend on."""
 
 
 class Membership:
-    """See the module. A component of the network client."""
-
-    def __init__(self, client: NetworkClient, settings: MembershipSettings, role: GroupRole) -> None:
+    def __init__(self, client: NetworkClient, settings: MembershipSettings, callbacks: MemberCallbacks) -> None:
         self.settings = settings
         self.state = MemberState.UNJOINED
         self.generation = Generation()
-        self.assigned_as = Generation()
-        """In which the application got the assignment that it had last: whoever lost it is known by it still, so that
+        self.assigned_generation = Generation()
+        """The generation of the application's last assignment. Transactions still use it after it was lost, so that
         what was read in it is fenced."""
         self.is_leader = False
         self.failure: BarnabasError | None = None
-        """What the application has to hear; see `take_failure`."""
-        self.history = RebalanceLog()
-        self.watch = PollWatch(settings)
-        self.pulse = Heartbeat(settings)
+        """An error that the application has to know; see `take_failure`."""
+        self.history = RebalanceHistory()
+        self.poll_timer = PollTimer(settings)
+        self.heartbeat = Heartbeat(settings)
         self.coordinator = Coordinator(settings.group_id)
         self._client = client
-        self._role = role
-        self._wanted = False
-        """Whether there is a subscription at all."""
+        self._callbacks = callbacks
+        self.is_subscribed = False
+        """Whether the consumer subscribes to topics, whose partitions come from the group."""
         self._reason: str | None = None
         """Why to join again; None if there is no need."""
-        self._needs_preparation = False
+        self._needs_join_prepare = False
         self._join_at = float("inf")
-        """When to send JoinGroup without anybody's doing."""
+        """When to send JoinGroup again."""
         self._attempt = 0
-        """Answers to requests of an earlier one are void."""
+        """Number of the attempt to join; answers to earlier attempts are ignored."""
         self._in_flight = False
         self._failures = 0
-        self._share: GroupShare | None = None
+        self._assignment: bytes | None = None
 
     # --- the application's half -------------------------------------------------------------------------------------
 
     def subscribe(self, reason: str = "joining the group") -> None:
-        """There is a subscription from now on: join when the application polls."""
-        self._wanted = True
-        self.watch.touch(self._client.now)
+        """Has the member join when the application polls next."""
+        self.is_subscribed = True
+        self.poll_timer.reset(self._client.now)
         if self._reason is None:
             self.request_rejoin(reason)
-            self._needs_preparation = True
+            self._needs_join_prepare = True
 
     def request_rejoin(self, reason: str) -> None:
-        """Join again; `reason` is what the coordinator and people will read."""
-        if self._wanted:
+        """Has the member join again when the application polls next. `reason` is for logs, the coordinator's too."""
+        if self.is_subscribed:
             if self._reason is None:
                 _log.info("group %r: rejoining: %s", self.settings.group_id, reason)
             self._reason = reason
 
     @property
-    def reason(self) -> str | None:
-        """Why a rebalance is due or under way; None if all is quiet."""
+    def rejoin_reason(self) -> str | None:
+        """Why a rebalance is due or in progress; None if neither."""
         if self._reason is not None:
             return self._reason
         return self.history.reason if self.history.is_under_way else None
@@ -122,50 +124,50 @@ class Membership:
         return self.state in (MemberState.PREPARING, MemberState.COMPLETING)
 
     @property
-    def wants_preparation(self) -> bool:
+    def needs_join_prepare(self) -> bool:
         """Whether the application has to give up partitions before this member can join again."""
-        if self._reason is None or self._share is not None or self._in_flight or self._join_at < float("inf"):
+        if self._reason is None or self._assignment is not None or self._in_flight or self._join_at < float("inf"):
             return False
-        return self._needs_preparation
+        return self._needs_join_prepare
 
-    def begin_preparation(self) -> None:
-        """The application gives up its partitions now; `is_lost` says how."""
-        self._needs_preparation = False
+    def begin_join_prepare(self) -> None:
+        """The application gives up its partitions now; they are lost or revoked, see `is_lost`."""
+        self._needs_join_prepare = False
 
     @property
     def is_lost(self) -> bool:
-        """Whether the group no longer counts on us: others may have the partitions already."""
+        """Whether the group no longer knows this member, so that others may have its partitions already."""
         return self.generation.generation_id < 0 or not self.generation.member_id
 
-    def prepare_again(self, reason: str) -> None:
-        """What the application has begun was cut short."""
-        self._share = None
-        self._needs_preparation = True
+    def restart_join_prepare(self, reason: str) -> None:
+        """The application was interrupted while it gave up or took partitions."""
+        self._assignment = None
+        self._needs_join_prepare = True
         self.request_rejoin(reason)
 
     def join(self) -> None:
-        """The partitions are given up: go on by itself. Does nothing if there is something new to prepare."""
-        if self._reason is None or self._needs_preparation or self._in_flight:
+        """Joins, now that the partitions are given up; does nothing if there is something new to give up."""
+        if self._reason is None or self._needs_join_prepare or self._in_flight:
             return
         self.is_leader = False
         self.state = MemberState.PREPARING
         self._join_at = self._client.now
         self.advance(self._client.now)
 
-    def take_assignment(self) -> GroupShare | None:
-        """What the group gave us, once. From now on the next rebalance needs preparation."""
-        share, self._share = self._share, None
-        if share is not None:
-            self._needs_preparation = True
-            self.assigned_as = self.generation
-        return share
+    def take_assignment(self) -> bytes | None:
+        """Returns a new assignment once. The next rebalance then begins with `begin_join_prepare`."""
+        assignment, self._assignment = self._assignment, None
+        if assignment is not None:
+            self._needs_join_prepare = True
+            self.assigned_generation = self.generation
+        return assignment
 
     @property
     def has_assignment(self) -> bool:
-        return self._share is not None
+        return self._assignment is not None
 
     def take_failure(self) -> BarnabasError | None:
-        """What does not pass by itself, once; but a fenced member stays one."""
+        """Returns an error that is not retriable, once; but that of a fenced member again and again."""
         failure = self.failure
         if not isinstance(failure, FencedInstanceId):
             self.failure = None
@@ -179,13 +181,13 @@ class Membership:
         self._in_flight = True
         self._join_at = float("inf")
         self.state = MemberState.PREPARING
-        self.pulse.end()
+        self.heartbeat.end()
         reason, self._reason = self._reason or "", None
         self.history.begin(self._client.now, reason)
         settings = self.settings
 
         def build(_: int) -> JoinGroupRequest:
-            protocols = self._role.protocols(self.generation.generation_id)
+            protocols = self._callbacks.metadata(self.generation.generation_id)
             return join_request(settings, self.generation.member_id, protocols, reason)
 
         def done(response: Any, error: Error | None) -> None:
@@ -204,7 +206,7 @@ class Membership:
             self._reason = self.history.reason
             if is_first:
                 self._send_join()
-            else:  # it has been told our name: whoever asks for it for ever is not to be asked without a pause
+            else:  # it has our member id: a coordinator that always asks for one gets it after a pause
                 self._failures += 1
                 self._join_at = self._client.now + self._client.backoff_s(self._failures)
             return
@@ -217,7 +219,7 @@ class Membership:
             return
         self.state = MemberState.COMPLETING
         self.generation = Generation(response.generation_id, response.member_id, response.protocol_name or "")
-        self.pulse.begin(self._client.now)
+        self.heartbeat.begin(self._client.now)
         self.is_leader = response.leader == response.member_id
         if not self.is_leader:
             self._send_sync({})
@@ -225,21 +227,23 @@ class Membership:
         attempt = self._attempt
         self._in_flight = True
 
-        def led(shares: dict[str, bytes] | None, error: Error | None) -> None:
+        def assigned(assignments: dict[str, bytes] | None, error: Error | None) -> None:
             if attempt != self._attempt:
                 return
             self._in_flight = False
-            if shares is not None:
-                self._send_sync(shares)
+            if assignments is not None:
+                self._send_sync(assignments)
             elif error is not None:
                 self._join_failed("the assignment", error)
 
-        self._role.lead(self.generation.protocol, response.members, response.skip_assignment, led)
+        self._callbacks.on_leader_elected(
+            self.generation.protocol, response.members, response.skip_assignment, assigned
+        )
 
-    def _send_sync(self, shares: dict[str, bytes]) -> None:
+    def _send_sync(self, assignments: dict[str, bytes]) -> None:
         attempt = self._attempt
         self._in_flight = True
-        request = sync_request(self.settings, self.generation, shares)
+        request = sync_request(self.settings, self.generation, assignments)
 
         def done(response: Any, error: Error | None) -> None:
             if attempt == self._attempt:
@@ -263,14 +267,14 @@ class Membership:
             return
         self.state = MemberState.STABLE
         self._failures = 0
-        self._share = GroupShare(self.generation.protocol, bytes(response.assignment))
+        self._assignment = bytes(response.assignment)
         self.history.end(self._client.now, self.generation.generation_id)
         _log.info("group %r: generation %d", self.settings.group_id, self.generation.generation_id)
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
     def _join_failed(self, stage: str, error: Error) -> None:
-        """Start over where that helps, at once or after a pause; tell the application where not."""
+        """Joins again after a retriable error; the application has to know of any other."""
         text = f"{stage}: {name_of(error)}"
         self.history.set_back(text)
         _log.info("group %r: %s", self.settings.group_id, error if isinstance(error, ClientError) else text)
@@ -278,9 +282,9 @@ class Membership:
         if self._reason is None:
             self._reason = self.history.reason
         if isinstance(error, UnknownMemberId | IllegalGeneration):
-            self._reset(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
-            self._join_at = float("inf") if self._needs_preparation else self._client.now + self._pause()
-            self.state = MemberState.UNJOINED if self._needs_preparation else MemberState.PREPARING
+            self._reset_state(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
+            self._join_at = float("inf") if self._needs_join_prepare else self._client.now + self._pause()
+            self.state = MemberState.UNJOINED if self._needs_join_prepare else MemberState.PREPARING
         elif error.retriable or isinstance(error, RebalanceInProgress):
             self.state = MemberState.PREPARING
             self._join_at = self._client.now + self._pause()
@@ -293,78 +297,76 @@ class Membership:
         return self._client.backoff_s(self._failures - 1)
 
     def _fail(self, error: Error) -> None:
-        """The application must hear of it; its next poll tries again."""
+        """The application has to know of the error; its next poll joins again."""
         self.state = MemberState.UNJOINED
-        self.pulse.end()
+        self.heartbeat.end()
         self._join_at = float("inf")
-        self._needs_preparation = True
+        self._needs_join_prepare = True
         self.history.end(self._client.now, self.generation.generation_id)
         self.failure = explained(error, self.settings)
         self._reason = f"after {name_of(error)}"
 
-    def _reset(self, reason: str, *, forget_member: bool) -> None:
-        """We are not in the group: what is under way is void, what we own is lost."""
+    def _reset_state(self, reason: str, *, forget_member: bool) -> None:
+        """The member is not in the group: answers under way are ignored, its partitions are lost."""
         self._attempt += 1
         self._in_flight = False
         self.state = MemberState.UNJOINED
         self.generation = Generation(member_id="" if forget_member else self.generation.member_id)
         self.is_leader = False
-        self._share = None
+        self._assignment = None
         self._join_at = float("inf")
-        self.pulse.end()
-        self._needs_preparation = not self._role.owns_nothing()
+        self.heartbeat.end()
+        self._needs_join_prepare = not self._callbacks.owns_nothing()
         self.request_rejoin(reason)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
     def _send_heartbeat(self, now: float) -> None:
-        self.pulse.sent()
+        self.heartbeat.sent()
         sent = self.generation
         request = heartbeat_request(self.settings, sent)
 
         def done(response: Any, error: Error | None) -> None:
             if sent != self.generation or self.state not in (MemberState.COMPLETING, MemberState.STABLE):
-                return  # of a generation that is over
+                return  # the answer is for an earlier generation
             if error is None and response.error_code:
                 error = error_for(response.error_code)
-            self._take_pulse(error, now)
+            self._on_heartbeat_answer(error, now)
 
         timeout_s = min(self.settings.request_timeout_s, self.settings.session_timeout_s)
         self._client.send(ClientRequest(request, done, timeout_s=timeout_s), self.coordinator)
 
-    def _take_pulse(self, error: Error | None, sent_at: float) -> None:
+    def _on_heartbeat_answer(self, error: Error | None, sent_at: float) -> None:
         now = self._client.now
         if error is None or isinstance(error, RebalanceInProgress):
-            self.pulse.answered(now, sent_at)
+            self.heartbeat.answered(now, sent_at)
             if error is not None and self.state is MemberState.STABLE:
                 self.request_rejoin("the group is rebalancing")
         elif isinstance(error, IllegalGeneration | UnknownMemberId):
-            self.expelled(error, "Heartbeat")
+            self.reset_on_error(error, "Heartbeat")
         elif error.retriable:
             find_target_again(self._client, self.coordinator, error)
-            self.pulse.failed(now, self._client.backoff_s(1))
+            self.heartbeat.failed(now, self._client.backoff_s(1))
         else:
-            self._reset(f"{name_of(error)} to Heartbeat", forget_member=isinstance(error, FencedInstanceId))
-            self._needs_preparation = True
+            self._reset_state(f"{name_of(error)} to Heartbeat", forget_member=isinstance(error, FencedInstanceId))
+            self._needs_join_prepare = True
             self.failure = explained(error, self.settings)
 
-    def expelled(self, error: Error, stage: str) -> None:
-        """An answer says that the group does not count on this generation of ours any more."""
-        self._reset(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
-        if not self._needs_preparation:
+    def reset_on_error(self, error: Error, stage: str) -> None:
+        """A response says that the group does not know this member, or not in this generation."""
+        self._reset_state(f"{name_of(error)} to {stage}", forget_member=isinstance(error, UnknownMemberId))
+        if not self._needs_join_prepare:
             self.join()
 
     # --- leaving ----------------------------------------------------------------------------------------------------
 
     def leave(self, reason: str) -> Promise[None]:
-        """Tell the coordinator, once: the session timeout does it otherwise. A static member only falls silent.
-
-        The promise is settled with the answer, whatever it is.
-        """
+        """Tells the coordinator, once: if that fails, the session timeout ends the membership. A static member only
+        stops its heartbeats. Promises the answer, which may be an error."""
         promise: Promise[None] = Promise()
         member_id = self.generation.member_id
         was_member = self.state is not MemberState.UNJOINED and member_id
-        self._reset(reason, forget_member=True)
+        self._reset_state(reason, forget_member=True)
         self.history.end(self._client.now, self.generation.generation_id)
         if not was_member or self.settings.group_instance_id is not None:
             promise.resolve(None)
@@ -375,31 +377,31 @@ class Membership:
         return promise
 
     def unsubscribe(self, reason: str) -> Promise[None]:
-        """Leave, and do not come back."""
-        self._wanted = False
+        """Leaves for good."""
+        self.is_subscribed = False
         promise = self.leave(reason)
         self._reason = None
-        self._needs_preparation = False
+        self._needs_join_prepare = False
         return promise
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def advance(self, now: float) -> None:
-        if not self._wanted:
+        if not self.is_subscribed:
             return
         if now >= self._join_at:
             self._send_join()
-        if now >= self.pulse.due:
+        if now >= self.heartbeat.due:
             self._send_heartbeat(now)
-        if self.state is not MemberState.UNJOINED and self.watch.look(now):
+        if self.state is not MemberState.UNJOINED and self.poll_timer.has_expired(now):
             interval_ms = round(self.settings.max_poll_interval_s * 1000)
             reason = f"no poll for max.poll.interval.ms={interval_ms}"
             _log.warning("group %r: leaving, its records go to others: %s", self.settings.group_id, reason)
             self.leave(reason)
-            self._needs_preparation = True
+            self._needs_join_prepare = True
 
     def next_deadline(self) -> float:
-        if not self._wanted:
+        if not self.is_subscribed:
             return float("inf")
-        watched = self.watch.deadline() if self.state is not MemberState.UNJOINED else float("inf")
-        return min(self._join_at, self.pulse.due, watched)
+        poll_due = self.poll_timer.deadline() if self.state is not MemberState.UNJOINED else float("inf")
+        return min(self._join_at, self.heartbeat.due, poll_due)

@@ -1,9 +1,9 @@
-"""Committed offsets of a group: committing them, now or by and by, and asking for them.
+"""Commits offsets of a group, when asked or at intervals, and fetches committed offsets.
 
 A member commits in its generation only: while the group rebalances a commit fails with RebalanceInProgress, and once
-the group has moved on with CommitFailed. A commit keeps the generation that it was made in for all its tries: in a
-later one another member may have the partitions and have committed more. Without a subscription a consumer commits from
-outside the group.
+the group has moved on with CommitFailed. A commit keeps its generation for all its retries: in a later one another
+member may have the partitions, and may have committed more. Without a subscription a consumer commits without being a
+member.
 """
 
 import logging
@@ -52,30 +52,36 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class OffsetCommits:
-    """See the module. `membership` is None, or that of a consumer that subscribes."""
-
-    def __init__(self, client: NetworkClient, group_id: str, group_instance_id: str | None = None) -> None:
+    def __init__(
+        self,
+        client: NetworkClient,
+        group_id: str,
+        group_instance_id: str | None,
+        membership: Membership,
+        on_committed: Callable[[Offsets], None] | None = None,
+    ) -> None:
         self.group_id = group_id
-        self.membership: Membership | None = None
-        """Set while partitions come from the group."""
         self.sent = 0
-        self.on_committed: list[Callable[[Offsets], None]] = []
         self.client = client
+        self._membership = membership
+        self._on_committed = on_committed
         self._instance_id = group_instance_id
         self._coordinator = Coordinator(group_id)
         self._in_flight: dict[Commit, None] = {}
-        """In the order in which they were asked for."""
+        """In the order of the calls."""
 
     def commit(self, offsets: Offsets, *, timeout_s: float | None = None) -> Promise[None]:
-        """Commit these. What passes is tried again for `timeout_s`; None: one try. What was asked for later stands: the
-        repeat of an earlier commit, which may be one that nobody waits for any more, does not overtake it."""
+        """Commits these offsets, and retries for `timeout_s`; None: one try. The retry of an earlier commit does not
+        overwrite a later commit."""
         promise: Promise[None] = Promise()
         if not offsets:
             promise.resolve(None)
             return promise
-        for where, committed in offsets.items():
+        for partition, committed in offsets.items():
             if committed.offset < 0:
-                promise.fail(UsageError(f"{where}: offset {committed.offset} is negative; give the next one to read"))
+                promise.fail(
+                    UsageError(f"{partition}: offset {committed.offset} is negative; give the next one to read")
+                )
                 return promise
 
         def failed(flow: Promise[None]) -> None:
@@ -93,7 +99,7 @@ class OffsetCommits:
     def committed(
         self, partitions: Collection[TopicPartition], timeout_s: float
     ) -> Promise[dict[TopicPartition, OffsetAndMetadata | None]]:
-        """What is committed for each of these, None for nothing."""
+        """Promises the committed offset of each partition; None for none."""
         wanted = list(partitions)
         if not wanted:
             return resolved({})
@@ -102,9 +108,9 @@ class OffsetCommits:
             code, answers = committed_answers(response)
             if code:
                 return self._explained(error_for(code))
-            for where, (partition_code, _) in answers.items():
+            for partition, (partition_code, _) in answers.items():
                 if partition_code:
-                    return error_for(partition_code, f"committed offset of {where}: {error_for(partition_code)}")
+                    return error_for(partition_code, f"committed offset of {partition}: {error_for(partition_code)}")
             return None
 
         request = RequestBuilder(
@@ -116,16 +122,16 @@ class OffsetCommits:
         async def fetch() -> dict[TopicPartition, OffsetAndMetadata | None]:
             retry = Retry(self.client, timeout_s=timeout_s)
             answers = committed_answers(await retry.send(request, self._coordinator, check))[1]
-            return {where: answers[where][1] if where in answers else None for where in wanted}
+            return {partition: answers[partition][1] if partition in answers else None for partition in wanted}
 
         return settle(fetch())
 
     # --- one try ----------------------------------------------------------------------------------------------------
 
-    def _identity(self) -> Generation:
-        """Whom to commit as. Raises RebalanceInProgress or CommitFailed."""
-        membership = self.membership
-        if membership is None:
+    def _generation(self) -> Generation:
+        """Returns the generation to commit in. Raises RebalanceInProgress or CommitFailed."""
+        membership = self._membership
+        if not membership.is_subscribed:
             return Generation()
         if membership.state is MemberState.STABLE:
             return membership.generation
@@ -142,19 +148,19 @@ class OffsetCommits:
     async def _commit(self, commit: "Commit", retry: Retry) -> None:
         made_in: Generation | None = None
         while not commit.promise.done:
-            made_in = self._identity() if made_in is None else self._identity_still(made_in)
-            sent, identity = dict(commit.offsets), made_in
+            made_in = self._generation() if made_in is None else self._same_generation(made_in)
+            sent, generation = dict(commit.offsets), made_in
             request = commit_request(
                 self.group_id,
                 sent,
-                generation_id=identity.generation_id,
-                member_id=identity.member_id,
-                group_instance_id=self._instance_id if identity.member_id else None,
+                generation_id=generation.generation_id,
+                member_id=generation.member_id,
+                group_instance_id=self._instance_id if generation.member_id else None,
             )
 
-            def check(response: Any, identity: Generation = identity) -> Error | None:
-                error = self._outcome(commit_answers(response))
-                return None if error is None else self._judge(error, identity)
+            def check(response: Any, generation: Generation = generation) -> Error | None:
+                error = self._error_in(commit_answers(response))
+                return None if error is None else self._on_error(error, generation)
 
             self.sent += 1
             try:
@@ -166,20 +172,20 @@ class OffsetCommits:
                 while not commit.promise.done and (later := self._later_than(commit)) is not None:
                     await later.promise.settled()
             else:
-                for listener in self.on_committed:
-                    listener(sent)
+                if self._on_committed is not None:
+                    self._on_committed(sent)
                 self._supersede(commit, sent)
                 commit.promise.resolve(None)
 
-    def _outcome(self, codes: Mapping[TopicPartition, int]) -> KafkaError | None:
-        """The error that decides; unauthorized topics only if there is nothing worse."""
+    def _error_in(self, codes: Mapping[TopicPartition, int]) -> KafkaError | None:
+        """Returns the error of a response; unauthorized topics only if there is no other error."""
         denied: list[str] = []
-        for where, code in codes.items():
+        for partition, code in codes.items():
             if code == TopicAuthorizationFailed.code:
-                denied.append(where.topic)
+                denied.append(partition.topic)
             elif code:
                 error = error_for(code)
-                return self._explained(error, f"commit of {where}: {error}")
+                return self._explained(error, f"commit of {partition}: {error}")
         if denied:
             names = ", ".join(sorted(set(denied)))
             return TopicAuthorizationFailed(f"this user may not commit offsets of {names}; it needs the right to READ")
@@ -191,11 +197,11 @@ class OffsetCommits:
             text = "this user may not use it; it needs the right to READ the group"
         return error_for(error.code, f"group {self.group_id!r}: {text}")
 
-    def _judge(self, error: Error, sent: Generation) -> Error:
-        """What an error means for the membership, and which one the application hears."""
-        membership = self.membership
+    def _on_error(self, error: Error, sent: Generation) -> Error:
+        """Lets the membership know of an error, and returns the one for the application."""
+        membership = self._membership
         if isinstance(error, UnknownMemberId | IllegalGeneration | FencedInstanceId):
-            if membership is None or not sent.member_id:
+            if not membership.is_subscribed or not sent.member_id:
                 return CommitFailed(
                     f"group {self.group_id!r} has members, so they alone commit; a consumer with assigned partitions"
                     " needs a group of its own"
@@ -203,13 +209,12 @@ class OffsetCommits:
             if membership.generation == sent:
                 if isinstance(error, FencedInstanceId):
                     return explained(error, membership.settings)
-                membership.expelled(error, "OffsetCommit")
+                membership.reset_on_error(error, "OffsetCommit")
             elif membership.rebalancing:
                 return self._in_progress()
             return self._moved_on(error.kafka_name)
         if isinstance(error, RebalanceInProgress):
-            if membership is not None:
-                membership.request_rejoin("the group is rebalancing")
+            membership.request_rejoin("the group is rebalancing")
             return self._in_progress()
         return error
 
@@ -218,10 +223,10 @@ class OffsetCommits:
             f"group {self.group_id!r} is rebalancing; the next polls complete that, then commit again"
         )
 
-    def _identity_still(self, made_in: Generation) -> Generation:
+    def _same_generation(self, made_in: Generation) -> Generation:
         """Returns the generation that a commit was made in. Raises RebalanceInProgress or CommitFailed if this consumer
         is not, or no longer, a stable member of it."""
-        now = self._identity()
+        now = self._generation()
         if now != made_in:
             raise self._moved_on(
                 f"the commit was made in generation {made_in.generation_id}, this is generation {now.generation_id}"
@@ -229,7 +234,7 @@ class OffsetCommits:
         return made_in
 
     def _later_than(self, commit: "Commit") -> "Commit | None":
-        """The last one that was asked for after it and is about some of its partitions."""
+        """Returns the last commit after this one that has some of its partitions."""
         for other in reversed(self._in_flight):
             if other is commit:
                 break
@@ -238,7 +243,7 @@ class OffsetCommits:
         return None
 
     def _supersede(self, commit: "Commit", offsets: Offsets) -> None:
-        """It has succeeded with these: what was asked for before it must not be tried again."""
+        """Leaves the offsets of a successful commit out of the earlier ones, which must not be retried."""
         for other in list(self._in_flight):
             if other is commit:
                 break
@@ -261,40 +266,58 @@ class Commit:
 
 
 class AutoCommit:
-    """Commits what was read every auto.commit.interval.ms. `read` says what that is now."""
+    """Commits every auto.commit.interval.ms what `processed_offsets` returns, if that is enabled."""
 
-    def __init__(self, commits: OffsetCommits, interval_s: float, read: Callable[[], Offsets]) -> None:
+    def __init__(
+        self,
+        commits: OffsetCommits,
+        interval_s: float,
+        processed_offsets: Callable[[], Offsets],
+        *,
+        enabled: bool = True,
+    ) -> None:
+        self.is_enabled = enabled
         self._commits = commits
         self._interval_s = interval_s
-        self._read = read
+        self._processed_offsets = processed_offsets
         self._due = float("inf")
-        self._under_way = False
+        self._is_in_flight = False
 
     def start(self) -> None:
-        """There are partitions whose offsets may be committed, from now on; count the interval anew."""
-        self._due = self._commits.client.now + self._interval_s
+        """Partitions are assigned: the first interval begins now."""
+        if self.is_enabled:
+            self._due = self._commits.client.now + self._interval_s
 
     def stop(self) -> None:
         self._due = float("inf")
 
+    def enable(self, enabled: bool) -> None:
+        self.is_enabled = enabled
+        if enabled:
+            self.start()
+        else:
+            self.stop()
+
     def advance(self, now: float) -> None:
-        if now >= self._due and not self._under_way:
+        if now >= self._due and not self._is_in_flight:
             self.commit()
 
     def next_deadline(self) -> float:
-        return float("inf") if self._under_way else self._due
+        return float("inf") if self._is_in_flight else self._due
 
     def commit(self, timeout_s: float | None = None) -> Promise[None]:
-        """Commit now; failures are logged. With a timeout what passes is tried again."""
+        """Commits now, if enabled; failures are logged. With a timeout retriable ones are tried again."""
+        if not self.is_enabled:
+            return resolved(None)
         client = self._commits.client
         if self._due < float("inf"):
             self._due = client.now + self._interval_s
-        offsets = self._read()
+        offsets = self._processed_offsets()
         promise = self._commits.commit(offsets, timeout_s=timeout_s)
-        self._under_way = True
+        self._is_in_flight = True
 
         def done(promise: Promise[None]) -> None:
-            self._under_way = False
+            self._is_in_flight = False
             error = promise.error
             if error is None:
                 return

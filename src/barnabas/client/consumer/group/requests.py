@@ -1,4 +1,4 @@
-"""What a member asks its coordinator for."""
+"""Requests of a group's member to its coordinator."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -32,7 +32,9 @@ def join_request(
     )
 
 
-def sync_request(settings: MembershipSettings, generation: Generation, shares: Mapping[str, bytes]) -> SyncGroupRequest:
+def sync_request(
+    settings: MembershipSettings, generation: Generation, assignments: Mapping[str, bytes]
+) -> SyncGroupRequest:
     return SyncGroupRequest(
         group_id=settings.group_id,
         generation_id=generation.generation_id,
@@ -40,7 +42,7 @@ def sync_request(settings: MembershipSettings, generation: Generation, shares: M
         group_instance_id=settings.group_instance_id,
         protocol_type=CONSUMER,
         protocol_name=generation.protocol,
-        assignments=[SyncGroupRequestAssignment(member_id=name, assignment=data) for name, data in shares.items()],
+        assignments=[SyncGroupRequestAssignment(member_id=name, assignment=data) for name, data in assignments.items()],
     )
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
-from barnabas.client.consumer.processing.ordered_commits import OrderedCommits, decode_done, encode_done
+from barnabas.client.consumer.processing.processed_offsets import ProcessedOffsets, decode_done, encode_done
 from barnabas.types import TopicPartition
 
 WHERE = TopicPartition("t", 0)
@@ -20,7 +20,7 @@ class Model(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.commits = OrderedCommits(LIMIT)
+        self.commits = ProcessedOffsets(LIMIT)
         self.next_offset = 0
         self.given: list[int] = []
         self.ended: set[int] = set()
@@ -68,7 +68,7 @@ TestOrderedCommits.settings = settings(max_examples=80, stateful_step_count=60, 
 
 
 def test_the_offset_moves_over_finished_prefixes_only() -> None:
-    commits = OrderedCommits()
+    commits = ProcessedOffsets()
     for offset in (10, 11, 14, 15):
         commits.begin(WHERE, offset, 7)
     assert commits.committable(WHERE) == (10, -1)
@@ -84,7 +84,7 @@ def test_the_offset_moves_over_finished_prefixes_only() -> None:
 
 
 def test_partitions_that_went_do_not_count() -> None:
-    commits = OrderedCommits(limit=3)
+    commits = ProcessedOffsets(limit=3)
     commits.begin(WHERE, 1)
     commits.begin(WHERE, 2)
     commits.begin(OTHER, 5)
@@ -101,7 +101,7 @@ def test_partitions_that_went_do_not_count() -> None:
 
 
 def test_the_bound_is_kept() -> None:
-    commits = OrderedCommits(limit=1)
+    commits = ProcessedOffsets(limit=1)
     commits.begin(WHERE, 0)
     with pytest.raises(AssertionError, match="more than 1"):
         commits.begin(WHERE, 1)

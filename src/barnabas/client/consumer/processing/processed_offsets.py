@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas.types import TopicPartition
 
-__all__ = ["OrderedCommits", "decode_done", "encode_done"]
+__all__ = ["ProcessedOffsets", "decode_done", "encode_done"]
 
 _MARK: Final = "done:"
 METADATA_MAX_BYTES: Final = 4096
@@ -21,7 +21,7 @@ _SKIP_MAX: Final = 1_000_000
 """Offsets that a commit's metadata may declare as done; a stranger's could declare any number."""
 
 
-class OrderedCommits:
+class ProcessedOffsets:
     """Bookkeeping for any number of partitions, bounded by `limit` records that are begun or wait behind a gap."""
 
     def __init__(self, limit: int = 10_000) -> None:
@@ -36,20 +36,20 @@ class OrderedCommits:
         """Begin nothing more before something is done."""
         return self.size >= self._limit
 
-    def begin(self, where: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
+    def begin(self, topic_partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
         """Work on a record begins; in the order of offsets, though some may be missing."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None:
-            partition = self._partitions[where] = _Partition(offset)
-        assert offset >= partition.next_offset, f"{where}: offset {offset} after {partition.next_offset - 1}"
+            partition = self._partitions[topic_partition] = _Partition(offset)
+        assert offset >= partition.next_offset, f"{topic_partition}: offset {offset} after {partition.next_offset - 1}"
         assert not self.is_full, f"{self.size} records are under way, more than {self._limit} must not be"
         partition.order.append((offset, leader_epoch))
         partition.next_offset = offset + 1
         self.size += 1
 
-    def done(self, where: TopicPartition, offset: int) -> bool:
+    def done(self, topic_partition: TopicPartition, offset: int) -> bool:
         """A record is done; whether there is something new to commit. False for one that is no longer of interest."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None or not partition.order or not partition.order[0][0] <= offset < partition.next_offset:
             return False
         if offset != partition.order[0][0]:
@@ -65,44 +65,44 @@ class OrderedCommits:
             partition.done.clear()
         return True
 
-    def skip_to(self, where: TopicPartition, offset: int) -> None:
+    def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
         """Nothing comes before `offset`: what lies between was compacted away, or is not for consumers."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None:
-            self._partitions[where] = _Partition(offset)
+            self._partitions[topic_partition] = _Partition(offset)
         else:
             partition.next_offset = max(partition.next_offset, offset)
 
-    def committable(self, where: TopicPartition) -> tuple[int, int] | None:
+    def committable(self, topic_partition: TopicPartition) -> tuple[int, int] | None:
         """The offset that may be committed and the epoch of the record before it; None if nothing is known."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None:
             return None
         return (partition.order[0][0] if partition.order else partition.next_offset), partition.leader_epoch
 
-    def metadata(self, where: TopicPartition, max_bytes: int = METADATA_MAX_BYTES) -> str:
+    def metadata(self, topic_partition: TopicPartition, max_bytes: int = METADATA_MAX_BYTES) -> str:
         """What is done beyond `committable`, for the commit's metadata; as much as fits."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None or not partition.done:
             return ""
         return encode_done(partition.order[0][0], partition.runs(), max_bytes)
 
-    def is_idle(self, where: TopicPartition) -> bool:
+    def is_idle(self, topic_partition: TopicPartition) -> bool:
         """Whether all that was begun is done."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         return partition is None or not partition.order
 
-    def unfinished(self, where: TopicPartition) -> list[int]:
+    def unfinished(self, topic_partition: TopicPartition) -> list[int]:
         """Offsets that are begun and not done."""
-        partition = self._partitions.get(where)
+        partition = self._partitions.get(topic_partition)
         if partition is None:
             return []
         return [offset for offset, _ in partition.order if offset not in partition.done]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """They belong to somebody else now; whatever of theirs is done later does not count."""
-        for where in partitions:
-            partition = self._partitions.pop(where, None)
+        for topic_partition in partitions:
+            partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
                 self.size -= len(partition.order)
 

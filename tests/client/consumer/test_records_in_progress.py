@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.client.consumer.processing.keyed_work import Task
-from barnabas.client.consumer.processing.ordered_commits import decode_done
-from barnabas.client.consumer.processing.work import Work
+from barnabas.client.consumer.processing.ordered_queue import QueuedRecord
+from barnabas.client.consumer.processing.processed_offsets import decode_done
+from barnabas.client.consumer.processing.records_in_progress import RecordsInProgress
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.records.consumer_kernel import ConsumerRecord, RecordOrigin
 from barnabas.types import TopicPartition
@@ -23,7 +23,7 @@ def never(_: TopicPartition) -> None:
     return None
 
 
-def taken(work: Work) -> list[Task]:
+def taken(work: RecordsInProgress) -> list[QueuedRecord]:
     found = []
     while (task := work.take()) is not None:
         found.append(task)
@@ -31,7 +31,7 @@ def taken(work: Work) -> list[Task]:
 
 
 def test_nothing_is_committed_beyond_what_is_not_done() -> None:
-    work = Work("key", 10, never)
+    work = RecordsInProgress("key", 10, never)
     read = {P0: OffsetAndMetadata(9, "", 3), P1: OffsetAndMetadata(4, "", 3)}
     assert work.offsets(read) == read
     work.add([record(5), record(6), record(8)])
@@ -48,14 +48,14 @@ def test_nothing_is_committed_beyond_what_is_not_done() -> None:
 
 
 def test_what_a_commit_says_is_done_is_not_done_again() -> None:
-    first = Work("none", 10, never)
+    first = RecordsInProgress("none", 10, never)
     first.add([record(offset) for offset in range(6)])
     tasks = taken(first)
     for index in (1, 2, 5):
         first.done(tasks[index])
     committed = first.offsets({P0: OffsetAndMetadata(6)})[P0]
     assert committed.offset == 0
-    second = Work("none", 10, {P0: committed}.get)
+    second = RecordsInProgress("none", 10, {P0: committed}.get)
     second.add([record(offset) for offset in range(7)])
     again = taken(second)
     assert [task.record.offset for task in again] == [0, 3, 4, 6]
@@ -65,7 +65,7 @@ def test_what_a_commit_says_is_done_is_not_done_again() -> None:
 
 
 def test_a_seek_back_begins_anew() -> None:
-    work = Work("key", 10, never)
+    work = RecordsInProgress("key", 10, never)
     work.add([record(5, b"a"), record(6, b"a"), record(7, b"b")])
     running = taken(work)
     work.add([record(5, b"a"), record(6, b"a")])
@@ -76,7 +76,7 @@ def test_a_seek_back_begins_anew() -> None:
 
 
 def test_room() -> None:
-    work = Work("partition", 4, never)
+    work = RecordsInProgress("partition", 4, never)
     assert (work.room, work.wants_more) == (4, True)
     work.add([record(offset) for offset in range(4)])
     assert (work.room, work.wants_more) == (0, False)
@@ -88,7 +88,7 @@ def test_room() -> None:
 
 
 def test_a_slow_record_lets_so_many_be_done_behind_it() -> None:
-    work = Work("none", 2, never)
+    work = RecordsInProgress("none", 2, never)
     work.add([record(0), record(1)])
     slow, task = taken(work)
     offset = 2
@@ -110,17 +110,20 @@ def test_a_slow_record_lets_so_many_be_done_behind_it() -> None:
 )
 def test_any_order_of_events(ordered_by: str, keys: list[Any], steps: list[tuple[int, int]]) -> None:
     """Two partitions with the same keys; workers take and finish as they please, and one may be revoked."""
-    work = Work(ordered_by, 8, never)
-    to_come = {where: [record(offset, key, where.partition) for offset, key in enumerate(keys)] for where in (P0, P1)}
+    work = RecordsInProgress(ordered_by, 8, never)
+    to_come = {
+        topic_partition: [record(offset, key, topic_partition.partition) for offset, key in enumerate(keys)]
+        for topic_partition in (P0, P1)
+    }
     read = {P0: OffsetAndMetadata(0), P1: OffsetAndMetadata(0)}
-    running: list[Task] = []
+    running: list[QueuedRecord] = []
     done: dict[TopicPartition, list[int]] = {P0: [], P1: []}
 
     def check() -> None:
-        for where, found in work.offsets(read).items():
-            assert set(range(found.offset)) <= set(done[where])
-            assert decode_done(found.offset, found.metadata) <= set(done[where])
-            ordered = [keys[task.record.offset] for task in running if task.where == where]
+        for topic_partition, found in work.offsets(read).items():
+            assert set(range(found.offset)) <= set(done[topic_partition])
+            assert decode_done(found.offset, found.metadata) <= set(done[topic_partition])
+            ordered = [keys[task.record.offset] for task in running if task.partition == topic_partition]
             if ordered_by == "key":
                 named = [key for key in ordered if key is not None]
                 assert len(named) == len(set(named))
@@ -128,32 +131,37 @@ def test_any_order_of_events(ordered_by: str, keys: list[Any], steps: list[tuple
                 assert len(ordered) <= 1
 
     for kind, number in [*steps, *[(0, 8), (1, 0), (2, 0)] * (2 * len(keys) + len(steps))]:
-        where = (P0, P1)[number % 2]
+        topic_partition = (P0, P1)[number % 2]
         if kind == 0:
-            for where, left in to_come.items():
+            for topic_partition, left in to_come.items():
                 records = left[: min(number, work.room)]
                 del left[: len(records)]
                 if records:
                     work.add(records)
-                    read[where] = OffsetAndMetadata(records[-1].offset + 1)
+                    read[topic_partition] = OffsetAndMetadata(records[-1].offset + 1)
         elif kind == 1 and (task := work.take()) is not None:
             running.append(task)
         elif kind == 2 and running:
             task = running.pop(number % len(running))
-            done[task.where].append(task.record.offset)
+            done[task.partition].append(task.record.offset)
             work.done(task)
         elif kind == 3 and number == 0:
             # revoked and assigned again: what is not done comes once more
-            work.forget([where])
-            stands = len(done[where]) and min(set(range(len(keys) + 1)) - set(done[where]))
-            to_come[where] = [record(offset, keys[offset], where.partition) for offset in range(stands, len(keys))]
-            read[where] = OffsetAndMetadata(stands)
+            work.forget([topic_partition])
+            stands = len(done[topic_partition]) and min(set(range(len(keys) + 1)) - set(done[topic_partition]))
+            to_come[topic_partition] = [
+                record(offset, keys[offset], topic_partition.partition) for offset in range(stands, len(keys))
+            ]
+            read[topic_partition] = OffsetAndMetadata(stands)
         check()
     assert not running
     assert not work.unfinished([P0, P1])
-    assert {where: found.offset for where, found in work.offsets(read).items()} == {P0: len(keys), P1: len(keys)}
-    for where in (P0, P1):
-        assert set(done[where]) == set(range(len(keys)))
+    assert {topic_partition: found.offset for topic_partition, found in work.offsets(read).items()} == {
+        P0: len(keys),
+        P1: len(keys),
+    }
+    for topic_partition in (P0, P1):
+        assert set(done[topic_partition]) == set(range(len(keys)))
         for key in {key for key in keys if key is not None} if ordered_by == "key" else ():
-            own = [offset for offset in done[where] if keys[offset] == key]
+            own = [offset for offset in done[topic_partition] if keys[offset] == key]
             assert sorted(set(own)) == list(dict.fromkeys(own)), "first times are in order"

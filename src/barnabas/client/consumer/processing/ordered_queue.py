@@ -12,23 +12,23 @@ from barnabas.client.arguments import INT64_MAX, number
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
-__all__ = ["KeyedWork", "Task"]
+__all__ = ["OrderedQueue", "QueuedRecord"]
 
 ORDERS: Final = ("key", "partition", "none")
 
 
-class Task(NamedTuple):
+class QueuedRecord(NamedTuple):
     """A record for a worker; hand it back with `done`."""
 
-    where: TopicPartition
-    lane: Hashable
+    partition: TopicPartition
+    ordering_key: Hashable
     record: Any
 
 
 _limit = number(1, INT64_MAX)
 
 
-class KeyedWork:
+class OrderedQueue:
     """See the module. Not safe for several threads by itself."""
 
     def __init__(self, ordered_by: str = "key", limit: int = 1000) -> None:
@@ -37,9 +37,9 @@ class KeyedWork:
             raise UsageError(f"ordered_by={ordered_by!r} is not known: give one of {', '.join(ORDERS)}")
         self._ordered_by = ordered_by
         self._limit = _limit("limit", limit)
-        self._lanes: dict[Hashable, deque[Task]] = {}
+        self._waiting: dict[Hashable, deque[QueuedRecord]] = {}
         """What waits behind the record that is in work or ready; a lane that is here has one of these."""
-        self._ready: deque[Task] = deque()
+        self._ready: deque[QueuedRecord] = deque()
         self._counts: dict[TopicPartition, int] = {}
         """Records of each partition that are not done."""
         self.size = 0
@@ -48,71 +48,71 @@ class KeyedWork:
     def is_full(self) -> bool:
         return self.size >= self._limit
 
-    def add(self, where: TopicPartition, record: Any) -> None:
+    def add(self, partition: TopicPartition, record: Any) -> None:
         """Records of one partition in the order of their offsets."""
-        task = Task(where, self._lane(where, record), record)
+        task = QueuedRecord(partition, self._ordering_key(partition, record), record)
         self.size += 1
-        self._counts[where] = self._counts.get(where, 0) + 1
-        waiting = self._lanes.get(task.lane)
+        self._counts[partition] = self._counts.get(partition, 0) + 1
+        waiting = self._waiting.get(task.ordering_key)
         if waiting is None:
-            self._lanes[task.lane] = deque()
+            self._waiting[task.ordering_key] = deque()
             self._ready.append(task)
         else:
             waiting.append(task)
 
-    def _lane(self, where: TopicPartition, record: Any) -> Hashable:
+    def _ordering_key(self, partition: TopicPartition, record: Any) -> Hashable:
         key = record.key
         if self._ordered_by == "partition":
-            return where
+            return partition
         if self._ordered_by == "none" or key is None:
-            return where, record.offset  # nothing says what it would have to wait for
+            return partition, record.offset  # nothing says what it would have to wait for
         if type(key) is bytes or type(key) is str:
-            return where, key
+            return partition, key
         try:
             hash(key)
         except TypeError:
-            return where, repr(key)
-        return where, key
+            return partition, repr(key)
+        return partition, key
 
-    def take(self) -> Task | None:
+    def take(self) -> QueuedRecord | None:
         """The next record to work on, None if all are in work or wait for their turn."""
         return self._ready.popleft() if self._ready else None
 
-    def done(self, task: Task) -> None:
+    def done(self, task: QueuedRecord) -> None:
         """The record's work has ended; the next one of its lane is ready."""
         self.size -= 1
-        left = self._counts[task.where] - 1
+        left = self._counts[task.partition] - 1
         if left:
-            self._counts[task.where] = left
+            self._counts[task.partition] = left
         else:
-            del self._counts[task.where]
-        waiting = self._lanes[task.lane]
+            del self._counts[task.partition]
+        waiting = self._waiting[task.ordering_key]
         if waiting:
             self._ready.append(waiting.popleft())
         else:
-            del self._lanes[task.lane]
+            del self._waiting[task.ordering_key]
 
     def unfinished(self, partitions: Iterable[TopicPartition]) -> int:
         """How many records of these are not done."""
-        return sum(self._counts.get(where, 0) for where in partitions)
+        return sum(self._counts.get(partition, 0) for partition in partitions)
 
     def drop_waiting(self, partitions: Iterable[TopicPartition]) -> None:
         """Forget what is not in work yet of these; nobody will commit it."""
         gone = set(partitions)
-        kept = deque(task for task in self._ready if task.where not in gone)
+        kept = deque(task for task in self._ready if task.partition not in gone)
         for task in self._ready:
-            if task.where in gone:
-                self._forget(task, len(self._lanes.pop(task.lane)) + 1)
+            if task.partition in gone:
+                self._forget(task, len(self._waiting.pop(task.ordering_key)) + 1)
         self._ready = kept
-        for waiting in self._lanes.values():
-            if waiting and waiting[0].where in gone:
+        for waiting in self._waiting.values():
+            if waiting and waiting[0].partition in gone:
                 self._forget(waiting[0], len(waiting))
                 waiting.clear()
 
-    def _forget(self, task: Task, count: int) -> None:
+    def _forget(self, task: QueuedRecord, count: int) -> None:
         self.size -= count
-        left = self._counts[task.where] - count
+        left = self._counts[task.partition] - count
         if left:
-            self._counts[task.where] = left
+            self._counts[task.partition] = left
         else:
-            del self._counts[task.where]
+            del self._counts[task.partition]

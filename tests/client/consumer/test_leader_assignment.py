@@ -7,7 +7,7 @@ import pytest
 
 from barnabas.client.consumer.assignors import LastAssignment, Member, Shares, assignor_for, members_of
 from barnabas.client.consumer.group.consumer_protocol import Subscription, decode_assignment, encode_subscription
-from barnabas.client.consumer.group.partition_assignment import Leading
+from barnabas.client.consumer.group.leader_assignment import LeaderAssignment
 from barnabas.errors import KafkaError, UsageError
 from barnabas.protocol.messages.join_group import JoinGroupResponseMember
 from barnabas.types import TopicPartition
@@ -44,7 +44,7 @@ class Rig:
         self.cluster.topics["u"] = {0: 1}
         self.topics = list(topics)
         self.owned = list(owned)
-        self.leading = Leading(
+        self.leader_assignment = LeaderAssignment(
             self.cluster.network_client,
             "g",
             [assignor_for(strategy) for strategy in strategies or ("range",)],
@@ -54,7 +54,7 @@ class Rig:
         )
         self.cluster.result(self.cluster.network_client.topic("t", 5))
 
-    def lead(
+    def on_leader_elected(
         self, protocol: str = "range", *, skip: bool = False, **members: Subscription
     ) -> dict[str, tuple[TopicPartition, ...]]:
         joined = [
@@ -62,7 +62,7 @@ class Rig:
             for name, subscription in members.items()
         ]
         outcome: list[Any] = []
-        self.leading.lead(protocol, joined, skip, lambda *found: outcome.append(found))
+        self.leader_assignment.on_leader_elected(protocol, joined, skip, lambda *found: outcome.append(found))
         self.cluster.run(lambda: bool(outcome), seconds=60)
         ((shares, error),) = outcome
         if error is not None:
@@ -72,15 +72,15 @@ class Rig:
 
 def test_what_a_member_says() -> None:
     rig = Rig("range", "cooperative-sticky", Custom(cooperative=False), owned=[T1])
-    rig.leading.last = LastAssignment((T1,), 7)
-    (first, range_data), (second, _), (third, custom_data) = rig.leading.protocols(8)
+    rig.leader_assignment.last = LastAssignment((T1,), 7)
+    (first, range_data), (second, _), (third, custom_data) = rig.leader_assignment.metadata(8)
     assert (first, second, third) == ("range", "cooperative-sticky", "custom")
     (told, custom) = members_of(
         JoinGroupResponseMember(member_id="m", metadata=data) for data in (range_data, custom_data)
     )
     assert (told.topics, told.owned, told.generation_id, told.rack) == (("t",), (T1,), 8, "r1")
     assert custom.user_data == b"data"
-    assert not rig.leading.owns_nothing()
+    assert not rig.leader_assignment.owns_nothing()
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_what_a_member_says() -> None:
     [(["range"], False), (["cooperative-sticky"], True), (["range", "cooperative-sticky"], False), ([Custom()], True)],
 )
 def test_all_assignors_must_be_cooperative(strategies: list[Any], cooperative: bool) -> None:
-    assert Rig(*strategies).leading.cooperative is cooperative
+    assert Rig(*strategies).leader_assignment.cooperative is cooperative
 
 
 def test_two_assignors_of_one_name() -> None:
@@ -99,51 +99,55 @@ def test_two_assignors_of_one_name() -> None:
 def test_sharing_needs_no_metadata_that_is_there_already() -> None:
     rig = Rig()
     before = rig.cluster.count(METADATA)
-    assert rig.lead(a=Subscription(("t",)), b=Subscription(("t",))) == {"a": (T0, T1), "b": (T2,)}
+    assert rig.on_leader_elected(a=Subscription(("t",)), b=Subscription(("t",))) == {"a": (T0, T1), "b": (T2,)}
     assert rig.cluster.count(METADATA) == before
 
 
 def test_topics_of_others_are_asked_for_and_forgotten_later() -> None:
     rig = Rig()
-    shares = rig.lead(a=Subscription(("t",)), b=Subscription(("u", "nowhere")))
+    shares = rig.on_leader_elected(a=Subscription(("t",)), b=Subscription(("u", "nowhere")))
     assert shares == {"a": (T0, T1, T2), "b": (TopicPartition("u", 0),)}
-    assert set(rig.cluster.network_client.metadata.topics) == {"t", "u", "nowhere"}
-    rig.leading.follow()
-    assert rig.cluster.network_client.metadata.topics == ["t"]
-    assert rig.leading.what_changed() is None
+    assert set(rig.cluster.network_client.metadata.wanted) == {"t", "u", "nowhere"}
+    rig.leader_assignment.forget()
+    assert rig.cluster.network_client.metadata.wanted == ["t"]
+    assert rig.leader_assignment.reason_to_reassign() is None
 
 
 def test_the_leader_notices_what_changes() -> None:
     rig = Rig()
-    rig.lead(a=Subscription(("t", "later")))
-    assert rig.leading.what_changed() is None
+    rig.on_leader_elected(a=Subscription(("t", "later")))
+    assert rig.leader_assignment.reason_to_reassign() is None
     rig.cluster.topics["t"][3] = 1
     rig.cluster.result(rig.cluster.network_client.refresh_metadata())
-    assert rig.leading.what_changed() == "topic 't' had 3 partitions and now has 4"
-    rig.lead(a=Subscription(("t", "later")))
-    assert rig.leading.what_changed() is None
+    assert rig.leader_assignment.reason_to_reassign() == "topic 't' had 3 partitions and now has 4"
+    rig.on_leader_elected(a=Subscription(("t", "later")))
+    assert rig.leader_assignment.reason_to_reassign() is None
     rig.cluster.topics["later"] = {0: 1}
     rig.cluster.result(rig.cluster.network_client.refresh_metadata())
-    assert rig.leading.what_changed() == "topic 'later' had 0 partitions and now has 1"
+    assert rig.leader_assignment.reason_to_reassign() == "topic 'later' had 0 partitions and now has 1"
     del rig.cluster.topics["later"], rig.cluster.topics["t"]
-    rig.lead(a=Subscription(("t",)))
+    rig.on_leader_elected(a=Subscription(("t",)))
     rig.cluster.topic_errors["t"] = 5
     rig.cluster.result(rig.cluster.network_client.refresh_metadata())
-    assert rig.leading.what_changed() is None, "an answer that says nothing changes nothing"
+    assert rig.leader_assignment.reason_to_reassign() is None, "an answer that says nothing changes nothing"
 
 
 def test_a_leader_that_comes_back_only_watches() -> None:
     rig = Rig()
-    assert rig.lead(a=Subscription(("t",)), skip=True) == {}
+    assert rig.on_leader_elected(a=Subscription(("t",)), skip=True) == {}
     rig.cluster.topics["t"][3] = 1
     rig.cluster.result(rig.cluster.network_client.refresh_metadata())
-    assert rig.leading.what_changed() is not None
+    assert rig.leader_assignment.reason_to_reassign() is not None
 
 
 def test_a_callers_own_assignor() -> None:
     custom = Custom("b")
     rig = Rig(custom)
-    assert rig.lead("custom", a=Subscription(("t", "nowhere")), b=Subscription(("t",)))["b"] == (T0, T1, T2)
+    assert rig.on_leader_elected("custom", a=Subscription(("t", "nowhere")), b=Subscription(("t",)))["b"] == (
+        T0,
+        T1,
+        T2,
+    )
     assert custom.counts == {"t": 3}
 
 
@@ -154,9 +158,9 @@ def test_a_callers_own_assignor() -> None:
 def test_an_assignor_that_is_wrong(to: str, owned: tuple[TopicPartition, ...], words: str) -> None:
     rig = Rig(Custom(to))
     with pytest.raises(KafkaError, match=words):
-        rig.lead("custom", a=Subscription(("t",)), b=Subscription(("t",), owned))
+        rig.on_leader_elected("custom", a=Subscription(("t",)), b=Subscription(("t",), owned))
 
 
 def test_a_protocol_that_was_not_offered() -> None:
     with pytest.raises(KafkaError, match="'sticky', which this member did not offer"):
-        Rig().lead("sticky", a=Subscription(("t",)))
+        Rig().on_leader_elected("sticky", a=Subscription(("t",)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from barnabas.client.consumer.processing.keyed_work import KeyedWork, Task
+from barnabas.client.consumer.processing.ordered_queue import OrderedQueue, QueuedRecord
 from barnabas.errors import UsageError
 from barnabas.types import TopicPartition
 
@@ -17,19 +17,19 @@ class Record(NamedTuple):
     key: Any
 
 
-def taken(work: KeyedWork) -> list[Task]:
+def taken(work: OrderedQueue) -> list[QueuedRecord]:
     found = []
     while (task := work.take()) is not None:
         found.append(task)
     return found
 
 
-def offsets(tasks: list[Task]) -> list[int]:
+def offsets(tasks: list[QueuedRecord]) -> list[int]:
     return [task.record.offset for task in tasks]
 
 
 def test_one_of_each_key_at_a_time() -> None:
-    work = KeyedWork()
+    work = OrderedQueue()
     for offset, key in enumerate([b"a", b"a", b"b", None, None, b"a"]):
         work.add(P0, Record(offset, key))
     first = taken(work)
@@ -45,7 +45,7 @@ def test_one_of_each_key_at_a_time() -> None:
 
 
 def test_the_same_key_in_two_partitions_is_two_keys() -> None:
-    work = KeyedWork()
+    work = OrderedQueue()
     work.add(P0, Record(0, b"a"))
     work.add(P1, Record(0, b"a"))
     assert len(taken(work)) == 2
@@ -53,21 +53,21 @@ def test_the_same_key_in_two_partitions_is_two_keys() -> None:
 
 def test_by_partition_and_in_any_order() -> None:
     for ordered_by, count in (("partition", 1), ("none", 2)):
-        work = KeyedWork(ordered_by)
+        work = OrderedQueue(ordered_by)
         work.add(P0, Record(0, b"a"))
         work.add(P0, Record(1, b"a"))
         assert len(taken(work)) == count
 
 
 def test_keys_that_deserializers_made() -> None:
-    work = KeyedWork()
+    work = OrderedQueue()
     for offset, key in enumerate([{"id": 1}, {"id": 1}, (1, 2)]):
         work.add(P0, Record(offset, key))
     assert offsets(taken(work)) == [0, 2]
 
 
 def test_it_is_full_at_its_limit() -> None:
-    work = KeyedWork(limit=2)
+    work = OrderedQueue(limit=2)
     work.add(P0, Record(0, None))
     assert not work.is_full
     work.add(P0, Record(1, None))
@@ -79,11 +79,11 @@ def test_it_is_full_at_its_limit() -> None:
 @pytest.mark.parametrize("arguments", [{"ordered_by": "topic"}, {"limit": 0}])
 def test_what_makes_no_sense(arguments: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        KeyedWork(**arguments)
+        OrderedQueue(**arguments)
 
 
 def test_partitions_that_are_gone_take_their_waiting_records_along() -> None:
-    work = KeyedWork()
+    work = OrderedQueue()
     for offset, key in enumerate([b"a", b"a", b"b", b"b"]):
         work.add(P0, Record(offset, key))
     work.add(P1, Record(0, b"a"))
@@ -93,7 +93,7 @@ def test_partitions_that_are_gone_take_their_waiting_records_along() -> None:
     assert (work.size, work.unfinished([P0])) == (2, 1)
     work.done(in_work)
     assert work.unfinished([P0]) == 0
-    assert [task.where for task in taken(work)] == [P1]
+    assert [task.partition for task in taken(work)] == [P1]
 
 
 @given(
@@ -103,26 +103,26 @@ def test_partitions_that_are_gone_take_their_waiting_records_along() -> None:
 )
 def test_order_within_keys_whatever_finishes_first(records: list[Any], seed: int, gone: bool) -> None:
     rng = random.Random(seed)
-    work = KeyedWork(limit=1000)
-    for offset, (where, key) in enumerate(records):
-        work.add(where, Record(offset, key))
+    work = OrderedQueue(limit=1000)
+    for offset, (partition, key) in enumerate(records):
+        work.add(partition, Record(offset, key))
     seen: dict[Any, int] = {}
-    in_work: list[Task] = []
+    in_work: list[QueuedRecord] = []
     finished = 0
     dropped = False
     while work.size:
         in_work += taken(work)
-        assert len({task.lane for task in in_work}) == len(in_work)
+        assert len({task.ordering_key for task in in_work}) == len(in_work)
         if gone and not dropped and finished > len(records) // 2:
             dropped = True
             before = work.size
             work.drop_waiting([P0])
             assert work.size <= before
-            assert work.unfinished([P0]) == sum(task.where == P0 for task in in_work)
+            assert work.unfinished([P0]) == sum(task.partition == P0 for task in in_work)
         task = in_work.pop(rng.randrange(len(in_work)))
         if task.record.key is not None:
-            assert seen.get(task.lane, -1) < task.record.offset
-            seen[task.lane] = task.record.offset
+            assert seen.get(task.ordering_key, -1) < task.record.offset
+            seen[task.ordering_key] = task.record.offset
         work.done(task)
         finished += 1
         if not work.size:

@@ -1,9 +1,9 @@
-"""The rebalances that a member took part in, and the one under way."""
+"""The rebalances that a member took part in, and the one in progress."""
 
 from collections import deque
 from typing import Final, NamedTuple
 
-__all__ = ["Rebalance", "RebalanceLog"]
+__all__ = ["Rebalance", "RebalanceHistory"]
 
 KEPT: Final = 20
 
@@ -14,15 +14,13 @@ class Rebalance(NamedTuple):
     reason: str
     began_at: float
     ended_at: float | None
-    """None while it is under way."""
+    """None while it is in progress."""
     generation_id: int
     setbacks: tuple[str, ...] = ()
-    """What made it start over, in order."""
+    """Errors that made it start again, in order."""
 
 
-class RebalanceLog:
-    """See the module."""
-
+class RebalanceHistory:
     def __init__(self) -> None:
         self.past: deque[Rebalance] = deque(maxlen=KEPT)
         self.count = 0
@@ -36,7 +34,7 @@ class RebalanceLog:
         return self._began_at is not None
 
     def begin(self, now: float, reason: str) -> None:
-        """One more try of the one under way is none of its own."""
+        """Notes the begin of a rebalance. A retry of the rebalance in progress does not count as a new one."""
         if self._began_at is None:
             self._began_at, self.reason, self._setbacks = now, reason, []
 
@@ -50,7 +48,7 @@ class RebalanceLog:
             self._began_at = None
 
     def under_way(self) -> Rebalance | None:
-        """The one that has begun and not ended."""
+        """Returns the rebalance in progress, if there is one."""
         if self._began_at is None:
             return None
         return Rebalance(self.reason, self._began_at, None, -1, tuple(self._setbacks))

@@ -1,0 +1,145 @@
+"""The calls of a consumer that wait for brokers, each written once as a coroutine, and the arguments that they read.
+
+The fronts make their methods of these, so that both have the same ones.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from barnabas.client import arguments
+from barnabas.client.consumer.consumer_core import ConsumerCore
+from barnabas.client.consumer.group.offset_commits import Offsets
+from barnabas.client.consumer.subscription_state import Pattern
+from barnabas.client.offset_messages import EARLIEST, LATEST, OffsetAndMetadata, OffsetsOfPartitions
+from barnabas.connection.cluster import PartitionView
+from barnabas.records.consumer_record import AnyRecord, ConsumerRecord
+from barnabas.types import TopicPartition
+
+__all__ = ["ConsumerCalls", "OffsetAndTimestamp", "OffsetsArgument", "Partitions", "read_offsets", "read_topics"]
+
+Partitions = Iterable[TopicPartition | tuple[str, int]]
+Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
+OffsetsArgument = AnyRecord | OffsetsOfPartitions
+"""What to commit: a record, which means all of its partition up to and with it; or the next offsets to read."""
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+class ConsumerCalls:
+    def __init__(self, core: ConsumerCore) -> None:
+        self._core = core
+
+    def _timeout(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._core.settings.default_api_timeout_ms / 1000
+        return arguments.seconds("timeout", timeout)
+
+    async def commit(self, offsets: OffsetsArgument | None = None, timeout: float | None = None) -> None:
+        """Commit what the application has got (the record at hand included), a record with all before it, or the next
+        offsets to read by partition. What passes is tried again for `timeout` seconds (`default.api.timeout.ms`).
+
+        Raises RebalanceInProgress (poll, then commit again), CommitFailed (others may have the partitions), and what
+        else the coordinator says.
+        """
+        timeout_s, given = self._timeout(timeout), read_offsets(offsets)
+        commits = self._core.group().commits
+        await commits.commit(self._core.consumed_offsets() if given is None else given, timeout_s=timeout_s)
+
+    async def committed(
+        self, partitions: Partitions, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed, None for nothing."""
+        timeout_s, wanted = self._timeout(timeout), arguments.partitions("partitions", partitions)
+        return await self._core.group().commits.committed(wanted, timeout_s)
+
+    async def position(self, partition: TopicPartition | tuple[str, int], timeout: float | None = None) -> int:
+        """The offset behind what the application has got. Waits until it is known where to begin."""
+        timeout_s = self._timeout(timeout)
+        return await self._core.position(arguments.partition("partition", partition), timeout_s)
+
+    async def offsets_for_times(
+        self, timestamps: Times, timeout: float | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition at or after a time in milliseconds; None if there is none so new."""
+        times = _times("timestamps", timestamps)
+        found = await self._core.list_offsets(times, self._timeout(timeout))
+        return {partition: OffsetAndTimestamp(*each) if each.offset >= 0 else None for partition, each in found.items()}
+
+    async def beginning_offsets(
+        self, partitions: Partitions, timeout: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offsets that there are."""
+        return await self._offsets(partitions, EARLIEST, timeout)
+
+    async def end_offsets(self, partitions: Partitions, timeout: float | None = None) -> dict[TopicPartition, int]:
+        """The offsets behind the last records (with `read_committed`: behind the last that can be read)."""
+        return await self._offsets(partitions, LATEST, timeout)
+
+    async def _offsets(
+        self, partitions: Partitions, timestamp: int, timeout: float | None
+    ) -> dict[TopicPartition, int]:
+        timestamps = dict.fromkeys(arguments.partitions("partitions", partitions), timestamp)
+        found = await self._core.list_offsets(timestamps, self._timeout(timeout))
+        return {partition: each.offset for partition, each in found.items()}
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionView]:
+        """The topic's partitions, by number. Raises TopicNotFound, OperationTimedOut."""
+        timeout_s = self._timeout(timeout)
+        view = await self._core.client.topic(arguments.topic_name("topic", topic), timeout_s)
+        return view.in_order()
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+class _Topics:
+    """Names of topics and regular expressions, used as one pattern."""
+
+    def __init__(self, wanted: list[str]) -> None:
+        self._names = {text for text in wanted if not text.startswith("^")}
+        self._expressions = [_expression(text) for text in wanted if text.startswith("^")]
+
+    def fullmatch(self, name: str, /) -> bool | None:
+        return name in self._names or any(expression.match(name) for expression in self._expressions) or None
+
+
+def read_topics(given: "Iterable[str] | re.Pattern[str]") -> list[str] | Pattern:
+    """Returns what the core subscribes to: names, or a pattern if one of them begins with `^`. Raises UsageError."""
+    if isinstance(given, re.Pattern):
+        return given
+    wanted = _topics("topics", [given] if isinstance(given, str) else given)
+    return _Topics(wanted) if any(text.startswith("^") for text in wanted) else wanted
+
+
+def _expression(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise arguments.refused("topics", text, f"it begins with ^ and is no regular expression: {error}") from None
+
+
+def _topic(what: str, given: object) -> str:
+    if isinstance(given, re.Pattern):
+        raise arguments.refused(
+            what, given, 'give names of topics, one pattern alone, or texts that begin with ^, "^orders-"'
+        )
+    return arguments.text(what, given)
+
+
+_topics: Final = arguments.several(_topic, 'topics, such as ["orders"]')
+_offsets_of: Final = arguments.by_partition(arguments.offset, "100")
+_times: Final = arguments.by_partition(arguments.time_ms, "int(time.time() * 1000)")
+
+
+def read_offsets(given: OffsetsArgument | None) -> Offsets | None:
+    if isinstance(given, ConsumerRecord):
+        partition = TopicPartition(given.topic, given.partition)
+        return {partition: OffsetAndMetadata(given.offset + 1, "", given.leader_epoch)}
+    return None if given is None else _offsets_of("offsets", given)

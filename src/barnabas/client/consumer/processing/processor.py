@@ -1,0 +1,191 @@
+"""`Consumer.process`: reads records, has a pool of workers call the handler, commits what is done without gaps.
+
+The thread or task that called `process` reads and does what else a poll does; the workers only call the handler.
+"""
+
+import contextlib
+import logging
+from collections.abc import Callable, Collection
+from typing import Any, Final, Protocol
+
+from barnabas.client.arguments import callback, number, refused, seconds
+from barnabas.client.consumer.group.offset_commits import Offsets
+from barnabas.client.consumer.processing.records_in_progress import RecordsInProgress
+from barnabas.client.consumer.reading import CHUNK, ReadingBase
+from barnabas.client.consumer.rebalance_listener import ASSIGNED, REVOKED, RebalanceEvent
+from barnabas.errors import ClientClosed, RecordDeserializationFailed
+from barnabas.records.consumer_record import AnyRecord
+from barnabas.types import TopicPartition
+
+__all__ = ["SHORT_S", "Handler", "OnError", "Pool", "Processor", "explain"]
+
+Handler = Callable[[AnyRecord], Any]
+OnError = Callable[[AnyRecord, Exception], Any]
+
+SHORT_S: Final = 0.02
+"""What work in progress gets when the application is in a hurry: Ctrl-C, close."""
+
+_log = logging.getLogger("barnabas.consumer")
+_workers = number(1)
+
+
+def explain(error: BaseException, record: AnyRecord) -> None:
+    """Adds to the traceback which record it was."""
+    error.add_note(f"while the record at {record.topic}-{record.partition}, offset {record.offset}, was processed")
+
+
+class Pool(Protocol):
+    """Workers that take records from a RecordsInProgress and call the handler."""
+
+    failure: BaseException | None
+    """The first error that ended the work."""
+
+    @property
+    def room(self) -> int:
+        """How many records to add; 0 until enough are done to be worth a fetch."""
+
+    def add(self, records: list[AnyRecord]) -> None: ...
+    def offsets(self, read: Offsets) -> Offsets: ...
+    def drop_waiting(self, partitions: Collection[TopicPartition]) -> None: ...
+    def forget(self, partitions: Collection[TopicPartition]) -> None: ...
+    async def give_way(self) -> None:
+        """Lets the workers go on."""
+
+    async def finish(self, seconds: float, partitions: Collection[TopicPartition] | None = None) -> int:
+        """Waits for work in progress, of these partitions or of all; returns how many records are not done then."""
+
+    def stop(self) -> None:
+        """Begins no further record."""
+
+    def cancel(self) -> None:
+        """Gives up what is in progress, where that can be done."""
+
+
+class Processor:
+    """One call of `process`."""
+
+    def __init__(
+        self,
+        consumer: ReadingBase,
+        make_pool: Callable[[RecordsInProgress, Handler, OnError | None, int], Pool],
+        handler: Handler,
+        workers: int,
+        ordered_by: str,
+        on_error: OnError | None,
+        limit: int,
+        finish_timeout: float,
+    ) -> None:
+        """Raises UsageError."""
+        if not callable(handler):
+            raise refused("handler", handler, "give a function, which is called with each record")
+        self._workers = _workers("workers", workers)
+        self._on_error: OnError | None = callback("on_error", on_error)
+        self._finish_s = min(seconds("finish_timeout", finish_timeout), consumer.settings.max_poll_interval_ms / 2000)
+        self._consumer = consumer
+        self._make_pool = make_pool
+        self._handler = handler
+        self._ordered_by = ordered_by
+        self._limit = limit
+
+    async def run(self) -> None:
+        """Goes on until the consumer is closed. Raises the error that ended the work."""
+        consumer = self._consumer
+        with consumer._reads():
+            core, driver = self._core, self._driver = consumer._core, consumer._driver
+            records = RecordsInProgress(self._ordered_by, self._limit, core.resumed_from)
+            pool = self._pool = self._make_pool(records, self._handler, self._on_error, self._workers)
+            finish_s = SHORT_S
+            try:
+                driver.run(lambda: core.begin_processing(pool.offsets))
+                await self._dispatch()
+            except ClientClosed:
+                if not core.closing:
+                    raise
+            except Exception:
+                finish_s = self._finish_s
+                raise
+            finally:
+                await self._end(finish_s)
+
+    async def _dispatch(self) -> None:
+        core, driver, pool = self._core, self._driver, self._pool
+        while True:
+            await pool.give_way()
+            if pool.failure is not None:
+                raise pool.failure
+            event = driver.run(core.poll_coordinator)
+            if event is not None:
+                await self._on_event(event)
+            elif not await self._feed():
+                try:
+                    driver.run(core.begin_wait)
+                    await self._consumer._wait(self._is_due)
+                finally:
+                    core.is_waiting = False
+                    if not driver.closed:
+                        driver.run(core.end_wait)
+
+    def _is_due(self) -> bool:
+        if self._pool.failure is not None or self._core.needs_poll:
+            return True
+        return self._pool.room > 0 and self._core.is_ready()
+
+    async def _feed(self) -> bool:
+        """Adds records to the pool; False if there are none, or no room for them."""
+        room = self._pool.room
+        if not room:
+            return False
+        with self._driver.lock:
+            found = self._core.next_records()
+        if found is None:
+            return False
+        try:
+            records = self._consumer._return_some(found, min(room, CHUNK), raises=True)
+        except RecordDeserializationFailed as error:
+            if self._on_error is None:
+                raise
+            record = error.record
+            await self._consumer._call(self._on_error, record, error)
+            self._driver.run(lambda: self._core.seek(TopicPartition(record.topic, record.partition), record.offset + 1))
+            return True
+        self._pool.add(records or [])
+        self._core.delivered.rollback_positions = {}
+        return True
+
+    async def _on_event(self, event: RebalanceEvent) -> None:
+        """Before partitions go, finishes and commits their records in progress, and leaves the waiting ones to their
+        next owner."""
+        if event.kind == ASSIGNED:
+            await self._consumer._deliver_event(event)
+            return
+        self._pool.drop_waiting(event.partitions)
+        try:
+            if event.kind == REVOKED and event.partitions:
+                left = await self._pool.finish(self._finish_s, event.partitions)
+                if left:
+                    _log.warning(
+                        "%d records are not done while their partitions go: their next owner does them again", left
+                    )
+                await self._commit(self._finish_s)
+            await self._consumer._deliver_event(event)
+        finally:
+            self._pool.forget(event.partitions)
+
+    async def _commit(self, timeout_s: float) -> None:
+        """Commits what is done; failures are logged."""
+        promise = self._driver.run(lambda: self._core.auto_commit(timeout_s, all_delivered=False))
+        if timeout_s:
+            await self._consumer._wait(lambda: promise.done or self._core.closing, timeout_s)
+
+    async def _end(self, finish_s: float) -> None:
+        self._pool.stop()
+        try:
+            left = await self._pool.finish(finish_s)
+            if left:
+                _log.warning("%d records are not done; they are not committed", left)
+            with contextlib.suppress(ClientClosed):  # a close that did not wait has committed what was done
+                await self._commit(finish_s if finish_s > SHORT_S else 0.0)
+        finally:
+            self._pool.cancel()
+            with contextlib.suppress(ClientClosed):
+                self._driver.run(self._core.end_processing)

@@ -1,1 +1,0 @@
-"""The data source for writing: writes rows in tasks, and commits their transactions on the driver."""

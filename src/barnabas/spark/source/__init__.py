@@ -1,1 +1,0 @@
-"""The data source for reading: plans on the driver which offsets are read, and reads them in tasks."""
