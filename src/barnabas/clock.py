@@ -1,4 +1,4 @@
-"""Time comes in through the constructor, so that a simulated clock can take its place."""
+"""The clock that constructors take, so that tests can pass a simulated one."""
 
 import time
 from typing import Protocol

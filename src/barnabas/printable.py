@@ -1,4 +1,4 @@
-"""Texts that others chose, such as group ids, client ids and reasons, made fit for a log line or a terminal."""
+"""Makes texts from clients, such as group ids, client ids and reasons, fit for a log line or a terminal."""
 
 import re
 from typing import Final
@@ -10,8 +10,8 @@ _CONTROL: Final = re.compile("[\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """Returns the text with what is not printable as backslash escapes: line ends, which would begin a line that looks
-    like one of ours, terminals' escape sequences, and marks that change the direction of writing."""
+    """Returns the text with unprintable characters as backslash escapes: line ends, which could fake a line of the log,
+    terminals' escape sequences, and marks that change the direction of writing."""
     if text.isprintable():
         return text
     return "".join(
@@ -20,5 +20,5 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """Returns the JSON text with the control characters in it as JSON's escapes: it says the same."""
+    """Returns the JSON text with its control characters as JSON's escapes."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

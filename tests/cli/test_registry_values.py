@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from barnabas.cli.records.registry_values import RegistryDecoder, Undecodable
-from barnabas.client.schema_registry import RegistryUnavailable
+from barnabas.client.schema_registry.registry_client import RegistryUnavailable
 from barnabas.errors import UsageError
 from cli.conftest import Run
 

@@ -20,8 +20,8 @@ fastavro = pytest.importorskip("fastavro")
 
 from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
 
-from barnabas.client.avro_references import BrokenReference, named_types, whole  # noqa: E402
-from barnabas.client.schema_registry import Registry, RegistryUnavailable, UnknownSchema  # noqa: E402
+from barnabas.client.schema_registry.avro_references import BrokenReference, named_types, whole  # noqa: E402
+from barnabas.client.schema_registry.registry_client import RegistryUnavailable, SchemaRegistryClient, UnknownSchema  # noqa: E402
 from barnabas.errors import UsageError  # noqa: E402
 from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
 from barnabas.spark.formats.registry import with_reader_schema  # noqa: E402
@@ -310,7 +310,7 @@ def test_a_readers_schema_of_ones_own(registry: FakeRegistry) -> None:
 
 
 def test_a_schema_that_refers_to_others(registry: FakeRegistry) -> None:
-    found = Registry({"url": registry.url}, 5)
+    found = SchemaRegistryClient({"url": registry.url}, 5)
     text = found.schema_of(10)
     item = {"color": "RED", "also": [{"color": "BLUE", "also": []}]}
     value = {"items": [item], "color": "BLUE", "first": item}
@@ -373,16 +373,16 @@ def test_properties_of_ones_own_have_any_name() -> None:
 def test_a_registry_that_is_no_help(registry: FakeRegistry) -> None:
     registry.password = "ada:secret"
     with pytest.raises(RegistryUnavailable, match=r"HTTP 401 .*user:password"):
-        Registry({"url": registry.url}, 5).schema_of(1)
+        SchemaRegistryClient({"url": registry.url}, 5).schema_of(1)
     known = {"url": f"http://127.0.0.1:1, {registry.url}/", "basic.auth.user.info": "ada:secret"}
-    assert json.loads(Registry(known, 5).schema_of(1)) == OLD
+    assert json.loads(SchemaRegistryClient(known, 5).schema_of(1)) == OLD
     with pytest.raises(UnknownSchema):
-        Registry(known, 5).schema_of(77)
+        SchemaRegistryClient(known, 5).schema_of(77)
     with pytest.raises(RegistryUnavailable, match=r"gives no answer to /schemas/ids/5 .*refused.*HTTP 500"):
-        Registry(known, 5).schema_of(5)
+        SchemaRegistryClient(known, 5).schema_of(5)
     for wrong in ({}, {"url": "localhost:8081"}, {"url": "http://x", "basic.auth.user.info": "ada"}):
         with pytest.raises(UsageError, match=r"schema\.registry\."):
-            Registry(wrong, 5)
+            SchemaRegistryClient(wrong, 5)
 
 
 def test_a_redirect_to_another_address_does_not_get_the_password(registry: FakeRegistry) -> None:
@@ -391,11 +391,11 @@ def test_a_redirect_to_another_address_does_not_get_the_password(registry: FakeR
     other = FakeRegistry()
     try:
         registry.elsewhere = other.url
-        assert json.loads(Registry(settings, 5).schema_of(1)) == OLD
+        assert json.loads(SchemaRegistryClient(settings, 5).schema_of(1)) == OLD
         assert (registry.authorizations, other.authorizations) == ([password], [None])
     finally:
         other.server.shutdown()
         other.server.server_close()
     registry.elsewhere = f"{registry.url}/moved"  # the same address: the password is for it
-    assert json.loads(Registry(settings, 5).schema_of(2)) == NEW
+    assert json.loads(SchemaRegistryClient(settings, 5).schema_of(2)) == NEW
     assert registry.authorizations == [password] * 3

@@ -1,7 +1,7 @@
 """The clients of any Kafka broker: `producer/`, `consumer/` and `admin/`, each a state machine with a synchronous front
 (`front.py`) and one for asyncio (`aio_front.py`).
 
-`fetch/` reads records, for the consumer and for Spark; `settings/` has the settings under Kafka's names; `diagnosis`
-tells why a client cannot connect. All of them send their requests with `barnabas.connection`. They must never import
-the broker.
+`fetch/` reads records, for the consumer and for Spark; `settings/` has the settings under Kafka's names; `diagnosis/`
+finds out why a client cannot connect; `schema_registry/` reads schemas. All clients send their requests with
+`barnabas.connection`. They must never import the broker.
 """

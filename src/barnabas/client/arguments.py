@@ -1,7 +1,7 @@
-"""Arguments of the application's calls, read in one place for all clients.
+"""Checks and converts the arguments of calls, for all clients.
 
-A reader gets the argument's name and what was given, and returns it in the form that the core works with. It raises
-UsageError, which shows what was given, says what it must be, and how to write that.
+A reader takes an argument's name and value, and returns the value in the form that the clients work with. It raises
+UsageError, whose text shows the value, says what it must be, and how to write that.
 """
 
 import math
@@ -67,7 +67,7 @@ def text(what: str, given: object) -> str:
 
 
 def topic_name(what: str, given: object) -> str:
-    """The name of one topic. What a leading `^` says is told, because subscriptions take it."""
+    """Returns the name of one topic. A leading `^` is refused with a hint, because subscriptions take it."""
     name = text(what, given)
     if name.startswith("^"):
         raise refused(
@@ -79,7 +79,7 @@ def topic_name(what: str, given: object) -> str:
 
 
 def group(what: str, given: object) -> str:
-    """Old consumers may have used the empty name."""
+    """Returns the name of a group, which may be empty: old consumers used that."""
     if not isinstance(given, str):
         raise refused(what, given, 'give the name of a group as str, such as "billing"')
     return given
@@ -92,7 +92,7 @@ def flag(what: str, given: object) -> bool:
 
 
 def whole(what: str, given: Any, least: int, most: int, rule: str = "") -> int:
-    """A number that is no fraction, numpy's among them."""
+    """Returns a whole number, which may be one of numpy's."""
     try:
         found = operator.index(given)
     except TypeError:
@@ -110,7 +110,7 @@ time_ms: Final = number(0, INT64_MAX, "give milliseconds since 1970 as a whole n
 
 
 def seconds(what: str, given: Any) -> float:
-    """Any real number, numpy's among them."""
+    """Returns a real number, which may be one of numpy's."""
     if isinstance(given, bool) or not isinstance(given, Real) or math.isnan(given) or given < 0:
         raise refused(what, given, "give seconds from 0 on, such as 2.5")
     return float(given)
@@ -136,7 +136,7 @@ def partition(what: str, given: object) -> TopicPartition:
 
 
 def offset(what: str, given: object) -> OffsetAndMetadata:
-    """The next one to read, with or without its note."""
+    """Returns the next offset to read, given with or without metadata."""
     rule = "give the next offset to read, a number from 0 on, or an OffsetAndMetadata"
     found = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(whole(what, given, 0, INT64_MAX, rule))
     if not isinstance(found.metadata, str):
@@ -161,7 +161,7 @@ def instance(kind: type[T], example: str) -> Reader[T]:
 
 
 def several(one: Reader[T], kind: str) -> Reader[list[T]]:
-    """A list of what `one` reads."""
+    """Makes the reader of a list from the reader of an item."""
 
     def read(what: str, given: Any) -> list[T]:
         if isinstance(given, str | bytes | bytearray | TopicPartition) or not isinstance(given, Iterable):
@@ -180,7 +180,7 @@ numbers: Final = several(number(0, INT64_MAX), "numbers, such as [1, 2]")
 
 
 def _one_or_several(one: Reader[str]) -> Reader[list[str]]:
-    """Each once. A text is one name, not its letters."""
+    """Makes the reader of one name or several, without duplicates. A `str` is one name, not its letters."""
     some = each_once(several(one, 'names, such as ["orders"]'))
     return lambda what, given: [one(what, given)] if isinstance(given, str) else some(what, given)
 

@@ -1,4 +1,4 @@
-"""The clients' errors under the name that older applications import; they are defined in `barnabas.errors`."""
+"""The clients' errors under the name that older applications import. `barnabas.errors` defines them."""
 
 from barnabas.errors import (
     Attempt,

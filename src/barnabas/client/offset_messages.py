@@ -1,7 +1,7 @@
-"""Requests about offsets in the shapes of all their versions: committed ones, and those that a log has.
+"""Builds and reads requests about offsets in all their versions: committed offsets, and those of a log.
 
-OffsetFetch asks for one group or for several, and from version 10 on it and OffsetCommit carry topic ids; names work in
-every version below and need no look-up.
+OffsetFetch asks for one group or for several. From version 10 on, it and OffsetCommit carry topic ids; the versions
+below carry names, which need no lookup, and are the ones in use.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -42,7 +42,7 @@ _GROUPS_FROM: Final = 8
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next one to read, the epoch of the record before it, and a note of the committer's."""
+    """A committed offset: the next one to read, the epoch of the record before it, and a note of the application's."""
 
     offset: int
     metadata: str = ""
@@ -50,8 +50,8 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """Who a consumer is in its group, for a producer that commits its offsets in a transaction. With the group's id
-    alone nobody checks whether the group has moved on."""
+    """A consumer's membership in its group, for a producer that commits its offsets in a transaction. With the group's
+    id alone the coordinator cannot check whether the group has moved on."""
 
     group_id: str
     generation_id: int = -1
@@ -67,7 +67,7 @@ OffsetsOfPartitions = (
     | Mapping[tuple[str, int], OffsetAndMetadata]
     | Mapping[tuple[str, int], int | OffsetAndMetadata]
 )
-"""As applications write them; a mapping is invariant in its keys."""
+"""Offsets as applications write them; a mapping is invariant in its keys."""
 
 
 class PartitionOffset(NamedTuple):
@@ -79,7 +79,7 @@ class PartitionOffset(NamedTuple):
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partition numbers under their topics, as most requests want them."""
+    """Returns the partition numbers by topic, as most requests have them."""
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
@@ -91,7 +91,7 @@ def grouped(
     partition: Callable[[TopicPartition], P],
     topic: Callable[[str, list[P]], T],
 ) -> list[T]:
-    """A request's topics, each made of its name and of what `partition` makes of its partitions."""
+    """Returns a request's topics: `partition` makes each partition, `topic` each topic of its name and partitions."""
     return [
         topic(name, [partition(TopicPartition(name, index)) for index in indexes])
         for name, indexes in by_topic(partitions).items()
@@ -104,8 +104,8 @@ def grouped(
 def committed_request(
     version: int, group_id: str, partitions: Collection[TopicPartition] | None, *, require_stable: bool = False
 ) -> offset_fetch.OffsetFetchRequest:
-    """What the group committed for these partitions, or (None) for all. `require_stable`: not before transactions
-    that may still change it have ended."""
+    """Builds the request for a group's committed offsets, of these partitions or (None) of all. With `require_stable`
+    the coordinator refuses while a transaction may still change them."""
     topics: Any = None
     if version >= _GROUPS_FROM:
         if partitions is not None:
@@ -127,7 +127,7 @@ def committed_request(
 
 
 def committed_answers(response: Any) -> tuple[int, dict[TopicPartition, tuple[int, OffsetAndMetadata | None]]]:
-    """The group's error code, and of each partition its own one with what is committed, None for nothing."""
+    """Returns the group's error code, and each partition's error code and committed offset (None for none)."""
     answer = response.groups[0] if response.groups else response
     found: dict[TopicPartition, tuple[int, OffsetAndMetadata | None]] = {}
     for topic in answer.topics or ():
@@ -147,12 +147,12 @@ def commit_request(
     member_id: str = "",
     group_instance_id: str | None = None,
 ) -> offset_commit.OffsetCommitRequest:
-    """Commit as a member, or from outside without one."""
+    """Builds the request for a commit as a member of the group, or from outside of it."""
 
-    def partition(where: TopicPartition) -> offset_commit.OffsetCommitRequestPartition:
-        offset, metadata, leader_epoch = offsets[where]
+    def partition(topic_partition: TopicPartition) -> offset_commit.OffsetCommitRequestPartition:
+        offset, metadata, leader_epoch = offsets[topic_partition]
         return offset_commit.OffsetCommitRequestPartition(
-            partition_index=where.partition,
+            partition_index=topic_partition.partition,
             committed_offset=offset,
             committed_leader_epoch=leader_epoch,
             committed_metadata=metadata,
@@ -173,7 +173,7 @@ def commit_request(
 
 
 def commit_answers(response: Any) -> dict[TopicPartition, int]:
-    """The error code of each partition."""
+    """Returns the error code of each partition."""
     return {
         TopicPartition(topic.name, p.partition_index): p.error_code
         for topic in response.topics
@@ -191,14 +191,14 @@ def offset_request(
     timeout_ms: int = 0,
     leader_epochs: Mapping[TopicPartition, int] | None = None,
 ) -> list_offsets.ListOffsetsRequest:
-    """The first offset at or after each timestamp (ms), or of EARLIEST, LATEST, MAX_TIMESTAMP."""
+    """Builds the request for the first offset at or after each timestamp in ms, or EARLIEST, LATEST, MAX_TIMESTAMP."""
     epochs = leader_epochs or {}
     topics = grouped(
         timestamps,
-        lambda where: list_offsets.ListOffsetsPartition(
-            partition_index=where.partition,
-            current_leader_epoch=epochs.get(where, NO_LEADER_EPOCH),
-            timestamp=timestamps[where],
+        lambda p: list_offsets.ListOffsetsPartition(
+            partition_index=p.partition,
+            current_leader_epoch=epochs.get(p, NO_LEADER_EPOCH),
+            timestamp=timestamps[p],
         ),
         lambda name, partitions: list_offsets.ListOffsetsTopic(name=name, partitions=partitions),
     )
@@ -208,7 +208,7 @@ def offset_request(
 
 
 def offset_answers(response: Any) -> Iterator[tuple[TopicPartition, int, PartitionOffset]]:
-    """(partition, error code, offset) of each."""
+    """Yields (partition, error code, offset)."""
     for topic in response.topics:
         for p in topic.partitions:
             found = PartitionOffset(p.offset, p.timestamp, p.leader_epoch)
@@ -218,14 +218,14 @@ def offset_answers(response: Any) -> Iterator[tuple[TopicPartition, int, Partiti
 def epoch_request(
     epochs: Mapping[TopicPartition, int], leader_epochs: Mapping[TopicPartition, int] | None = None
 ) -> offset_for_leader_epoch.OffsetForLeaderEpochRequest:
-    """Where each of these epochs ends."""
+    """Builds the request for the end offset of each of these epochs."""
     current = leader_epochs or {}
     topics = grouped(
         epochs,
-        lambda where: offset_for_leader_epoch.OffsetForLeaderPartition(
-            partition=where.partition,
-            current_leader_epoch=current.get(where, NO_LEADER_EPOCH),
-            leader_epoch=epochs[where],
+        lambda p: offset_for_leader_epoch.OffsetForLeaderPartition(
+            partition=p.partition,
+            current_leader_epoch=current.get(p, NO_LEADER_EPOCH),
+            leader_epoch=epochs[p],
         ),
         lambda name, partitions: offset_for_leader_epoch.OffsetForLeaderTopic(topic=name, partitions=partitions),
     )
@@ -233,7 +233,7 @@ def epoch_request(
 
 
 def epoch_answers(response: Any) -> Iterator[tuple[TopicPartition, int, tuple[int, int]]]:
-    """(partition, error code, (epoch, end offset)) of each: of the largest epoch that is not above the asked one."""
+    """Yields (partition, error code, (epoch, end offset)); the epoch is the largest one up to the requested one."""
     for topic in response.topics:
         for p in topic.partitions:
             yield TopicPartition(topic.topic, p.partition), p.error_code, (p.leader_epoch, p.end_offset)

@@ -1,20 +1,21 @@
-"""What transaction.version means for the requests of producers and of whoever ends their transactions."""
+"""Chooses the versions of transactions' requests by the cluster's feature transaction.version."""
 
 from typing import Final
 
 from barnabas.connection.network_client import NetworkClient
 
-__all__ = ["adds_by_itself", "newest_end"]
+__all__ = ["adds_partitions_implicitly", "newest_end_txn_version"]
 
 _FEATURE: Final = "transaction.version"
-_END_V1_UNTIL: Final = 4
+_KEEPS_EPOCH_UNTIL: Final = 4
 
 
-def adds_by_itself(client: NetworkClient) -> bool:
-    """Version 2 (KIP-890): a partition joins a transaction by being written to, and every end uses up the epoch."""
+def adds_partitions_implicitly(client: NetworkClient) -> bool:
+    """Returns whether the cluster has version 2 (KIP-890): a write adds its partition to the transaction, and every end
+    of a transaction increments the producer epoch."""
     return client.feature(_FEATURE) >= 2
 
 
-def newest_end(by_itself: bool) -> int | None:
-    """The last version of EndTxn that may be sent; later ones use up the epoch."""
-    return None if by_itself else _END_V1_UNTIL
+def newest_end_txn_version(implicit: bool) -> int | None:
+    """Returns the newest version of EndTxn that may be sent, None for any; those above 4 increment the epoch."""
+    return None if implicit else _KEEPS_EPOCH_UNTIL

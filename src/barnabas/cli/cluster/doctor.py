@@ -6,7 +6,7 @@ from typing import Annotated
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import Bootstrap, Client, Cluster, Json, Profile
 from barnabas.cli.framework.output import print_json
-from barnabas.client.diagnosis import FAILED, Check, diagnose
+from barnabas.client.diagnosis.checks import FAILED, Check, diagnose
 
 app = App("Say why a client cannot connect.")
 

@@ -12,7 +12,13 @@ from uuid import UUID
 from barnabas.cli.framework.output import CommandFailed, notice
 from barnabas.cli.records.formats import JsonText, text_or_base64
 from barnabas.client.fetch.record_batch import RecordBatch
-from barnabas.client.schema_registry import PREFIX_BYTES, RegisteredSchema, Registry, UnknownSchema, schema_id_of
+from barnabas.client.schema_registry.registry_client import (
+    PREFIX_BYTES,
+    RegisteredSchema,
+    SchemaRegistryClient,
+    UnknownSchema,
+    schema_id_of,
+)
 from barnabas.errors import UsageError
 from barnabas.records.consumer_record import ConsumerRecord
 
@@ -34,7 +40,7 @@ class RegistryDecoder:
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float) -> None:
         """The settings are those of a registry without their prefix. Raises UsageError."""
-        self._registry = Registry(settings, timeout_s)
+        self._registry = SchemaRegistryClient(settings, timeout_s)
         self._readers: dict[int, Read | str] = {}
         """What reads the values of a schema, or why nothing does."""
 

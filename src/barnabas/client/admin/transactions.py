@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from barnabas.client.admin.operations import AdminOperations, coordinator_moves, partitions_of
 from barnabas.client.admin.topics import partition_answers, partition_error
 from barnabas.client.offset_messages import by_topic
-from barnabas.client.transaction_version import adds_by_itself, newest_end
+from barnabas.client.transaction_version import adds_partitions_implicitly, newest_end_txn_version
 from barnabas.connection.network_client import TRANSACTION, Coordinator, Node
 from barnabas.connection.retry import Answer, RequestBuilder
 from barnabas.errors import (
@@ -249,7 +249,7 @@ class TransactionOperations(AdminOperations):
             committed=committed,
         )
         await driver.send(
-            RequestBuilder(request, at_most=newest_end(adds_by_itself(self._client))),
+            RequestBuilder(request, at_most=newest_end_txn_version(adds_partitions_implicitly(self._client))),
             Coordinator(transactional_id, TRANSACTION),
             lambda response: response.error_code and _end_error(response.error_code, transactional_id),
         )

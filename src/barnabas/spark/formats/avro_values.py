@@ -4,7 +4,12 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final
 
-from barnabas.client.schema_registry import PREFIX_BYTES, Registry, UnknownSchema, schema_id_of
+from barnabas.client.schema_registry.registry_client import (
+    PREFIX_BYTES,
+    SchemaRegistryClient,
+    UnknownSchema,
+    schema_id_of,
+)
 from barnabas.errors import UsageError
 from barnabas.spark.formats.avro_schema import avro_shape, parse_schema, reading_schema, require_fastavro
 from barnabas.spark.formats.registry import shared_registry
@@ -64,7 +69,7 @@ class AvroDecoder:
 class ConfluentDecoder(AvroDecoder):
     """Values that say which schema they are written by; it is brought into the reader's."""
 
-    def __init__(self, schema: str, shape: Shape, registry: Registry) -> None:
+    def __init__(self, schema: str, shape: Shape, registry: SchemaRegistryClient) -> None:
         super().__init__(schema, shape)
         self._registry = registry
         self._writers: dict[int, Any] = {}

@@ -3,24 +3,24 @@
 from collections.abc import Mapping
 from typing import Final
 
-from barnabas.client.schema_registry import Registry, UnknownSchema
+from barnabas.client.schema_registry.registry_client import SchemaRegistryClient, UnknownSchema
 from barnabas.errors import UsageError
 from barnabas.spark.formats.rules import FormatRules
 
 __all__ = ["shared_registry", "with_reader_schema"]
 
 _REGISTRIES_MAX: Final = 4
-_registries: "dict[tuple[tuple[str, str], ...], Registry]" = {}
+_registries: "dict[tuple[tuple[str, str], ...], SchemaRegistryClient]" = {}
 
 
-def shared_registry(rules: FormatRules) -> Registry:
+def shared_registry(rules: FormatRules) -> SchemaRegistryClient:
     """One for all tasks of a worker process."""
     key = tuple(sorted(rules.registry.items()))
     found = _registries.get(key)
     if found is None:
         while len(_registries) >= _REGISTRIES_MAX:
             del _registries[next(iter(_registries))]
-        found = _registries[key] = Registry(rules.registry, rules.registry_timeout_s)
+        found = _registries[key] = SchemaRegistryClient(rules.registry, rules.registry_timeout_s)
     return found
 
 

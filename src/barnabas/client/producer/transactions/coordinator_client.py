@@ -6,7 +6,7 @@ from typing import Any, Final
 from barnabas.client.offset_messages import GroupMetadata, OffsetAndMetadata, by_topic, grouped
 from barnabas.client.producer.producer_id import ProducerIdAndEpoch, ProducerIds
 from barnabas.client.producer.transactions.errors import add_partitions_error, init_error, offsets_error
-from barnabas.client.transaction_version import newest_end
+from barnabas.client.transaction_version import newest_end_txn_version
 from barnabas.connection.network_client import GROUP, TRANSACTION, Coordinator, NetworkClient
 from barnabas.connection.retry import RequestBuilder, Retry
 from barnabas.errors import Attempt
@@ -119,7 +119,7 @@ class CoordinatorClient:
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
         request = EndTxnRequest(**self._producer(), committed=commit)
-        response = await self._send(RequestBuilder(request, at_most=newest_end(implicit)), _error_code)
+        response = await self._send(RequestBuilder(request, at_most=newest_end_txn_version(implicit)), _error_code)
         if response.producer_id >= 0:
             self.ids.take_response(response)
 

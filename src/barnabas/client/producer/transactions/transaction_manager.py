@@ -15,7 +15,7 @@ from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.transactions.contents import TransactionContents
 from barnabas.client.producer.transactions.coordinator_client import CoordinatorClient
 from barnabas.client.producer.transactions.errors import ABORTABLE, fenced, is_fenced, produce_error_is_fatal
-from barnabas.client.transaction_version import adds_by_itself
+from barnabas.client.transaction_version import adds_partitions_implicitly
 from barnabas.connection.flow import settle
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise, resolved
@@ -192,7 +192,7 @@ class TransactionManager:
         """Raises UsageError in a transaction, TransactionFailed, or what ended the producer."""
         self._check_operation("begin_transaction")
         self._move("begin_transaction", S.IN_TRANSACTION)
-        self._contents.implicit = adds_by_itself(self._client)
+        self._contents.implicit = adds_partitions_implicitly(self._client)
 
     def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> Promise[None]:
         """Commits offsets of the group together with the transaction."""
@@ -358,7 +358,7 @@ class TransactionManager:
             self._set(S.READY)
             return
         self._prepared = PreparedTransaction(response.ongoing_txn_producer_id, response.ongoing_txn_producer_epoch)
-        self._contents.implicit = adds_by_itself(self._client)
+        self._contents.implicit = adds_partitions_implicitly(self._client)
         self._contents.started = self._contents.surely_started = True
         self._set(S.PREPARED)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.client.diagnosis import Check, diagnose, tls_name
+from barnabas.client.diagnosis.checks import Check, diagnose, tls_name
 from barnabas.testing import Broker
 from client.conftest import server
 

@@ -1,4 +1,4 @@
-"""Avro schemas that refer to others of a registry, made whole: each type is written out where it is named first."""
+"""Puts referenced Avro schemas into the schema that refers to them, each where it is named first."""
 
 import contextlib
 import json
@@ -14,11 +14,11 @@ _NAMED: Final = ("record", "error", "enum", "fixed")
 
 
 class BrokenReference(BarnabasError):
-    """What should be an Avro schema is none."""
+    """A text is not an Avro schema."""
 
 
 def named_types(text: str) -> dict[str, Any]:
-    """All types that a schema defines, by full name. Raises BrokenReference."""
+    """Returns all types that a schema defines, by full name. Raises BrokenReference."""
     found: dict[str, Any] = {}
     with _broken(text):
         _collect(_qualified(json.loads(text), ""), found)
@@ -26,7 +26,7 @@ def named_types(text: str) -> dict[str, Any]:
 
 
 def whole(text: str, known: Mapping[str, Any]) -> str:
-    """The schema without references to `known` types. Raises BrokenReference."""
+    """Returns the schema with `known` types in the place of references to them. Raises BrokenReference."""
     with _broken(text):
         return json.dumps(_filled(_qualified(json.loads(text), ""), known, set()))
 
@@ -36,11 +36,11 @@ def _broken(text: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise BrokenReference(f"no Avro schema ({type(error).__name__}: {error}): {text[:80]}") from None
+        raise BrokenReference(f"not an Avro schema ({type(error).__name__}: {error}): {text[:80]}") from None
 
 
 def _qualified(schema: Any, namespace: str) -> Any:
-    """With full names alone, so that a part means the same wherever it is put."""
+    """Returns the schema with full names only, so that a part of it means the same in every place."""
     if isinstance(schema, str):
         bare = schema in _PRIMITIVES or "." in schema or not namespace
         return schema if bare else f"{namespace}.{schema}"
@@ -64,7 +64,7 @@ def _qualified(schema: Any, namespace: str) -> Any:
 
 
 def _parts(schema: Any) -> list[Any]:
-    """Schemas in which it may name others. A type may have properties of one's own, by whatever name."""
+    """Returns the parts of a schema that may name other types. Properties that Avro does not define are none."""
     if isinstance(schema, list):
         return schema
     if isinstance(schema, str):
@@ -79,7 +79,7 @@ def _is_named(schema: Any) -> bool:
 
 
 def _inner(schema: Any) -> str:
-    """Where the schema stands that this one is made of."""
+    """Returns the key under which a schema has the schema that it is made of."""
     kind = schema["type"]
     return {"array": "items", "map": "values"}.get(kind, "type") if isinstance(kind, str) else "type"
 
@@ -92,8 +92,8 @@ def _collect(schema: Any, found: dict[str, Any]) -> None:
 
 
 def _meant(name: str, known: Mapping[str, Any], done: set[str]) -> str:
-    """A name without a namespace may be that of a type that has none. fastavro finds such a type within a namespace
-    only where it is written out."""
+    """Returns the full name of the type that a name refers to: a name within a namespace may be that of a type without
+    one. fastavro finds such a type within a namespace only where it is written out."""
     bare = name.rpartition(".")[2]
     if name in known or name in done or bare not in known:
         return name

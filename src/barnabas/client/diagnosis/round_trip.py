@@ -1,4 +1,4 @@
-"""A record into a temporary topic and back: does the whole path work, how fast, and what time is it there?"""
+"""Writes a record to a temporary topic and reads it back, to measure times and compare clocks."""
 
 import secrets
 import time
@@ -16,7 +16,7 @@ __all__ = ["RoundTrip", "round_trip"]
 
 
 class RoundTrip(NamedTuple):
-    """Times in milliseconds; skew is the broker's clock minus ours, as exact as half the produce time."""
+    """Times in milliseconds; `skew_ms` is the broker's clock minus the client's, as exact as half the produce time."""
 
     topic: str
     produce_ms: float
@@ -25,7 +25,7 @@ class RoundTrip(NamedTuple):
 
 
 def round_trip(settings: Mapping[str, object], timeout_s: float) -> RoundTrip:
-    """Make a topic with LogAppendTime, write, read, delete it. Raises KafkaError, ClientError."""
+    """Creates a topic with LogAppendTime, writes, reads, and deletes it. Raises KafkaError, ClientError."""
     name = f"barnabas-doctor-{secrets.token_hex(4)}"
     with Admin(settings, default_api_timeout_ms=int(timeout_s * 1000)) as admin:
         admin.create_topics(NewTopic(name, 1, -1, {"message.timestamp.type": "LogAppendTime"}))

@@ -1,4 +1,4 @@
-"""A schema registry, asked by HTTP as Confluent's is; what it has said once is kept."""
+"""The client of a schema registry with Confluent's HTTP API. It caches schemas by their ids."""
 
 import base64
 import json
@@ -8,10 +8,17 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from barnabas.client.avro_references import BrokenReference, named_types, whole
+from barnabas.client.schema_registry.avro_references import BrokenReference, named_types, whole
 from barnabas.errors import BarnabasError, UsageError
 
-__all__ = ["PREFIX_BYTES", "RegisteredSchema", "Registry", "RegistryUnavailable", "UnknownSchema", "schema_id_of"]
+__all__ = [
+    "PREFIX_BYTES",
+    "RegisteredSchema",
+    "RegistryUnavailable",
+    "SchemaRegistryClient",
+    "UnknownSchema",
+    "schema_id_of",
+]
 
 _ROUNDS: Final = 2
 _ANSWER_MAX: Final = 16 * 1024 * 1024
@@ -20,19 +27,19 @@ _REFERENCES_MAX: Final = 100
 _AVRO: Final = "AVRO"
 _MAGIC: Final = 0
 PREFIX_BYTES: Final = 5
-"""In front of a value: a zero, and the id of its schema as 4 bytes, big endian."""
+"""The size of the prefix of a value: a zero, and the schema's id in 4 bytes, big endian."""
 
 
 class RegistryUnavailable(BarnabasError):
-    """No registry gives an answer, or not to us."""
+    """No registry answers, or none accepts the credentials."""
 
 
 class UnknownSchema(BarnabasError):
-    """The registry does not have it, or it is of another kind than the one that is asked for."""
+    """The registry does not have the schema, or it has one of another kind than Avro."""
 
 
 class RegisteredSchema(NamedTuple):
-    """A schema with all that it refers to, if it is Avro; of other kinds as it is registered."""
+    """A schema as it is registered; an Avro schema has the schemas in it that it refers to."""
 
     kind: str
     """AVRO, JSON or PROTOBUF."""
@@ -40,14 +47,14 @@ class RegisteredSchema(NamedTuple):
 
 
 def schema_id_of(value: bytes) -> int | None:
-    """The id of the schema in front of a value; None where the value does not begin with one."""
+    """Returns the schema's id in front of a value, None if the value does not begin with one."""
     if len(value) < PREFIX_BYTES or value[0] != _MAGIC:
         return None
     return int.from_bytes(value[1:PREFIX_BYTES], "big")
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows redirects, and keeps the password to the address that it was given for."""
+    """Follows redirects, and sends credentials only to the address that they were given for."""
 
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         """Returns the request to the new address, without credentials unless scheme, host and port are the same."""
@@ -65,8 +72,8 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port or {"http": 80, "https": 443}.get(parts.scheme)
 
 
-class Registry:
-    """One or several addresses of the same registry."""
+class SchemaRegistryClient:
+    """Asks a registry that has one or several addresses."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float) -> None:
         """Raises UsageError."""
@@ -77,7 +84,7 @@ class Registry:
             )
         for url in urls:
             if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
-                raise UsageError(f"schema.registry.url: {url!r} is no address; write http://host:8081")
+                raise UsageError(f"schema.registry.url: {url!r} is not an address; write http://host:8081")
         self._urls = urls
         self._timeout_s = timeout_s
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
@@ -89,7 +96,7 @@ class Registry:
         self._schemas: dict[int, RegisteredSchema] = {}
 
     def find(self, schema_id: int) -> RegisteredSchema:
-        """A schema by its id. Raises UnknownSchema, RegistryUnavailable."""
+        """Returns a schema by its id. Raises UnknownSchema, RegistryUnavailable."""
         found = self._schemas.get(schema_id)
         if found is None:
             answer = self._ask(f"/schemas/ids/{schema_id}")
@@ -102,11 +109,11 @@ class Registry:
         return found
 
     def schema_of(self, schema_id: int) -> str:
-        """The JSON of an Avro schema by its id. Raises UnknownSchema, RegistryUnavailable."""
+        """Returns the JSON of an Avro schema by its id. Raises UnknownSchema, RegistryUnavailable."""
         return _avro(self.find(schema_id), f"schema {schema_id}")
 
     def latest(self, subject: str) -> str:
-        """The JSON of the newest Avro schema of a subject. Raises UnknownSchema, RegistryUnavailable."""
+        """Returns the JSON of the newest Avro schema of a subject. Raises UnknownSchema, RegistryUnavailable."""
         answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/latest")
         what = f"subject {subject!r}"
         if answer is None:
@@ -114,8 +121,8 @@ class Registry:
         return _avro(self._whole(answer, what), what)
 
     def _whole(self, answer: Any, what: str) -> RegisteredSchema:
-        """The schema of an answer, if it is Avro with all that it refers to in it. Raises UnknownSchema,
-        RegistryUnavailable."""
+        """Returns the schema of a response, and puts the schemas into it that an Avro schema refers to. Raises
+        UnknownSchema, RegistryUnavailable."""
         schema, references = _registered(answer, what)
         if not references or schema.kind != _AVRO:
             return schema
@@ -127,19 +134,20 @@ class Registry:
             raise UnknownSchema(f"{what} of the registry: {error}") from None
 
     def _gather(self, references: Any, what: str, known: dict[str, Any], seen: set[tuple[str, int]]) -> None:
+        """Adds the types of the referenced schemas to `known`. Raises UnknownSchema, RegistryUnavailable."""
         for reference in references:
             try:
-                place = str(reference["subject"]), int(reference["version"])
+                version_of_subject = str(reference["subject"]), int(reference["version"])
             except (LookupError, TypeError, ValueError):
                 raise UnknownSchema(
                     f"{what} refers to {str(reference)[:80]}, which names no subject and version"
                 ) from None
-            if place in seen:
+            if version_of_subject in seen:
                 continue
             if len(seen) >= _REFERENCES_MAX:
                 raise UnknownSchema(f"{what} refers to more than {_REFERENCES_MAX} other schemas")
-            seen.add(place)
-            subject, version = place
+            seen.add(version_of_subject)
+            subject, version = version_of_subject
             answer = self._ask(f"/subjects/{quote(subject, safe='')}/versions/{version}?deleted=true")
             if answer is None:
                 raise UnknownSchema(f"{what} refers to version {version} of subject {subject!r}, which is not there")
@@ -149,7 +157,7 @@ class Registry:
             known |= named_types(_avro(schema, name))
 
     def _ask(self, path: str) -> Any:
-        """The answer's document; None if there is no such thing."""
+        """Returns the JSON of the response, None for HTTP 404."""
         failures: dict[str, str] = {}
         for url in self._urls * _ROUNDS:
             request = urllib.request.Request(url + path, headers=self._headers)
@@ -165,12 +173,12 @@ class Registry:
                         failures[url] += " (schema.registry.basic.auth.user.info is user:password)"
             except (OSError, ValueError) as error:
                 failures[url] = str(getattr(error, "reason", error)) or type(error).__name__
-        told = "; ".join(f"{url}: {reason}" for url, reason in failures.items())
-        raise RegistryUnavailable(f"the schema registry gives no answer to {path} ({told}); see schema.registry.url")
+        reasons = "; ".join(f"{url}: {reason}" for url, reason in failures.items())
+        raise RegistryUnavailable(f"the schema registry gives no answer to {path} ({reasons}); see schema.registry.url")
 
 
 def _registered(answer: Any, what: str) -> tuple[RegisteredSchema, list[Any]]:
-    """The schema, and what it refers to. Raises UnknownSchema."""
+    """Returns the schema and the references of a response. Raises UnknownSchema."""
     schema = answer.get("schema") if isinstance(answer, dict) else None
     if not isinstance(schema, str):
         raise UnknownSchema(f"the registry's answer for {what} has no schema")
@@ -180,7 +188,7 @@ def _registered(answer: Any, what: str) -> tuple[RegisteredSchema, list[Any]]:
 
 
 def _avro(schema: RegisteredSchema, what: str) -> str:
-    """Raises UnknownSchema for other kinds."""
+    """Returns an Avro schema's text. Raises UnknownSchema for other kinds."""
     if schema.kind != _AVRO:
         raise UnknownSchema(f"{what} is {schema.kind}, not Avro")
     return schema.text

@@ -1,11 +1,11 @@
-"""Why a client cannot connect: each stage from the name to the cluster, checked one by one, with the way out.
+"""Checks each stage from a host's name to the cluster, and says what to do about what fails.
 
     bootstrap address: dns, tcp, protocol (Kafka? TLS? something else?), versions
     cluster: metadata, controller
-    each advertised listener: dns, tcp, protocol, is it the same broker of the same cluster?
-    with `write`: a temporary topic, a record there and back, the broker's clock against ours
+    each advertised listener: dns, tcp, protocol, and whether it is the same broker of the same cluster
+    with `write`: a record written to a temporary topic and read back, the broker's clock
 
-`diagnose` yields checks while it works, so that a slow stage shows what came before it.
+`diagnose` yields each check when it is made, so that a slow stage does not hide those before it.
 """
 
 import socket
@@ -54,7 +54,7 @@ FAILED: Final = "failed"
 
 
 class Check(NamedTuple):
-    """One finding. `hint` says what to do about what is not ok."""
+    """The result of one check. `hint` says what to do if it is not ok."""
 
     name: str
     target: str
@@ -66,14 +66,14 @@ class Check(NamedTuple):
 
 
 class Probe:
-    """A client of one address alone. Closed by who made it."""
+    """A client of one address."""
 
     def __init__(self, host: str, port: int, given: Mapping[str, object], timeout_s: float) -> None:
         self.host = host
         self.port = port
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.ip = ""
-        """What the name resolved to, as far as it was reached."""
+        """The IP address that took the connection, if any."""
         self.version_ms = 0.0
         self._timeout_s = timeout_s
         settings = AdminSettings(_settings(self.address, given, timeout_s))
@@ -82,25 +82,25 @@ class Probe:
         )
         self._driver = SyncDriver(self._client, ssl_context=ssl_context(settings), name="doctor")
 
-    def ask(self, request: Request) -> Any:
-        """The answer. Raises KafkaError, ClientError."""
+    def send(self, request: Request) -> Any:
+        """Returns the response. Raises KafkaError, ClientError."""
         driver, timeout_s = self._driver, self._timeout_s
         return driver.wait_for(driver.run(lambda: send_with_retries(self._client, request, ANY, timeout_s=timeout_s)))
 
     def versions(self) -> ApiVersionsResponse:
-        """What is served there."""
+        """Returns the versions that the broker serves. Raises KafkaError, ClientError."""
         from barnabas.version import __version__
 
         started = time.perf_counter()
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=__version__)
-        answer: ApiVersionsResponse = self.ask(request)
+        response: ApiVersionsResponse = self.send(request)
         self.version_ms = _ms(started)
-        return answer
+        return response
 
     def metadata(self) -> MetadataResponse:
-        """The brokers that the one there knows."""
-        answer: MetadataResponse = self.ask(MetadataRequest(topics=[], allow_auto_topic_creation=False))
-        return answer
+        """Returns the brokers that the broker knows. Raises KafkaError, ClientError."""
+        response: MetadataResponse = self.send(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        return response
 
     def close(self) -> None:
         self._driver.close()
@@ -113,7 +113,7 @@ class Probe:
 
 
 def _settings(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> dict[str, object]:
-    """Of a client that gives up soon."""
+    """Returns the settings of a client that gives up soon."""
     return {
         **given,
         "bootstrap.servers": bootstrap,
@@ -126,7 +126,8 @@ def _settings(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> 
 def diagnose(
     bootstrap: str, given: Mapping[str, object] | None = None, *, timeout_s: float = 5.0, write: bool = False
 ) -> Iterator[Check]:
-    """Every check that can be made; at most `timeout_s` for each stage. `given`: settings of TLS and SASL."""
+    """Yields all checks that can be made, each within `timeout_s`. `given` are settings, such as those of TLS and
+    SASL."""
     given = given or {}
     reached: list[Probe] = []
     yield _check_installation()
@@ -191,15 +192,15 @@ def _check_address(
 
 
 def _check_tcp(target: str, port: int, addresses: list[str], timeout_s: float) -> Generator[Check, None, str]:
-    """The first IP address that takes a connection, or an empty text."""
+    """Returns the first IP address that takes a connection, or an empty text."""
     refused: list[Check] = []
     for ip in addresses:
         started = time.perf_counter()
         try:
             socket.create_connection((ip, port), timeout_s).close()
         except OSError as error:
-            where = target if ip in target else f"{target} ({ip})"
-            refused.append(Check("tcp", where, FAILED, describe(error), hint_for(error), _ms(started)))
+            address = target if ip in target else f"{target} ({ip})"
+            refused.append(Check("tcp", address, FAILED, describe(error), hint_for(error), _ms(started)))
             continue
         if refused:
             others = ", ".join(addresses[: len(refused)])
@@ -257,12 +258,12 @@ def _check_versions(probe: Probe, answer: ApiVersionsResponse) -> Check:
         hint = "the broker is too old or too new for this client, or it is a KRaft controller (use a broker's port)"
         return Check("versions", probe.address, FAILED, "; ".join(missing), hint, probe.version_ms)
     features = ", ".join(f"{f.name}={f.max_version_level}" for f in answer.finalized_features)
-    told = f"{len(served)} APIs{', ' + features if features else ''}"
-    return Check("versions", probe.address, OK, told, "", probe.version_ms)
+    detail = f"{len(served)} APIs{', ' + features if features else ''}"
+    return Check("versions", probe.address, OK, detail, "", probe.version_ms)
 
 
 def tls_name(host: str, port: int, timeout_s: float) -> str:
-    """`TLSv1.3` if the port answers a TLS handshake, otherwise an empty string."""
+    """Returns `TLSv1.3` or the like if the port answers a TLS handshake, otherwise an empty string."""
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -274,7 +275,7 @@ def tls_name(host: str, port: int, timeout_s: float) -> str:
             with context.wrap_socket(plain, server_hostname=host) as secured:
                 return secured.version() or "TLS"
     except ssl.SSLError as error:
-        # an alert is an answer in TLS: the other side speaks it, and wants another version or a certificate
+        # an alert is a TLS message: the other side speaks TLS, and wants another version or a certificate
         return "TLS" if "ALERT" in str(error.reason or "").upper() else ""
     except (OSError, ValueError):
         return ""
@@ -322,7 +323,7 @@ def _check_advertised(
     given: Mapping[str, object],
     timeout_s: float,
 ) -> Iterator[Check]:
-    """Clients use the bootstrap address once; from then on they connect to what the brokers advertise."""
+    """Checks an advertised address: after the bootstrap address clients connect to advertised ones only."""
     target = f"broker {node_id} at {host}:{port}"
     remedy = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
     started = time.perf_counter()
@@ -331,7 +332,7 @@ def _check_advertised(
             problem = _identity_problem(probe, node_id, expected)
         except BrokerUnreachable as error:
             detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in error.attempts) or str(error)
-            yield Check("advertised", target, FAILED, detail, _advice(host, first, remedy), _ms(started))
+            yield Check("advertised", target, FAILED, detail, _hint(host, first, remedy), _ms(started))
             return
         except (ClientError, KafkaError) as error:
             yield Check("advertised", target, FAILED, str(error), remedy, _ms(started))
@@ -342,7 +343,7 @@ def _check_advertised(
         yield Check("advertised", target, OK, "reachable, and it is that broker", "", _ms(started))
 
 
-def _advice(host: str, first: Probe, remedy: str) -> str:
+def _hint(host: str, first: Probe, remedy: str) -> str:
     loopback = host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
     if loopback and first.ip not in ("127.0.0.1", "::1"):
         return f"the broker tells clients to connect to their own machine; {remedy}"
@@ -350,14 +351,15 @@ def _advice(host: str, first: Probe, remedy: str) -> str:
 
 
 def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) -> str:
-    """A broker answers for its own settings only: so one can tell who it is."""
+    """Returns why a broker is not the expected one, or an empty text. A broker answers for its own settings only, which
+    tells which one it is."""
     answer = probe.metadata()
     if answer.cluster_id != expected.cluster_id:
         return f"a broker of another cluster answers there: {answer.cluster_id}, not {expected.cluster_id}"
     resource = DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=["node.id", "broker.id"]
     )
-    response = probe.ask(DescribeConfigsRequest(resources=[resource]))
+    response = probe.send(DescribeConfigsRequest(resources=[resource]))
     result = response.results[0]
     if result.error_code == InvalidRequest.code:
         return "another broker of the cluster answers there"
@@ -367,11 +369,11 @@ def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) ->
     return ""
 
 
-# --- a record there and back ----------------------------------------------------------------------------------------
+# --- a record written and read back -----------------------------------------------------------------------------------
 
 
 def _check_round_trip(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> Iterator[Check]:
-    from barnabas.client.round_trip import round_trip
+    from barnabas.client.diagnosis.round_trip import round_trip
 
     started = time.perf_counter()
     try:
