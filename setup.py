@@ -35,7 +35,7 @@ KERNELS += [
             for part in (
                 *("cluster", "coordinators", "metadata", "metadata_updater", "network_client", "promise", "targets"),
                 *("timers", "broker/broker_connection", "broker/client_request", "broker/cluster_connections"),
-                *("broker/frames", "drivers/channel", "drivers/channels", "drivers/followers", "drivers/signals"),
+                *("drivers/channel", "drivers/channels", "drivers/signals"),
                 "drivers/sync",
             )
         ),

@@ -21,7 +21,7 @@ pytest.importorskip("pyarrow")
 
 LONG_S = 60.0
 """What is over before that has not waited to the end."""
-FILES_MAX = 22
+FILES_MAX = 20
 """Modules of the package that take part in reading a partition."""
 
 

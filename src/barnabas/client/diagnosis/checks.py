@@ -17,7 +17,7 @@ from barnabas.client.settings.admin import AdminSettings
 from barnabas.client.settings.network import network_client_settings
 from barnabas.client.settings.tls import ssl_context
 from barnabas.connection.broker.addresses import parse_bootstrap
-from barnabas.connection.broker.frames import choose_version
+from barnabas.connection.broker.client_request import choose_version
 from barnabas.connection.drivers.os_errors import describe, hint_for
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.network_client import ANY, NetworkClient

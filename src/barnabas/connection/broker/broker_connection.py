@@ -10,17 +10,18 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.connection.broker.addresses import RESPONSE_SIZE_MAX, foreign_protocol
-from barnabas.connection.broker.client_request import ClientRequest, Error
-from barnabas.connection.broker.frame_buffer import FrameBuffer
-from barnabas.connection.broker.frames import (
+from barnabas.connection.broker.client_request import (
     API_VERSIONS,
     HEADER,
+    ClientRequest,
+    Error,
     Versions,
     body_of,
     choose_version,
     client_id_field,
     request_frame,
 )
+from barnabas.connection.broker.frame_buffer import FrameBuffer
 from barnabas.connection.timers import NEVER
 from barnabas.errors import (
     Attempt,

@@ -1,12 +1,38 @@
-"""One request on its way: how to build it for the version that a broker speaks, and who hears of its end."""
+"""A request on its way to a broker: its version, its frame, and the frame of the response."""
 
+import struct
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from barnabas.errors import ClientError, KafkaError
+from barnabas.errors import ClientError, KafkaError, UnsupportedVersion
+from barnabas.protocol.apis import response_header_version
+from barnabas.protocol.codec import MalformedMessage, encode_into, read_uvarint
 from barnabas.protocol.schema import Request
 
-__all__ = ["Build", "ClientRequest", "Done", "Error"]
+__all__ = [
+    "API_VERSIONS",
+    "HEADER",
+    "PRODUCE",
+    "Build",
+    "ClientRequest",
+    "Done",
+    "Error",
+    "Versions",
+    "body_of",
+    "choose_version",
+    "client_id_field",
+    "request_frame",
+]
+
+API_VERSIONS: Final = 18
+PRODUCE: Final = 0
+
+Versions = dict[int, tuple[int, int]]
+"""By API key: the first and the last version that a broker serves."""
+
+HEADER: Final = struct.Struct(">ihhi")
+"""Size of what follows it, API key, version, correlation id."""
+_SIZE: Final = struct.Struct(">i")
 
 Error = KafkaError | ClientError
 """Why no response came: connection, deadline, version. What a response itself says is the caller's to read."""
@@ -76,3 +102,65 @@ class ClientRequest:
     @property
     def name(self) -> str:
         return self.api.__name__.removesuffix("Request")
+
+
+# --- frames -----------------------------------------------------------------------------------------------------------
+
+
+def client_id_field(client_id: str) -> bytes:
+    """The client id as it stands in every request's header."""
+    data = client_id.encode()
+    return len(data).to_bytes(2, "big") + data
+
+
+def request_frame(request: Request, version: int, correlation_id: int, client_id: bytes) -> bytearray:
+    """The whole frame; `client_id` as `client_id_field` gives it."""
+    out = bytearray(HEADER.pack(0, request.API_KEY, version, correlation_id))
+    out += client_id
+    if version >= request.FLEXIBLE_FROM:
+        out.append(0)
+    encode_into(out, request, version)
+    _SIZE.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int, int]:
+    """(version, position) of the body of the response that starts at `position` with its correlation id.
+
+    Raises MalformedMessage. The version is another one for the ApiVersions error 35, which always comes in version 0.
+    """
+    position += 4
+    if api_key == API_VERSIONS and data[position : position + 2] == b"\x00\x23":
+        return 0, position
+    if response_header_version(api_key, version):
+        if data[position : position + 1] == b"\0":  # no tags, as ever
+            return version, position + 1
+        try:
+            count, position = read_uvarint(data, position)
+            for _ in range(count):
+                _, position = read_uvarint(data, position)
+                size, position = read_uvarint(data, position)
+                position += size
+        except IndexError:
+            raise MalformedMessage("a response's header is cut off") from None
+    return version, position
+
+
+def choose_version(versions: Versions, request: type[Request], address: str, *, at_most: int | None = None) -> int:
+    """The newest version that both sides speak. Raises UnsupportedVersion."""
+    low, high = versions.get(request.API_KEY, (-1, -1))
+    if high < 0:
+        raise UnsupportedVersion(f"broker {address} does not serve {_name(request)}")
+    version = min(high, request.LAST_VERSION, high if at_most is None else at_most)
+    if version < low or version < request.FIRST_VERSION:
+        if request.API_KEY == PRODUCE:
+            low = max(low, request.FIRST_VERSION)
+        raise UnsupportedVersion(
+            f"broker {address} serves {_name(request)} v{low} to v{high}, this client v{request.FIRST_VERSION} to "
+            f"v{request.LAST_VERSION if at_most is None else at_most}"
+        )
+    return version
+
+
+def _name(request: type[Request]) -> str:
+    return request.__name__.removesuffix("Request")

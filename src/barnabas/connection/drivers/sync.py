@@ -9,8 +9,10 @@ would cost them the GIL's switch interval.
 The client is touched only under `lock`, which is never held while a thread waits or runs the application's callbacks.
 """
 
+import contextlib
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -18,7 +20,6 @@ from librt.threading import Lock
 
 from barnabas.connection.drivers.callbacks import Callbacks, log_exception
 from barnabas.connection.drivers.channels import Channels
-from barnabas.connection.drivers.followers import Followers
 from barnabas.connection.drivers.signals import HELD
 from barnabas.connection.drivers.waker import Follower, Waker
 from barnabas.connection.network_client import NetworkClient
@@ -41,6 +42,43 @@ TURNS_MAX: Final = 100
 T = TypeVar("T")
 Question = Callable[[], bool]
 Events = list[tuple[int, int]]
+
+
+class _Followers:
+    """The threads that wait for a result while another one polls. Used under the driver's lock."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Follower] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, done: Callable[[], bool]) -> Follower:
+        """It waits from now on, for `done`."""
+        follower = Follower(done)
+        self._waiting.append(follower)
+        return follower
+
+    def discard(self, follower: Follower) -> None:
+        """It waits no more, whether its bell rang or not."""
+        with contextlib.suppress(ValueError):
+            self._waiting.remove(follower)
+
+    def wake(self, *, everyone: bool) -> None:
+        """Those for whom it has happened."""
+        if not self._waiting:
+            return
+        for follower in [f for f in self._waiting if everyone or f.done()]:
+            self._waiting.remove(follower)
+            follower.ring()
+
+    def wake_one(self) -> None:
+        """The one that has waited longest: it has to poll now."""
+        self._waiting.popleft().ring()
+
+    def clear(self) -> None:
+        """In a forked child, which has none of the threads."""
+        self._waiting.clear()
 
 
 class SyncDriver:
@@ -68,7 +106,7 @@ class SyncDriver:
         """Threads that poll: the leader, and one that was displaced and has not noticed yet."""
         self._led_until = NEVER
         """When the leader looks up by itself."""
-        self._followers = Followers()
+        self._followers = _Followers()
         self._callbacks = Callbacks(client.completions, name)
         self._active_at = float("-inf")
         """When a thread of the application turned the network client last."""
