@@ -20,7 +20,7 @@ fastavro = pytest.importorskip("fastavro")
 
 from pyspark.sql.pandas.types import to_arrow_type  # noqa: E402
 
-from barnabas.client.schema_registry.avro_references import BrokenReference, named_types, whole  # noqa: E402
+from barnabas.client.schema_registry.avro_references import BrokenReference, named_types, resolved  # noqa: E402
 from barnabas.client.schema_registry.registry_client import RegistryUnavailable, SchemaRegistryClient, UnknownSchema  # noqa: E402
 from barnabas.errors import UsageError  # noqa: E402
 from barnabas.spark.formats.avro_schema import parse_schema, value_type  # noqa: E402
@@ -320,7 +320,7 @@ def test_a_schema_that_refers_to_others(registry: FakeRegistry) -> None:
     assert asked == ["/subjects/item/versions/3?deleted=true", "/subjects/color/versions/1?deleted=true"]
     with pytest.raises(UnknownSchema, match="schema 11 refers to version 4 of subject 'item', which is not there"):
         found.schema_of(11)
-    with pytest.raises(UnknownSchema, match=r"schema 12 of the registry: no Avro schema \(KeyError"):
+    with pytest.raises(UnknownSchema, match=r"schema 12 of the registry: not an Avro schema \(KeyError"):
         found.schema_of(12)
 
 
@@ -331,7 +331,7 @@ def test_names_mean_the_same_wherever_a_type_is_put() -> None:
     known = {**named_types(json.dumps(plain)), **named_types(json.dumps(named))}
     assert sorted(known) == ["T", "n.T"]
     main = {"type": "record", "name": "M", "fields": [{"name": "a", "type": "n.T"}, {"name": "b", "type": "T"}]}
-    schema = json.loads(whole(json.dumps(main), known))
+    schema = json.loads(resolved(json.dumps(main), known))
     value = {"a": {"t": 5}, "b": b"x"}
     data = written(schema, value)
     assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None) == value
@@ -346,15 +346,15 @@ def test_a_type_without_a_namespace_named_within_one() -> None:
     }
     known = {**named_types(json.dumps(base)), **named_types(json.dumps(size))}
     main = {"type": "record", "name": "O", "namespace": "n", "fields": [{"name": "b", "type": "Base"}]}
-    schema = json.loads(whole(json.dumps(main), known))
+    schema = json.loads(resolved(json.dumps(main), known))
     value = {"b": {"x": b"1", "y": b"2"}}
     data = written(schema, value)
     assert fastavro.schemaless_reader(BytesIO(data), fastavro.parse_schema(schema), None) == value
     main["fields"] = [{"name": "b", "type": "Base"}, {"name": "c", "type": {"type": "array", "items": "Base"}}]
     with pytest.raises(BrokenReference, match="Base has no namespace and is named a second time, within one"):
-        whole(json.dumps(main), known)
+        resolved(json.dumps(main), known)
     same = {**named_types(json.dumps({**size, "name": "n.Base"})), **known}  # the nearest one is meant
-    fields = json.loads(whole(json.dumps(main), same))["fields"]
+    fields = json.loads(resolved(json.dumps(main), same))["fields"]
     assert (fields[0]["type"]["name"], fields[1]["type"]["items"]) == ("n.Base", "n.Base")
 
 
@@ -363,10 +363,10 @@ def test_properties_of_ones_own_have_any_name() -> None:
     text = json.dumps({"type": "record", "name": "R", "values": {}, "fields": [{"name": "e", "type": inner}]})
     assert sorted(named_types(text)) == ["E", "R"]
     main = {"type": "array", "items": {"type": "map", "values": "E"}}
-    schema = fastavro.parse_schema(json.loads(whole(json.dumps(main), named_types(text))))
+    schema = fastavro.parse_schema(json.loads(resolved(json.dumps(main), named_types(text))))
     data = written(schema, [{"k": "a"}])
     assert fastavro.schemaless_reader(BytesIO(data), schema, None) == [{"k": "a"}]
-    with pytest.raises(BrokenReference, match="no Avro schema"):
+    with pytest.raises(BrokenReference, match="not an Avro schema"):
         named_types(json.dumps({"type": "record", "name": "R", "fields": 5}))
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from barnabas.errors import BarnabasError
 
-__all__ = ["BrokenReference", "named_types", "whole"]
+__all__ = ["BrokenReference", "named_types", "resolved"]
 
 _PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAMED: Final = ("record", "error", "enum", "fixed")
@@ -25,7 +25,7 @@ def named_types(text: str) -> dict[str, Any]:
     return found
 
 
-def whole(text: str, known: Mapping[str, Any]) -> str:
+def resolved(text: str, known: Mapping[str, Any]) -> str:
     """Returns the schema with `known` types in the place of references to them. Raises BrokenReference."""
     with _broken(text):
         return json.dumps(_filled(_qualified(json.loads(text), ""), known, set()))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlsplit
 
-from barnabas.client.schema_registry.avro_references import BrokenReference, named_types, whole
+from barnabas.client.schema_registry.avro_references import BrokenReference, named_types, resolved
 from barnabas.errors import BarnabasError, UsageError
 
 __all__ = [
@@ -102,7 +102,7 @@ class SchemaRegistryClient:
             answer = self._ask(f"/schemas/ids/{schema_id}")
             if answer is None:
                 raise UnknownSchema(f"the registry at {self._urls[0]} has no schema {schema_id}")
-            found = self._whole(answer, f"schema {schema_id}")
+            found = self._resolved(answer, f"schema {schema_id}")
             if len(self._schemas) >= _KEPT_MAX:
                 self._schemas.clear()
             self._schemas[schema_id] = found
@@ -118,9 +118,9 @@ class SchemaRegistryClient:
         what = f"subject {subject!r}"
         if answer is None:
             raise UnknownSchema(f"the registry at {self._urls[0]} has no {what}")
-        return _avro(self._whole(answer, what), what)
+        return _avro(self._resolved(answer, what), what)
 
-    def _whole(self, answer: Any, what: str) -> RegisteredSchema:
+    def _resolved(self, answer: Any, what: str) -> RegisteredSchema:
         """Returns the schema of a response, and puts the schemas into it that an Avro schema refers to. Raises
         UnknownSchema, RegistryUnavailable."""
         schema, references = _registered(answer, what)
@@ -129,7 +129,7 @@ class SchemaRegistryClient:
         known: dict[str, Any] = {}
         try:
             self._gather(references, what, known, set())
-            return RegisteredSchema(_AVRO, whole(schema.text, known))
+            return RegisteredSchema(_AVRO, resolved(schema.text, known))
         except BrokenReference as error:
             raise UnknownSchema(f"{what} of the registry: {error}") from None
 
