@@ -30,7 +30,7 @@ from pathlib import Path
 
 from bench import peers, report, spark_report
 from bench.brokers import BrokerFailed, BrokerProcess, make_broker
-from bench.spark_session import SESSIONS, Orders
+from bench.spark_orders import SESSIONS, Orders
 
 SETTINGS = ("num.partitions=4", "transaction.two.phase.commit.enable=true")
 """The second is what the sink's promise asks for (docs/spark.md); the JVM connector does not notice."""

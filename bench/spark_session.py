@@ -13,31 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bench.spark_memory import Memory
+from bench.spark_orders import READY, Orders
 
 if TYPE_CHECKING:
     from bench.spark_loads import Loads
 
-SESSIONS = ("plain", "tuned")
-READY = "ready"
-"""The format of `bench.spark_ready`."""
 PARTITIONS = (1, 2, 4, 8)
 NEVER_WARMED = ("micro-batch", "lag")
 """Rows whose rounds have a beginning that they leave out themselves, or which are too long to repeat."""
 MICRO_BATCH_ROUNDS = 2
-
-
-class Orders(NamedTuple):
-    """What a session is to measure."""
-
-    address: str
-    session: str
-    formats: list[str]
-    rows: list[str]
-    rounds: int
-    records: int
-    lag_gb: float
-    jars: list[str]
-    directory: str
 
 
 class Row(NamedTuple):

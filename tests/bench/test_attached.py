@@ -12,7 +12,6 @@ from bench.attached import attached
 
 PARENT = """
 import subprocess, sys
-sys.path.insert(0, sys.argv[1])
 from bench.attached import attached
 child = subprocess.Popen(attached([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]),
     stdout=subprocess.PIPE)
@@ -24,9 +23,10 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="util-linux is not installed")
 def test_a_child_goes_with_a_parent_that_was_killed() -> None:
-    root = str(Path(__file__).resolve().parents[2])
-    command = [sys.executable, "-c", PARENT, root]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as parent:
+    root = Path(__file__).resolve().parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT], cwd=root, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as parent:
         assert parent.stdout is not None
         child = Path(f"/proc/{int(parent.stdout.readline())}")
         assert child.exists()

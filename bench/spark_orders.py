@@ -1,0 +1,21 @@
+"""The orders of `bench.spark` to a process that measures one Spark session."""
+
+from typing import NamedTuple
+
+SESSIONS = ("plain", "tuned")
+READY = "ready"
+"""The format of `bench.spark_ready`."""
+
+
+class Orders(NamedTuple):
+    """What a session is to measure."""
+
+    address: str
+    session: str
+    formats: list[str]
+    rows: list[str]
+    rounds: int
+    records: int
+    lag_gb: float
+    jars: list[str]
+    directory: str
