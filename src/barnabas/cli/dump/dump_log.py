@@ -1,4 +1,4 @@
-"""`barnabas dump-log`: the files of a log directory in words, and what is wrong with them."""
+"""`barnabas dump-log`: prints the files of a log directory, and checks them."""
 
 import json as json_module
 import os
@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final
 
-from barnabas.cli.dump.index_files import dump_offset_index, dump_time_index, dump_transaction_index
+from barnabas.cli.dump.index_files import dump_offset_index, dump_time_index
+from barnabas.cli.dump.internal_topics import decode_offsets_record, decode_transaction_record
 from barnabas.cli.dump.items import Item
 from barnabas.cli.dump.log_file import LogScan
-from barnabas.cli.dump.offsets_topic import decode_offsets_record
 from barnabas.cli.dump.state_files import (
     OFFSET_CHECKPOINTS,
     dump_epochs,
@@ -17,8 +17,8 @@ from barnabas.cli.dump.state_files import (
     dump_partition_metadata,
     dump_properties,
     dump_snapshot,
+    dump_transaction_index,
 )
-from barnabas.cli.dump.transactions_topic import decode_transaction_record
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.output import CommandFailed, time_text
 from barnabas.errors import UsageError
@@ -82,7 +82,7 @@ def _decoder_of(path: str) -> Decoder | None:
 
 
 def _files(path: str) -> list[str]:
-    """A file itself, or what we can read in a directory and those below it, segments before their indexes."""
+    """Returns the file itself, or the known files in a directory and below it, segments before their indexes."""
     if not os.path.exists(path):
         raise UsageError(f"{path} does not exist; give a file or directory of a broker's data directory")
     if not os.path.isdir(path):
@@ -112,7 +112,7 @@ def _file_order(name: str) -> tuple[str, int]:
 def _items(path: str, deep: bool, scans: dict[str, LogScan]) -> Iterator[Item]:
     name = os.path.basename(path).removesuffix(".deleted")
     if name.endswith(".log"):
-        scans.clear()  # indexes follow their segment: one scan is enough to keep
+        scans.clear()  # indexes follow their segment, so one scan is enough
         scan = scans[_stem(path)] = LogScan(path, deep=deep)
         return scan.items()
     if name.endswith((".index", ".timeindex")):
@@ -134,7 +134,7 @@ def _stem(path: str) -> str:
 
 
 def _scan_beside(path: str, scans: dict[str, LogScan]) -> LogScan | None:
-    """The segment of an index: scanned already, scanned now, or not there."""
+    """Returns the scan of an index's segment, made now if there is none; None without a segment."""
     stem = _stem(path)
     if stem not in scans:
         log = stem + ".log" + (".deleted" if path.endswith(".deleted") else "")
@@ -166,7 +166,7 @@ class _Out:
 
 
 def _printable(value: Any) -> Any:
-    """For JSON: bytes as text, or as base64 where they are none."""
+    """Returns the value for JSON, with bytes as text, or as base64 where they are no text."""
     from barnabas.cli.records.formats import text_or_base64
 
     if isinstance(value, bytes):
@@ -227,7 +227,7 @@ def _value(name: str, value: Any) -> str:
 
 
 def _shown(data: bytes | None) -> str:
-    """On one line, and not endless."""
+    """Returns the text of a key or value on one line of bounded length."""
     if data is None:
         return "null"
     more = f"... ({len(data)} bytes)" if len(data) > SHOWN_BYTES else ""

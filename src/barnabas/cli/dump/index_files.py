@@ -1,10 +1,9 @@
-"""`.index`, `.timeindex` and `.txnindex`: their entries, checked in themselves and against the segment beside them.
+"""Dumps `.index` and `.timeindex` files, and checks their entries in themselves and against the segment beside them.
 
 Offset index: (offset - base i32, position i32). Time index: (timestamp i64, offset - base i32). Both may end in zeros:
 an open segment's index is as large as it may become.
 """
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
@@ -12,10 +11,8 @@ from typing import Final
 
 from barnabas.cli.dump.items import Item, problem
 from barnabas.cli.dump.log_file import LogScan
-from barnabas.log.directories.disk import Disk
-from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 
-__all__ = ["dump_offset_index", "dump_time_index", "dump_transaction_index"]
+__all__ = ["dump_offset_index", "dump_time_index"]
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -27,7 +24,7 @@ def _base_offset(path: str) -> int:
 
 
 def _entries(path: str, packed: Struct) -> Iterator[tuple[int, tuple[int, ...]] | Item]:
-    """(position, fields) of the entries before the zeros; problems with the file's size."""
+    """Yields (position, fields) of the entries before the zeros, and a problem if the file's size is wrong."""
     data = Path(path).read_bytes()
     whole = len(data) - len(data) % packed.size
     end = len(data.rstrip(b"\0"))
@@ -48,21 +45,16 @@ def dump_offset_index(path: str, log: LogScan | None) -> Iterator[Item]:
             yield found
             continue
         at, (relative, position) = found
+        entry = f"entry {base + relative} -> {position}"
         yield {"type": "entry", "file": path, "position": at, "offset": base + relative, "log_position": position}
         if before is not None and (relative <= before[0] or position <= before[1]):
-            yield problem(
-                path, at, f"entry {base + relative} -> {position} does not follow {base + before[0]} -> {before[1]}"
-            )
+            yield problem(path, at, f"{entry} does not follow {base + before[0]} -> {before[1]}")
         before = (relative, position)
-        if log is None:
-            continue
         place = starts.get(position)
-        if place is None:
-            yield problem(path, at, f"entry {base + relative} -> {position}: no batch begins there")
-        elif place.base_offset > base + relative:
-            yield problem(
-                path, at, f"entry {base + relative} -> {position}: the batch there begins at {place.base_offset}"
-            )
+        if log is not None and place is None:
+            yield problem(path, at, f"{entry}: no batch begins there")
+        elif place is not None and place.base_offset > base + relative:
+            yield problem(path, at, f"{entry}: the batch there begins at {place.base_offset}")
 
 
 def dump_time_index(path: str, log: LogScan | None) -> Iterator[Item]:
@@ -74,31 +66,15 @@ def dump_time_index(path: str, log: LogScan | None) -> Iterator[Item]:
             yield found
             continue
         at, (timestamp, relative) = found
-        yield {"type": "entry", "file": path, "position": at, "timestamp": timestamp, "offset": base + relative}
+        offset, entry = base + relative, f"entry {timestamp} -> {base + relative}"
+        yield {"type": "entry", "file": path, "position": at, "timestamp": timestamp, "offset": offset}
         if before is not None and (timestamp < before[0] or relative < before[1]):
-            yield problem(
-                path, at, f"entry {timestamp} -> {base + relative} does not follow {before[0]} -> {base + before[1]}"
-            )
+            yield problem(path, at, f"{entry} does not follow {before[0]} -> {base + before[1]}")
         before = (timestamp, relative)
-        place = None if log is None else log.place_of(base + relative)
+        place = None if log is None else log.place_of(offset)
         if log is not None and place is None:
-            yield problem(path, at, f"entry {timestamp} -> {base + relative}: the log ends before this offset")
+            yield problem(path, at, f"{entry}: the log ends before this offset")
         elif (
-            place is not None
-            and place.magic == 2
-            and place.max_timestamp != timestamp
-            and place.base_offset <= base + relative
+            place is not None and place.magic == 2 and place.max_timestamp != timestamp and place.base_offset <= offset
         ):
-            message = f"entry {timestamp} -> {base + relative}: the batch there has the timestamp {place.max_timestamp}"
-            yield problem(path, at, message)
-
-
-def dump_transaction_index(path: str) -> Iterator[Item]:
-    try:
-        index = TransactionIndex.load(path, Disk())
-    except CorruptTransactionIndex as error:
-        yield problem(path, 0, str(error).removeprefix(f"{path}: "))
-        return
-    size = os.path.getsize(path) // max(len(index), 1)
-    for number, entry in enumerate(index.entries):
-        yield {"type": "entry", "file": path, "position": number * size, **entry._asdict()}
+            yield problem(path, at, f"{entry}: the batch there has the timestamp {place.max_timestamp}")

@@ -1,4 +1,4 @@
-"""What a reader finds in a file: a dictionary with `type`, `file` and what belongs to the type."""
+"""The items that a reader yields for a file: dictionaries with `type`, `file` and the fields of the type."""
 
 from typing import Any
 
@@ -9,5 +9,5 @@ Item = dict[str, Any]
 
 
 def problem(file: str, position: int, message: str) -> Item:
-    """Something is wrong at a byte of a file."""
+    """Returns an item for a defect at a byte of a file."""
     return {"type": "problem", "file": file, "position": position, "message": message}

@@ -1,7 +1,7 @@
-"""`.log`: batches of v2 and messages of v0 and v1, checked one by one; with `deep`, the records in them.
+"""Dumps `.log` files: batches of v2, messages of v0 and v1, and with `deep` the records in them.
 
-Checked: lengths, magic, checksum, record count, that offsets go up. After a batch with a wrong checksum reading goes
-on; after an impossible length nobody knows where the next one begins, so it ends there.
+Checks lengths, magic, checksum, record count, and that offsets go up. Reading goes on after a batch with a wrong
+checksum. It ends at an impossible length, because the next batch cannot be found then.
 """
 
 import os
@@ -36,7 +36,7 @@ CONTROL_TYPES: Final = {
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch lies, for the check of the indexes."""
+    """The place of a batch, for the check of the indexes."""
 
     position: int
     base_offset: int
@@ -46,7 +46,7 @@ class BatchPlace(NamedTuple):
 
 
 class LogScan:
-    """One pass over a segment file; `places` is complete when `items` is through."""
+    """Reads a segment file once; `places` is complete when `items` is exhausted."""
 
     def __init__(self, path: str, *, deep: bool = False) -> None:
         self.path = path
@@ -54,13 +54,13 @@ class LogScan:
         self.record_count = 0
         self.size = os.path.getsize(path)
         self.valid_bytes = 0
-        """Up to here the file is whole."""
+        """The length of the undamaged beginning of the file."""
         self._deep = deep
         self._next_offset = -1
         self._sound = True
 
     def items(self) -> Iterator[Item]:
-        """Batches, records (deep) and problems, in the file's order."""
+        """Yields batches, records (deep) and problems, in the file's order."""
         with open(self.path, "rb", buffering=0) as file:
             position = 0
             while position < self.size:
@@ -76,7 +76,7 @@ class LogScan:
                     self.valid_bytes = position
 
     def _batch_size(self, head: bytes, position: int) -> int | str:
-        """Bytes of the batch, or what is wrong."""
+        """Returns the size of the batch, or the text of a problem."""
         left = self.size - position
         if len(head) < PREFIX_SIZE:
             return f"torn batch: {left} bytes are left, a header needs {HEADER_SIZE}"
@@ -92,7 +92,7 @@ class LogScan:
         return length + BATCH_LENGTH_OVERHEAD
 
     def _tail(self, fd: int, position: int, head: bytes, message: str) -> Iterator[Item]:
-        """A preallocated file ends in zeros: that is no damage."""
+        """Reports the damaged end of a file, unless it is of zeros: a preallocated file ends so."""
         if not any(head) and _is_zero(fd, position, self.size):
             yield {"type": "entry", "file": self.path, "position": position, "preallocated": self.size - position}
             return
@@ -191,7 +191,7 @@ class LogScan:
         return item, inner
 
     def place_of(self, offset: int) -> BatchPlace | None:
-        """The batch that holds an offset, or the first one behind it."""
+        """Returns the batch that contains an offset, or the first one behind it."""
         index = bisect_right(self.places, offset, key=lambda place: place.base_offset) - 1
         if index >= 0 and self.places[index].last_offset >= offset:
             return self.places[index]
@@ -199,7 +199,7 @@ class LogScan:
 
 
 def _legacy_span(message: LegacyMessage, inner: "list[Record] | CorruptMessage") -> tuple[int, int]:
-    """(first offset, records): a wrapper says only its last offset, the messages inside tell the rest."""
+    """Returns (first offset, count): a wrapper message has only the last offset of the messages in it."""
     if isinstance(inner, CorruptMessage) or not inner:
         return message.offset, 1
     return inner[0].offset, len(inner)
@@ -229,7 +229,7 @@ def _record_item(path: str, record: Record, *, control: bool) -> Item:
 
 
 def read_control_record(record: Record) -> str:
-    """`commit`, `abort`, ...: the type in a control record's key."""
+    """Returns the type in a control record's key, such as `commit` or `abort`."""
     if record.key is None or len(record.key) < 4:
         return "unknown"
     number = int.from_bytes(record.key[2:4], "big")

@@ -1,6 +1,7 @@
-"""`.snapshot` (producers), `leader-epoch-checkpoint`, offset checkpoints, `partition.metadata`, `meta.properties`."""
+"""Dumps the small files of a log directory: `.txnindex`, `.snapshot`, checkpoints, and those with properties."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from barnabas.log.directories.checkpoints import (
     read_offset_checkpoint,
     read_properties,
 )
+from barnabas.log.directories.disk import Disk
+from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, TransactionIndex
 from barnabas.log.producers.producer_snapshot import CorruptSnapshot, read_snapshot
 
 __all__ = [
@@ -21,6 +24,7 @@ __all__ = [
     "dump_partition_metadata",
     "dump_properties",
     "dump_snapshot",
+    "dump_transaction_index",
 ]
 
 SNAPSHOT_HEADER: Final = 10
@@ -33,41 +37,48 @@ OFFSET_CHECKPOINTS: Final = (
 )
 
 
+def _reports_damage(dump: Callable[[str], Iterator[Item]]) -> Callable[[str], Iterator[Item]]:
+    """Decorates a function so that a damaged file is a problem."""
+
+    def dump_or_report(path: str) -> Iterator[Item]:
+        try:
+            yield from dump(path)
+        except (CorruptCheckpoint, CorruptSnapshot, CorruptTransactionIndex) as error:
+            yield problem(path, 0, str(error).removeprefix(f"{path}: "))
+
+    return dump_or_report
+
+
+@_reports_damage
+def dump_transaction_index(path: str) -> Iterator[Item]:
+    index = TransactionIndex.load(path, Disk())
+    size = os.path.getsize(path) // max(len(index), 1)
+    for number, entry in enumerate(index.entries):
+        yield {"type": "entry", "file": path, "position": number * size, **entry._asdict()}
+
+
+@_reports_damage
 def dump_snapshot(path: str) -> Iterator[Item]:
-    try:
-        entries = read_snapshot(path)
-    except CorruptSnapshot as error:
-        yield problem(path, 0, str(error).removeprefix(f"{path}: "))
-        return
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(read_snapshot(path)):
         position = SNAPSHOT_HEADER + number * SNAPSHOT_ENTRY
         yield {"type": "entry", "file": path, "position": position, **entry._asdict()}
 
 
+@_reports_damage
 def dump_epochs(path: str) -> Iterator[Item]:
     """Epochs and their start offsets must go up."""
-    try:
-        entries = read_epoch_checkpoint(path)
-    except CorruptCheckpoint as error:
-        yield problem(path, 0, str(error).removeprefix(f"{path}: "))
-        return
     before = (-1, -1)
-    for epoch, start_offset in entries:
+    for epoch, start_offset in read_epoch_checkpoint(path):
         yield {"type": "entry", "file": path, "epoch": epoch, "start_offset": start_offset}
         if epoch <= before[0] or start_offset < before[1]:
-            yield problem(
-                path, 0, f"epoch {epoch} from {start_offset} does not follow epoch {before[0]} from {before[1]}"
-            )
+            message = f"epoch {epoch} from {start_offset} does not follow epoch {before[0]} from {before[1]}"
+            yield problem(path, 0, message)
         before = (epoch, start_offset)
 
 
+@_reports_damage
 def dump_offsets(path: str) -> Iterator[Item]:
-    try:
-        offsets = read_offset_checkpoint(path)
-    except CorruptCheckpoint as error:
-        yield problem(path, 0, str(error).removeprefix(f"{path}: "))
-        return
-    for (topic, partition), offset in offsets.items():
+    for (topic, partition), offset in read_offset_checkpoint(path).items():
         yield {"type": "entry", "file": path, "topic": topic, "partition": partition, "offset": offset}
 
 

@@ -1,4 +1,4 @@
-"""`barnabas consume`: print records in kcat's formats or as JSON lines, alone or in a group."""
+"""`barnabas consume`: prints records in kcat's formats or as JSON lines, alone or in a group."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from barnabas import Admin, Consumer
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json, parse_partitions
-from barnabas.cli.framework.output import notice
+from barnabas.cli.framework.output import notice, now_ms
 from barnabas.cli.framework.progress import Progress
 from barnabas.cli.framework.resources import chosen_topics, is_pattern, name_pattern
 from barnabas.cli.records.formats import ENCODINGS, FORMAT_NOTES, Renderer, compile_format, json_lines
@@ -28,13 +28,14 @@ DEFAULT_FORMAT: Final = "%v\\n"
 COMMIT_INTERVAL_S: Final = 5.0
 POLL_S: Final = 0.5
 CLOSE_TIMEOUT_S: Final = 2.0
-"""What Ctrl-C waits for at most, twice: the last commit, and leaving the group."""
+"""The time limit after Ctrl-C of the last commit, and of leaving the group."""
 
 REGISTRY: Final = "registry"
 RAW: Final = "raw"
 PRINTED_AS: Final = (*ENCODINGS, REGISTRY)
 
 Filter = Callable[[ConsumerRecord], bool]
+Field = Callable[[ConsumerRecord], Sequence[bytes]]
 
 
 @app.command(
@@ -93,7 +94,7 @@ def consume(
     the group left, so that other members take over at once.
     Where the records do not go to the terminal it shows how far it is.
     """
-    start, end_ms = parse_starts(offset or (), time.time_ns() // 1_000_000)
+    start, end_ms = parse_starts(offset or (), now_ms())
     if group is not None and partitions is not None:
         raise UsageError("--partitions and --group exclude each other: a group assigns partitions itself")
     if start.kind == "stored" and group is None:
@@ -141,7 +142,7 @@ def consume(
 
 
 def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list[TopicPartition]:
-    """The partitions to read. Raises UnknownTopicOrPartition."""
+    """Returns the partitions to read. Raises UnknownTopicOrPartition."""
     chosen = []
     for view in chosen_topics(admin, topics):
         topic = view.name
@@ -155,7 +156,7 @@ def _chosen(admin: Admin, topics: Sequence[str], partitions: str | None) -> list
 
 
 def subscription(topics: Sequence[str]) -> Sequence[str] | re.Pattern[str]:
-    """What a consumer subscribes to: names, or a pattern for all where there is one among them."""
+    """Returns names to subscribe to, or one pattern for all if there is a pattern among them."""
     if not any(map(is_pattern, topics)):
         return topics
     parts = [name_pattern(topic).pattern if is_pattern(topic) else re.escape(topic) for topic in topics]
@@ -163,20 +164,17 @@ def subscription(topics: Sequence[str]) -> Sequence[str] | re.Pattern[str]:
 
 
 def _filters(grep: str | None, key: str | None, value: str | None, header: str | None) -> list[Filter]:
-    found: list[Filter] = []
-    if grep is not None:
-        anywhere = _regex(grep)
-        found.append(lambda r: bool(anywhere.search(r.key or b"") or anywhere.search(r.value or b"")))
-    if key is not None:
-        in_key = _regex(key)
-        found.append(lambda r: bool(in_key.search(r.key or b"")))
-    if value is not None:
-        in_value = _regex(value)
-        found.append(lambda r: bool(in_value.search(r.value or b"")))
-    if header is not None:
-        in_header = _regex(header)
-        found.append(lambda r: any(in_header.search(name.encode() + b"=" + (v or b"")) for name, v in r.headers))
-    return found
+    patterns: list[tuple[str | None, Field]] = [
+        (grep, lambda record: (record.key or b"", record.value or b"")),
+        (key, lambda record: (record.key or b"",)),
+        (value, lambda record: (record.value or b"",)),
+        (header, lambda record: [name.encode() + b"=" + (value or b"") for name, value in record.headers]),
+    ]
+    return [_filter(_regex(text), field) for text, field in patterns if text is not None]
+
+
+def _filter(pattern: re.Pattern[bytes], field: Field) -> Filter:
+    return lambda record: any(map(pattern.search, field(record)))
 
 
 def _regex(text: str) -> re.Pattern[bytes]:
@@ -202,7 +200,7 @@ class _Printer:
         self._filters = filters
         self._left = count
         self.count = 0
-        """Records printed."""
+        """The number of printed records."""
 
     @property
     def full(self) -> bool:
@@ -210,21 +208,21 @@ class _Printer:
 
     def print(self, batch: RecordBatch, stop: int | None) -> int:
         """Print the records before offset `stop`. Returns the next offset to read."""
-        where = TopicPartition(batch.topic, batch.partition)
+        tp = TopicPartition(batch.topic, batch.partition)
         offsets = batch.offsets()
         next_offset = offsets[-1] + 1
         if stop is not None and stop < next_offset:
-            batch = RecordBatch.of(where, batch[: bisect_left(offsets, stop)])
+            batch = RecordBatch.of(tp, batch[: bisect_left(offsets, stop)])
             next_offset = stop
         if self._decode is not None:
             if self._left is not None and self._left < len(batch) and not self._filters:
-                batch = RecordBatch.of(where, batch[: self._left])  # the rest is not printed, so it need not be good
+                batch = RecordBatch.of(tp, batch[: self._left])  # the others need not be decodable
             batch = self._decode(batch)
         if self._filters:
-            batch = RecordBatch.of(where, [record for record in batch if all(take(record) for take in self._filters)])
+            batch = RecordBatch.of(tp, [record for record in batch if all(take(record) for take in self._filters)])
         if self._left is not None:
             if self._left <= len(batch):
-                batch = RecordBatch.of(where, batch[: self._left])
+                batch = RecordBatch.of(tp, batch[: self._left])
                 next_offset = batch[-1].offset + 1
             self._left -= len(batch)
         self.count += len(batch)
@@ -254,28 +252,30 @@ class _Reader:
         self._begun = False
         self._open: set[TopicPartition] = set()
         """Partitions that have not come to their stop."""
-        self._stops: dict[TopicPartition, int] = {}
+        self._stop_offsets: dict[TopicPartition, int] = {}
         self._done: dict[TopicPartition, int] = {}
-        """Next offsets of what was printed and not committed yet."""
+        """The offsets behind what is printed and not committed yet."""
         self._committed: dict[TopicPartition, int] = {}
-        """What this process has committed."""
+        """The offsets that this process has committed."""
         self._starts: dict[TopicPartition, int] = {}
         self._next: dict[TopicPartition, int] = {}
-        """Where reading began, and where it is."""
+        """The first offsets to read, and the next ones."""
         # on a terminal the records themselves show how far it is
-        self.progress = Progress(self._how_far, shown=not quiet and not sys.stdout.isatty())
+        self.progress = Progress(self._progress_text, shown=not quiet and not sys.stdout.isatty())
 
     def read_alone(self, partitions: Sequence[TopicPartition]) -> None:
         positions = start_positions(self._consumer, partitions, self._start)
         self._consumer.assign(partitions)
-        for where, offset in positions.items():
-            self._consumer.seek(where, offset)
+        for tp, offset in positions.items():
+            self._consumer.seek(tp, offset)
         self._begin(positions)
         while not self._finished:
             self._read()
 
     def read_in_group(self, topics: Sequence[str] | re.Pattern[str]) -> None:
-        self._consumer.subscribe(topics, on_assigned=self._take_over, on_revoked=self._give_up, on_lost=self._forget)
+        self._consumer.subscribe(
+            topics, on_assigned=self._on_assigned, on_revoked=self._on_revoked, on_lost=self._on_lost
+        )
         committed_at = time.monotonic()
         try:
             while not self._finished:
@@ -287,11 +287,11 @@ class _Reader:
             self._leave_group()
 
     def _leave_group(self) -> None:
-        """Commit what was written, leave the group, and say so."""
+        """Commits what is printed, leaves the group, and reports both."""
         committed = self._commit(CLOSE_TIMEOUT_S)
         group = self._consumer.group_metadata().group_id
         self._consumer.close(CLOSE_TIMEOUT_S)
-        positions = ", ".join(f"{where} at {offset}" for where, offset in sorted(self._committed.items()))
+        positions = ", ".join(f"{tp} at {offset}" for tp, offset in sorted(self._committed.items()))
         if not committed:
             what = "could not commit all that was printed, so it will be read again"
         else:
@@ -305,37 +305,37 @@ class _Reader:
     # --- what is read -----------------------------------------------------------------------------------------------
 
     def _begin(self, positions: Mapping[TopicPartition, int]) -> None:
-        """These are read from now on, from there."""
+        """Notes that these partitions are read from these positions on."""
         self._begun = True
         self._open |= positions.keys()
         self._starts.update(positions)
         self._next.update(positions)
         if self._ends and positions:
-            self._stops.update(stop_positions(self._consumer, list(positions), self._end_ms))
-            for where, offset in positions.items():
-                if offset >= self._stops[where]:
-                    self._read_no_further(where)
+            self._stop_offsets.update(stop_positions(self._consumer, list(positions), self._end_ms))
+            for tp, offset in positions.items():
+                if offset >= self._stop_offsets[tp]:
+                    self._stop(tp)
 
-    def _take_over(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        """After a rebalance: what the group committed wins over -o, except before the first commit."""
+    def _on_assigned(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        """Seeks after a rebalance: to the committed offset, or as -o says where there is none."""
         stored = consumer.committed(partitions)
-        positions = {where: found.offset for where, found in stored.items() if found is not None}
-        fresh = start_positions(consumer, [where for where in partitions if where not in positions], self._start)
-        for where, offset in fresh.items():
-            consumer.seek(where, offset)
+        positions = {tp: found.offset for tp, found in stored.items() if found is not None}
+        fresh = start_positions(consumer, [tp for tp in partitions if tp not in positions], self._start)
+        for tp, offset in fresh.items():
+            consumer.seek(tp, offset)
         self._begin(positions | fresh)
         group = consumer.group_metadata()
         names = ", ".join(map(str, sorted(consumer.assignment()))) or "nothing"
         self.notify(f"group {group.group_id} generation {group.generation_id}: assigned {names}")
 
-    def _give_up(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_revoked(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._commit()
-        self._forget(_, partitions)
+        self._on_lost(_, partitions)
 
-    def _forget(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
+    def _on_lost(self, _: Consumer, partitions: Sequence[TopicPartition]) -> None:
         self._open.difference_update(partitions)
-        for where in partitions:
-            self._done.pop(where, None)
+        for tp in partitions:
+            self._done.pop(tp, None)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
@@ -346,56 +346,56 @@ class _Reader:
             self._move_into_range()
             return
         if batch is not None:
-            where = TopicPartition(batch.topic, batch.partition)
-            with HELD:  # a Ctrl-C between what is printed and what counts as printed would have it printed again
-                next_offset = self._printer.print(batch, self._stops.get(where))
-                self._done[where] = self._next[where] = next_offset
-            self._look_for_end(where, next_offset)
+            tp = TopicPartition(batch.topic, batch.partition)
+            with HELD:  # after a Ctrl-C between these two lines the records would be printed again
+                next_offset = self._printer.print(batch, self._stop_offsets.get(tp))
+                self._done[tp] = self._next[tp] = next_offset
+            self._check_stop(tp, next_offset)
         elif self._ends:
-            for where in list(self._open):
-                self._look_for_end(where, 0)
+            for tp in list(self._open):
+                self._check_stop(tp, 0)
         self.progress.show(self._printer.count)
 
-    def _look_for_end(self, where: TopicPartition, next_offset: int) -> None:
-        """Read no further behind the stop. What stands in front of it may be no record: markers of transactions."""
+    def _check_stop(self, tp: TopicPartition, next_offset: int) -> None:
+        """Ends the reading of a partition at its stop, also where only a transaction's marker is in front of it."""
         if not self._ends:
             return
-        if next_offset >= self._stops[where] or self._consumer.position(where) >= self._stops[where]:
-            self._read_no_further(where)
+        if next_offset >= self._stop_offsets[tp] or self._consumer.position(tp) >= self._stop_offsets[tp]:
+            self._stop(tp)
 
-    def _read_no_further(self, where: TopicPartition) -> None:
-        self._consumer.pause([where])
-        self._open.discard(where)
+    def _stop(self, tp: TopicPartition) -> None:
+        self._consumer.pause([tp])
+        self._open.discard(tp)
 
     def _move_into_range(self) -> None:
-        """Retention took what was to be read: go on with what is left."""
+        """Seeks into the log where retention has deleted the next records."""
         partitions = self._consumer.assignment()
         low, high = self._consumer.beginning_offsets(partitions), self._consumer.end_offsets(partitions)
-        for where in partitions:
-            offset = self._consumer.position(where)
-            if low[where] <= offset <= high[where]:
+        for tp in partitions:
+            offset = self._consumer.position(tp)
+            if low[tp] <= offset <= high[tp]:
                 continue
-            position = low[where] if offset < low[where] else high[where]
-            self._consumer.seek(where, position)
-            self.notify(f"{where}: offset {offset} is gone, going on at {position}")
+            position = low[tp] if offset < low[tp] else high[tp]
+            self._consumer.seek(tp, position)
+            self.notify(f"{tp}: offset {offset} is gone, going on at {position}")
 
     def notify(self, text: str) -> None:
-        """Tell the user, unless he wants it quiet."""
+        """Prints a notice, unless --quiet is given."""
         if not self._quiet:
             self.progress.clear()
             notice(f"% {text}")
 
-    def _how_far(self) -> str:
-        """On the way to the stops in percent of the offsets; without stops how far behind the ends."""
+    def _progress_text(self) -> str:
+        """Returns the share of the offsets that is read, or without stops the lag."""
         if not self._ends:
             lag = self._consumer.health().total_lag
             return "" if lag is None else f"lag {lag:,}"
-        total = sum(max(self._stops[where] - start, 0) for where, start in self._starts.items())
-        left = sum(self._stops[where] - self._next[where] for where in self._open)
+        total = sum(max(self._stop_offsets[tp] - start, 0) for tp, start in self._starts.items())
+        left = sum(self._stop_offsets[tp] - self._next[tp] for tp in self._open)
         return f"{100 * (total - left) / total:.0f} %" if total > 0 else ""
 
     def _commit(self, timeout: float | None = None) -> bool:
-        """Commit what was printed; False where the group has moved on, so that others read it again."""
+        """Commits what is printed. Returns False after a rebalance, when other members read it again."""
         offsets, self._done = self._done, {}
         if offsets:
             try:

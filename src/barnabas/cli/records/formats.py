@@ -1,4 +1,4 @@
-"""kcat's format strings: `%k %v\\n` and friends, compiled once, applied to batches of records.
+"""Renders batches of records by kcat's format strings, such as `%k %v\\n`, or as JSON lines.
 
     %t topic      %k key            %v, %s value         %h headers, name=value,...
     %p partition  %K key length     %V, %S value length  %R value length, 4 bytes big endian
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from barnabas.cli.framework.output import time_text
 from barnabas.errors import UsageError
 from barnabas.records.record import Headers
 
@@ -33,7 +34,7 @@ __all__ = [
 ]
 
 Renderer = Callable[["RecordBatch"], bytes]
-"""All records of a batch as they are printed, one after the other."""
+"""Returns the printed form of all records of a batch."""
 
 
 class JsonText(bytes):
@@ -41,16 +42,16 @@ class JsonText(bytes):
 
 
 class Column(NamedTuple):
-    """What one token is for each record of a batch: numbers for `%d`, bytes for `%b`."""
+    """A token with a value for each record of a batch: numbers for `%d`, bytes for `%b`."""
 
     placeholder: bytes
     of: Callable[["RecordBatch"], Iterable[object]]
 
 
 Constant = Callable[["RecordBatch"], bytes]
-"""What one token is for all records of a batch."""
+"""A token with one value for all records of a batch."""
 Part = bytes | Constant | Column
-"""Of a format; bytes and constants are written as Python's own %-format has them."""
+"""A part of a format; bytes and constants are escaped for Python's %-format."""
 
 TOKENS: Final = {
     "%t": "topic",
@@ -68,7 +69,7 @@ TOKENS: Final = {
     "%h": "headers, as name=value,name=value",
     "%%": "a percent sign",
 }
-"""What stands for what in a format; those of kcat, and %v, %V, %d."""
+"""The tokens of a format: those of kcat, and %v, %V, %d."""
 ESCAPES: Final = {
     "\\n": "line feed",
     "\\t": "tab",
@@ -88,7 +89,7 @@ STARTS: Final = {
     "s@TIME": "the first record at or after a time",
     "e@TIME": "end at the first record at or after a time; beside one of the others",
 }
-"""What `--offset` takes."""
+"""The values of `--offset`."""
 
 
 def _explained(meanings: Mapping[str, str]) -> str:
@@ -100,7 +101,7 @@ FORMAT_NOTES: Final = (
     f"\nwhere --offset begins and ends:\n{_explained(STARTS)}"
     "\nTIME is milliseconds, 2013-01-01T05:15:00Z, 2013-01-01, now, or -1h (s, m, h, d, w).\n"
 )
-"""Below the options of `barnabas consume --help`."""
+"""The notes of `barnabas consume --help`."""
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\", "e": b"\x1b", "a": b"\a"}
 
@@ -113,7 +114,7 @@ ENCODINGS: Final[dict[str, Callable[[bytes], bytes]]] = {
 
 
 def unescape(text: str) -> bytes:
-    """Backslash escapes to bytes. Raises UsageError for one that does not exist."""
+    """Returns the bytes of a text with backslash escapes. Raises UsageError for an unknown escape."""
     out = bytearray()
     position = 0
     while position < len(text):
@@ -139,7 +140,7 @@ def unescape(text: str) -> bytes:
 
 
 def compile_format(text: str, *, encode_key: str = "raw", encode_value: str = "raw", null: bytes = b"") -> Renderer:
-    """The function that renders records. Raises UsageError for tokens and escapes that do not exist.
+    """Returns the function that renders records. Raises UsageError for unknown tokens and escapes.
 
     A whole batch is one %-format with the columns' contents as its arguments, so that for the common tokens no Python
     code runs for each record.
@@ -149,7 +150,7 @@ def compile_format(text: str, *, encode_key: str = "raw", encode_value: str = "r
         "p": lambda batch: b"%d" % batch.partition,
         "o": Column(b"%d", lambda batch: batch.offsets()),
         "T": Column(b"%d", lambda batch: batch.timestamps()),
-        "d": Column(b"%b", lambda batch: map(_iso, batch.timestamps())),
+        "d": Column(b"%b", lambda batch: (time_text(each).encode() for each in batch.timestamps())),
         "k": Column(b"%b", lambda batch: _encoded(batch.keys(), encode_key, null)),
         "v": Column(b"%b", lambda batch: _encoded(batch.values(), encode_value, null)),
         "K": Column(b"%d", lambda batch: map(_length, batch.keys())),
@@ -179,7 +180,7 @@ def _escaped(literal: bytes) -> bytes:
 
 
 def _parts(text: str, tokens: dict[str, Part]) -> list[Part]:
-    """Constant bytes and tokens, in their order."""
+    """Splits a format into constant bytes and tokens."""
     parts: list[Part] = []
     position = 0
     while position < len(text):
@@ -214,14 +215,8 @@ def _headers(headers: Headers) -> bytes:
     return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
 
 
-def _iso(timestamp: int) -> bytes:
-    from barnabas.cli.framework.output import time_text
-
-    return time_text(timestamp).encode()
-
-
 def json_lines(batch: "RecordBatch") -> bytes:
-    """A JSON object for each record, one a line: topic, partition, offset, timestamp, key, value, headers.
+    """Returns a JSON object for each record, one a line: topic, partition, offset, timestamp, key, value, headers.
 
     Bytes that are not UTF-8 stand as base64 under `key_base64`, `value_base64`. Headers are [name, value] pairs,
     [name, {"base64": ...}] for such bytes: names may repeat.
@@ -255,7 +250,7 @@ def _json_headers(text: Callable[[object], str], headers: Headers) -> str:
 
 
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
-    """UTF-8 as a text, other bytes as `{"base64": ...}`."""
+    """Returns UTF-8 as a text, and other bytes as `{"base64": ...}`."""
     if data is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Standard input or a file to records: lines with a key, a separator and a value, or JSON objects."""
+"""Parses standard input or a file into records: lines with a key, a separator and a value, or JSON objects."""
 
 import base64
 import os
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 READ_BYTES: Final = 256 * 1024
-"""Larger blocks of lines leave the processor's cache before they are sent."""
+"""Larger blocks would leave the processor's cache before they are sent."""
 LINE_BYTES_MAX: Final = 100 * 1024 * 1024
 """The largest request that brokers take (socket.request.max.bytes)."""
 JSON_KEYS: Final = frozenset(
@@ -35,24 +35,24 @@ JSON_KEYS: Final = frozenset(
 
 
 class LineReader:
-    """Cuts what comes through a file descriptor into lines, as many at a time as one read gives."""
+    """Splits the bytes of a file descriptor into lines, those of one read at a time."""
 
     def __init__(self, source: BinaryIO, delimiter: bytes = b"\n") -> None:
         self.line_count = 0
-        """Lines given so far: the number of the last one."""
+        """The number of the last line that was yielded."""
         self.bytes_read = 0
         status = os.fstat(source.fileno())
         self.size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
-        """Of a file; 0 for a pipe or a terminal."""
+        """The size of a file; 0 for a pipe or a terminal."""
         self._source = source
         self._delimiter = delimiter
 
     def __iter__(self) -> Iterator[list[bytes]]:
-        """Lines without their delimiters, never an empty list. A missing last delimiter is no matter. Raises UsageError
-        for a line without an end.
+        """Yields lists of lines without their delimiters, which the last line need not have. Raises UsageError for a
+        line that is too long.
 
-        `begun` is the part of the unfinished line that has been searched for a delimiter. Only the bytes behind it, in
-        which one may begin, are searched again, so that the time for a line is in proportion to its length.
+        `begun` is the part of the unfinished line that contains no delimiter. Only the bytes behind it, in which one
+        may begin, are searched again, so that the time for a line is proportional to its length.
         """
         descriptor, delimiter = self._source.fileno(), self._delimiter
         overlap = len(delimiter) - 1
@@ -80,9 +80,9 @@ class LineReader:
             self.line_count += 1
             yield [bytes(begun) + last]
 
-    def is_idle(self, patience_s: float) -> bool:
-        """Whether nothing, not even the end, comes for that long: somebody types, and waits for what he typed."""
-        return not select.select([self._source], [], [], patience_s)[0]
+    def is_idle(self, timeout_s: float) -> bool:
+        """Whether the input is silent for that long, as when somebody types."""
+        return not select.select([self._source], [], [], timeout_s)[0]
 
 
 def _printable(delimiter: bytes) -> str:
@@ -98,10 +98,10 @@ class Rows(NamedTuple):
     timestamps: list[int] | None = None
     partition: int | None = None
     lines: Sequence[int] = ()
-    """The number of each one's line."""
+    """The line number of each record."""
 
     def size_bytes(self, numbers: Iterable[int]) -> int:
-        """Keys and values of the rows with these numbers."""
+        """Returns the size of the keys and values of these rows."""
         columns = (self.values, self.keys or ())
         return sum(len(column[number] or b"") for number in numbers for column in columns if column)
 
@@ -116,7 +116,7 @@ class LineParser(NamedTuple):
     partition: int | None = None
 
     def parse(self, lines: list[bytes], first_number: int) -> Iterator[Rows]:
-        """The lines as records; all of them, whatever they hold."""
+        """Yields the lines as records."""
         keys: list[bytes | None] | None = None
         values: list[bytes | None] = [*lines]
         separator = self.separator
@@ -133,7 +133,7 @@ class LineParser(NamedTuple):
         yield Rows(values, keys, self._headers(len(lines)), partition=self.partition, lines=numbers)
 
     def _headers(self, count: int) -> Mapping[str, bytes | None] | list[Headers] | None:
-        """Of all records: a mapping, unless a name repeats."""
+        """Returns the headers of all records, as a mapping unless a name repeats."""
         by_name = dict(self.headers)
         if len(by_name) < len(self.headers):
             return [self.headers] * count
@@ -141,7 +141,7 @@ class LineParser(NamedTuple):
 
 
 class InputRecord(NamedTuple):
-    """What one JSON line says; None where it says nothing."""
+    """The record of a JSON line; None for fields that the line does not have."""
 
     key: bytes | None
     value: bytes | None
@@ -160,13 +160,13 @@ class JsonParser(NamedTuple):
 
     topic: str
     partition: int | None = None
-    """Instead of those that lines name."""
+    """The partition of all records, whichever the lines name."""
     partition_count: int | None = None
-    """None: not known yet."""
+    """None while it is unknown."""
 
     def parse(self, lines: list[bytes], first_number: int) -> Iterator[Rows]:
-        """The lines as records; empty ones are left out. Raises UsageError, UnknownTopicOrPartition with the line's
-        number, after the records before it were given."""
+        """Yields the lines as records, without empty lines. Raises UsageError or UnknownTopicOrPartition with the line
+        number of a bad one, behind the records before it."""
         records: list[tuple[int | None, int, InputRecord]] = []
         failure = None
         for number, line in enumerate(lines, first_number):
@@ -188,17 +188,19 @@ class JsonParser(NamedTuple):
         return record.partition
 
 
-def check_partition(topic: str, partition: int | None, partition_count: int | None, where: str = "") -> None:
-    """Raises UnknownTopicOrPartition, whose text begins with `where`; nothing is known about a count of None."""
+def check_partition(topic: str, partition: int | None, partition_count: int | None, prefix: str = "") -> None:
+    """Raises UnknownTopicOrPartition, with a text that begins with the prefix, unless the count is None."""
     if partition is not None and partition_count is not None and not 0 <= partition < partition_count:
         raise UnknownTopicOrPartition(
-            f"{where}topic {topic!r} has partitions 0 to {partition_count - 1}, not {partition}"
+            f"{prefix}topic {topic!r} has partitions 0 to {partition_count - 1}, not {partition}"
         )
 
 
 def _rows_by_partition(records: list[tuple[int | None, int, InputRecord]]) -> Iterator[Rows]:
-    """Groups records, given as partition, number of the line, and record, by partition and keeps the order within each.
-    Where some name no partition it may be any of the others', so that only neighbours are grouped."""
+    """Groups (partition, line number, record) by partition, and keeps the order within each partition.
+
+    Records without a partition may go to any of them, so that then only neighbours are grouped.
+    """
     if all(partition is not None for partition, _, _ in records):
         records = sorted(records, key=itemgetter(0))
     for partition, run in groupby(records, itemgetter(0)):
@@ -217,7 +219,7 @@ def _rows_by_partition(records: list[tuple[int | None, int, InputRecord]]) -> It
 
 
 def parse_header(text: str) -> tuple[str, bytes | None]:
-    """`name=value`; `name` alone is a header with a null value. Raises UsageError."""
+    """Parses `name=value`; `name` alone is a header with a null value. Raises UsageError."""
     name, equals, value = text.partition("=")
     if not name:
         raise UsageError(f"header {text!r}: must be NAME=VALUE")
@@ -225,7 +227,7 @@ def parse_header(text: str) -> tuple[str, bytes | None]:
 
 
 def parse_json_record(line: bytes, number: int) -> InputRecord:
-    """One JSON object as `barnabas consume --json` prints it. Raises UsageError with the line's number."""
+    """Parses a JSON object as `barnabas consume --json` prints it. Raises UsageError with the line's number."""
     import json
 
     try:
@@ -258,7 +260,7 @@ def _bytes(body: dict[str, Any], name: str) -> bytes | None:
 
 
 def _as_bytes(value: Any) -> bytes | None:
-    """Texts as they are, other JSON values as compact JSON."""
+    """Returns texts as they are, and other values as compact JSON."""
     if value is None:
         return None
     if isinstance(value, str):

@@ -1,7 +1,4 @@
-"""`barnabas perf`: producing, consuming and latency, measured from what the broker answers.
-
-The clients are this package's, in one process: the figures are what a Python program with them gets from a broker.
-"""
+"""`barnabas perf`: measures producing, consuming and latency with Barnabas' own clients in one process."""
 
 import random
 import time
@@ -13,7 +10,7 @@ from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.output import CommandFailed, notice, print_json
 from barnabas.cli.framework.resources import watermarks
-from barnabas.cli.records.produce import ACKS, BATCH_BYTES, CODECS, producer_settings
+from barnabas.cli.records.produce import BATCH_BYTES, Acks, BatchBytes, Compression, producer_settings
 from barnabas.client.admin.topics import NewTopic
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import UnknownTopicOrPartition
@@ -28,14 +25,6 @@ SAMPLE_EVERY: Final = 64
 POLL_RECORDS: Final = 10_000
 
 Topic = Annotated[str, Argument("TOPIC", f"The topic, {TOPIC} by default; created if it does not exist.")]
-Acks = Annotated[
-    str,
-    Option(
-        "--acks",
-        choices=ACKS,
-        help="Which replicas must have a record: all in sync (and no duplicates), the leader (1), none (0).",
-    ),
-]
 
 
 @app.command(example="barnabas perf producer --records 1000000 --size 100")
@@ -46,8 +35,8 @@ def producer(
     rate: Annotated[float | None, Option(minimum=1, help="Write at most so many records per second.")] = None,
     partitions: Annotated[int, Option("-p", minimum=1, help="The number of partitions, if the topic is created.")] = 4,
     acks: Acks = "all",
-    compression: Annotated[str, Option("-z", choices=CODECS, help="How batches are compressed.")] = "none",
-    batch_bytes: Annotated[int, Option(minimum=1, help="The size of the largest batch, in bytes.")] = BATCH_BYTES,
+    compression: Compression = "none",
+    batch_bytes: BatchBytes = BATCH_BYTES,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
 ) -> None:
@@ -112,7 +101,7 @@ def consumer(
         while left and (records is None or meter.records < records):
             found = reader.poll(cluster.timeout, POLL_RECORDS)
             meter.add(len(found), sum([len(record.key or b"") + len(record.value or b"") for record in found]))
-            left = {where for where in left if reader.position(where) < ends[where]}
+            left = {tp for tp in left if reader.position(tp) < ends[tp]}
             meter.show_progress()
         meter.end()
     _report(meter.report() | {"topic": topic}, json)
@@ -138,13 +127,13 @@ def latency(
     read: list[float] = []
     progress = _Meter(quiet=json)
     _ensure_topic(cluster, topic, 1)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     settings = producer_settings(cluster, acks=acks, compression="none", batch_bytes=BATCH_BYTES, linger_ms=0)
     with Producer(settings) as sender, Consumer(_consumer_settings(cluster)) as reader:
         sender.partitions_for(topic)
-        reader.assign([where])
+        reader.assign([tp])
         reader.seek_to_end()
-        reader.position(where)
+        reader.position(tp)
         reader.poll(0.0)  # its first fetch waits at the broker from now on
         progress.begin()
         for number in range(records):
@@ -153,7 +142,7 @@ def latency(
             sender.send(topic, payload, partition=0).result()
             acknowledged.append(time.perf_counter() - began)
             if not reader.poll(cluster.timeout):
-                raise CommandFailed(f"{where}: a record was not readable within {cluster.timeout:g} s")
+                raise CommandFailed(f"{tp}: a record was not readable within {cluster.timeout:g} s")
             read.append(time.perf_counter() - began)
             progress.add(1, size)
             progress.show_progress()
@@ -166,7 +155,7 @@ def latency(
 
 
 def _payloads(size: int) -> list[bytes]:
-    """Letters and digits, half as random as they could be: compressible like text, and the same in every run."""
+    """Returns letters and digits that compress like text and are the same in every run."""
     source = random.Random(42)
     alphabet = b"abcdefghijklmnopqrstuvwxyz012345"
     return [bytes(source.choices(alphabet, k=size)) for _ in range(PAYLOADS)]
@@ -183,7 +172,7 @@ def _ensure_topic(cluster: Cluster, topic: str, partitions: int) -> None:
 
 
 class _Meter:
-    """Counts, and once a second a line of progress on standard error."""
+    """Counts records, and prints a line of progress on standard error once a second."""
 
     def __init__(self, *, quiet: bool) -> None:
         self.records = 0
@@ -222,7 +211,7 @@ class _Meter:
 
 
 class _ProducerTally(_Meter):
-    """Samples of deliveries: each stands for those up to the next one."""
+    """Counts deliveries by samples: each stands for the records up to the next one."""
 
     def __init__(self, *, quiet: bool) -> None:
         super().__init__(quiet=quiet)
@@ -230,7 +219,7 @@ class _ProducerTally(_Meter):
         self.latencies: list[float] = []
 
     def sample(self, size: int) -> Callable[[BaseException | None, Any], None]:
-        """What to call when the record that is sent now has come through."""
+        """Returns the delivery callback of a record that is sent now."""
         sent = time.perf_counter()
 
         def delivered(error: BaseException | None, _: object) -> None:

@@ -1,6 +1,6 @@
-"""Where to start and stop reading: `beginning`, `end`, `stored`, 123, -10, `s@time`, `e@time`; times in all forms."""
+"""Parses and resolves the values of --offset: `beginning`, `end`, `stored`, 123, -10, `s@time`, `e@time`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -30,7 +30,7 @@ class Start(NamedTuple):
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since the epoch from `1357016400000`, `2013-01-01T05:15:00Z`, `2013-01-01`, `now`, `-1h`.
+    """Returns milliseconds since the epoch from `1357016400000`, `2013-01-01T05:15:00Z`, `2013-01-01`, `now`, `-1h`.
 
     Without a zone it is UTC, as Kafka's own tools take it. Raises UsageError.
     """
@@ -52,7 +52,7 @@ def parse_time(text: str, now_ms: int) -> int:
 
 
 def parse_starts(texts: Sequence[str], now_ms: int) -> tuple[Start, int | None]:
-    """(start, end time in ms or None) from the values of -o. Raises UsageError."""
+    """Returns (start, end time in ms or None) from the values of -o. Raises UsageError."""
     start: Start | None = None
     end: int | None = None
     for text in texts:
@@ -79,15 +79,14 @@ def _parse_start(text: str, now_ms: int) -> Start:
 def start_positions(
     consumer: "Consumer", partitions: Sequence[TopicPartition], start: Start
 ) -> dict[TopicPartition, int]:
-    """The first offset to read of each partition, always within what is there."""
+    """Returns the first offset to read of each partition, always within its log."""
     low, high = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
     if start.kind == "time":
-        found = consumer.offsets_for_times(dict.fromkeys(partitions, start.value))
-        return {tp: high[tp] if (at := found[tp]) is None else at.offset for tp in partitions}
+        return _offsets_at(consumer, high, start.value)
     choices: dict[str, Callable[[TopicPartition], int]] = {
         "earliest": lambda tp: low[tp],
         "latest": lambda tp: high[tp],
-        "stored": lambda tp: low[tp],  # asked for where nothing is
+        "stored": lambda tp: low[tp],  # for partitions without a commit
         "offset": lambda tp: start.value,
         "tail": lambda tp: high[tp] - start.value,
     }
@@ -98,9 +97,11 @@ def start_positions(
 def stop_positions(
     consumer: "Consumer", partitions: Sequence[TopicPartition], end_ms: int | None
 ) -> dict[TopicPartition, int]:
-    """Where reading ends (exclusive): at the end as it is now, or at the first record from `end_ms` on."""
-    latest = consumer.end_offsets(partitions)
-    if end_ms is None:
-        return latest
-    found = consumer.offsets_for_times(dict.fromkeys(partitions, end_ms))
-    return {tp: latest[tp] if (at := found[tp]) is None else at.offset for tp in partitions}
+    """Returns the offsets at which reading stops: the end offsets, or those of the first records from `end_ms` on."""
+    ends = consumer.end_offsets(partitions)
+    return ends if end_ms is None else _offsets_at(consumer, ends, end_ms)
+
+
+def _offsets_at(consumer: "Consumer", ends: Mapping[TopicPartition, int], time_ms: int) -> dict[TopicPartition, int]:
+    found = consumer.offsets_for_times(dict.fromkeys(ends, time_ms))
+    return {tp: end if (at := found[tp]) is None else at.offset for tp, end in ends.items()}

@@ -1,4 +1,4 @@
-"""`barnabas produce`: lines or JSON to records."""
+"""`barnabas produce`: writes lines or JSON objects as records."""
 
 import sys
 from collections import deque
@@ -21,11 +21,21 @@ app = App("Write records from standard input or a file.")
 ACKS = ("all", "-1", "1", "0")
 BATCH_BYTES: Final = 256 * 1024
 BUFFER_BYTES: Final = 128 * 1024 * 1024
-"""Records in memory, and with it the largest one."""
+"""The memory for records, and with it the size of the largest one."""
 LINGER_MS: Final = 5
 UNDER_WAY_MAX: Final = 4096
-"""Blocks of lines, however small, that were sent and are not acknowledged."""
+"""The most blocks of lines, however small, that are sent and not acknowledged."""
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+Acks = Annotated[
+    str,
+    Option(
+        choices=ACKS,
+        help="Which replicas must have a record: all in sync (and no duplicates), the leader (1), none (0).",
+    ),
+]
+Compression = Annotated[str, Option("-z", choices=CODECS, help="How batches are compressed.")]
+BatchBytes = Annotated[int, Option(minimum=1, help="The size of the largest batch, in bytes.")]
 
 
 @app.command(
@@ -48,14 +58,8 @@ def produce(
     partition: Annotated[
         int | None, Option("-p", help="Write to this partition, instead of the one that the key's hash chooses.")
     ] = None,
-    compression: Annotated[str, Option("-z", choices=CODECS, help="How batches are compressed.")] = "none",
-    acks: Annotated[
-        str,
-        Option(
-            choices=ACKS,
-            help="Which replicas must have a record: all in sync (and no duplicates), the leader (1), none (0).",
-        ),
-    ] = "all",
+    compression: Compression = "none",
+    acks: Acks = "all",
     from_json: Annotated[
         bool,
         Option(
@@ -68,7 +72,7 @@ def produce(
         bool, Option("--null", "-Z", help="Empty keys and values become null (tombstones).")
     ] = False,
     create: Annotated[bool, Option(help="Let the broker create the topic if it does not exist.")] = False,
-    batch_bytes: Annotated[int, Option(minimum=1, help="The size of the largest batch, in bytes.")] = BATCH_BYTES,
+    batch_bytes: BatchBytes = BATCH_BYTES,
     quiet: Annotated[bool, Option("-q", help="No summary and no progress.")] = False,
     cluster: Cluster = DEFAULT_CLUSTER,
     json: Json = False,
@@ -106,8 +110,8 @@ def produce(
             if isinstance(parser, JsonParser):
                 parser = parser._replace(partition_count=count)
         reader = LineReader(source, ends)
-        # who types sees what he has typed
-        with Progress(lambda: _share_read(reader), shown=not quiet and not source.isatty()) as progress:
+        # no progress where somebody types the records
+        with Progress(lambda: _progress_text(reader), shown=not quiet and not source.isatty()) as progress:
             _write(Producer(settings), reader, parser, report, progress)
     report.finish()
 
@@ -115,7 +119,7 @@ def produce(
 def _write(
     producer: Producer, reader: LineReader, parser: LineParser | JsonParser, report: "_Report", progress: Progress
 ) -> None:
-    """Send what the reader gives until its end, or until something fails; the report knows what came of it."""
+    """Sends the lines until their end or the first failure, and has the report note the results."""
     try:
         with producer:
             try:
@@ -125,19 +129,19 @@ def _write(
                     if reader.is_idle(LINGER_MS / 1000):
                         report.wait()
                     if report.failed is not None:
-                        break  # what is not written cannot be made good by writing more
+                        break  # later records do not replace a lost one
                     progress.show(report.records)
             except (UsageError, UnknownTopicOrPartition) as error:
                 report.refused = error
             report.wait()
-    except BaseException as error:  # Ctrl-C too: what was not sent by then is lost
+    except BaseException as error:  # Ctrl-C too: what is not sent yet is lost
         progress.clear()
         report.stop(error)
         raise
 
 
-def _share_read(reader: LineReader) -> str:
-    """Of a file; nothing of what has no size."""
+def _progress_text(reader: LineReader) -> str:
+    """Returns the share of a file that is read; nothing for input without a size."""
     size = reader.size_bytes
     return f"{100 * reader.bytes_read / size:.0f} %" if size else ""
 
@@ -145,7 +149,7 @@ def _share_read(reader: LineReader) -> str:
 def producer_settings(
     cluster: Cluster, *, acks: str, compression: str, batch_bytes: int, linger_ms: int = LINGER_MS
 ) -> dict[str, object]:
-    """The settings of a producer that waits for the cluster's timeout and takes what a line can hold."""
+    """Returns the settings of a producer that waits for the cluster's timeout and takes long records."""
     timeout_ms = int(cluster.timeout * 1000)
     return {
         **cluster.settings(),
@@ -162,7 +166,7 @@ def producer_settings(
 
 
 def _partition_count(admin: Admin, topic: str) -> int:
-    """Asks at once, as a producer would wait for the topic to appear. Raises CommandFailed if it does not exist."""
+    """Raises CommandFailed for a topic that does not exist; a producer would wait for it to appear."""
     try:
         return len(admin.describe_topics(topic)[topic].partitions)
     except ItemsFailed as error:
@@ -181,26 +185,26 @@ def _open(file: str | None) -> BinaryIO:
 
 
 class _Report:
-    """What was acknowledged, by partition, as the broker's answers say."""
+    """Counts what the brokers acknowledge, by partition."""
 
     def __init__(self, topic: str, as_json: bool, quiet: bool) -> None:
         self.records = 0
-        """Acknowledged."""
+        """The number of acknowledged records."""
         self.failed: BaseException | None = None
         self.refused: BarnabasError | None = None
-        """Why a line is no record, which ended it all."""
+        """The reason why a line is no record, which ends the command."""
         self._topic = topic
         self._as_json = as_json
         self._quiet = quiet
         self._lost = 0
         self._lost_line = 0
-        """The line of the record that `failed` is about; 0 if it is about none."""
+        """The line of the record that `failed` is about, or 0."""
         self._size_bytes = 0
         self._partitions: dict[int, dict[str, int]] = {}
         self._under_way: deque[tuple[Delivery, Rows]] = deque()
 
     def follow(self, producer: Producer, rows: Rows) -> None:
-        """Send them, and take note of what is done by now."""
+        """Sends the rows, and settles the deliveries that are done."""
         try:
             delivery = producer.send_many(
                 self._topic,
@@ -210,7 +214,7 @@ class _Report:
                 timestamps=rows.timestamps,
                 partition=rows.partition,
             )
-        except RecordsFailed as error:  # the last of them were not taken in time
+        except RecordsFailed as error:  # the last rows were not taken in time
             delivery = error.delivery
         self._under_way.append((delivery, rows))
         if len(self._under_way) > UNDER_WAY_MAX:
@@ -218,22 +222,22 @@ class _Report:
         self._settle_done()
 
     def wait(self) -> None:
-        """Until nothing is under way."""
+        """Waits until all deliveries are settled."""
         while self._under_way:
             self._settle()
 
     def stop(self, error: BaseException) -> None:
-        """Say what was acknowledged when the producer ended because of the error."""
+        """Reports what was acknowledged when the error ended the producer."""
         self._settle_done()
         self.failed = self.failed or error
-        self._say()
+        self._print()
 
     def _settle_done(self) -> None:
         while self._under_way and self._under_way[0][0].done():
             self._settle()
 
     def _settle(self) -> None:
-        """Wait for the oldest delivery and take note of what came of it."""
+        """Waits for the oldest delivery, and counts its records."""
         delivery, rows = self._under_way[0]
         failure = delivery.exception()
         self._under_way.popleft()
@@ -241,7 +245,7 @@ class _Report:
             self.records += sent.record_count
             entry = self._partitions.setdefault(sent.partition, {"records": 0, "first_offset": -1, "last_offset": -1})
             entry["records"] += sent.record_count
-            if sent.offset >= 0:  # acks=0: nobody knows it
+            if sent.offset >= 0:  # acks=0 gives no offset
                 first = entry["first_offset"]
                 entry["first_offset"] = sent.offset if first < 0 else min(first, sent.offset)
                 entry["last_offset"] = max(entry["last_offset"], sent.offset + sent.record_count - 1)
@@ -255,18 +259,18 @@ class _Report:
             self._size_bytes -= sum(rows.size_bytes(part.rows) for part in failed)
 
     def finish(self) -> None:
-        """Say what was acknowledged. Raises what was not."""
+        """Reports what was acknowledged. Raises the error of what was not."""
         if self.failed is None and self.refused is not None:
             before = f"{_were(self.records)} written before it" if self.records else "nothing was written"
             self.refused = type(self.refused)(f"{self.refused}; {before}")
-        self._say()
+        self._print()
         if self.failed is not None:
             text = f"{_were(self._lost)} not written; input line {self._lost_line}: {self.failed}"
             raise CommandFailed(text) from self.failed
         if self.refused is not None:
             raise self.refused
 
-    def _say(self) -> None:
+    def _print(self) -> None:
         if self._as_json:
             print_json(self._as_dict())
         elif not self._quiet:

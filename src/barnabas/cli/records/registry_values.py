@@ -1,4 +1,4 @@
-"""Keys and values that say which schema of a registry they are written by, as JSON."""
+"""Decodes keys and values that name their schema in a schema registry, to JSON."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ __all__ = ["BatchDecoder", "RegistryDecoder", "Undecodable"]
 
 _SCHEMAS_MAX: Final = 1000
 _NOTICES_MAX: Final = 10
-"""What cannot be decoded is told one by one up to here, and counted from then on."""
+"""The most notices about values that cannot be decoded; further ones are only counted."""
 
 Read = Callable[[bytes], Any]
 
@@ -42,11 +42,10 @@ class RegistryDecoder:
         """The settings are those of a registry without their prefix. Raises UsageError."""
         self._registry = SchemaRegistryClient(settings, timeout_s)
         self._readers: dict[int, Read | str] = {}
-        """What reads the values of a schema, or why nothing does."""
+        """The reader of each schema, or the reason why there is none."""
 
     def decode(self, data: bytes) -> Any:
-        """What the bytes say, made of what JSON has: times in ISO form, decimals and numbers without a
-        value (nan) as text, bytes that are not UTF-8 as
+        """Decodes to JSON's types: times in ISO form, decimals and nan as texts, bytes that are not UTF-8 as
         `{"base64": ...}`. Raises Undecodable, RegistryUnavailable."""
         schema_id = schema_id_of(data)
         if schema_id is None:
@@ -75,8 +74,8 @@ class RegistryDecoder:
 
 
 class BatchDecoder:
-    """Decodes the keys or values of batches; what cannot be decoded stays as it is, is told, and counts as a failure
-    at the end."""
+    """Decodes the keys or values of batches. One that cannot be decoded stays as it is, with a notice, and fails the
+    command at its end."""
 
     def __init__(self, settings: Mapping[str, str], timeout_s: float, *, keys: bool, values: bool, quiet: bool) -> None:
         """Raises UsageError."""
@@ -87,7 +86,7 @@ class BatchDecoder:
         self._failed = 0
 
     def decode(self, batch: RecordBatch) -> RecordBatch:
-        """The batch with JSON for keys or values. Raises RegistryUnavailable."""
+        """Replaces keys or values by JSON. Raises RegistryUnavailable."""
         for record in batch:
             if self._keys:
                 record.key = self._decoded(record, "key", record.key)
@@ -150,7 +149,7 @@ def _avro_reader(schema: RegisteredSchema, schema_id: int) -> Read | str:
 
 
 def _plain(value: Any) -> Any:
-    """Of what fastavro makes of a value, what JSON has."""
+    """Converts a value of fastavro to JSON's types."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,12 +1,18 @@
-"""Records of `__consumer_offsets` in words: commits and group metadata; kinds of other protocols by their name."""
+"""Decodes the records of `__consumer_offsets` and `__transaction_state` for people."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-from barnabas.cli.dump.decoding import in_words
 from barnabas.client.consumer.group.consumer_protocol import decode_assignment, decode_subscription
-from barnabas.coordinator.group.records import GroupMetadata, GroupRecord, OffsetCommit, decode_record
+from barnabas.coordinator.group import records as group_records
+from barnabas.coordinator.group.records import GroupMetadata, GroupRecord, OffsetCommit
+from barnabas.coordinator.transaction import records as transaction_records
+from barnabas.coordinator.transaction.records import TransactionRecord
+from barnabas.errors import CorruptMessage
 
-__all__ = ["decode_offsets_record"]
+__all__ = ["decode_offsets_record", "decode_transaction_record"]
+
+R = TypeVar("R")
 
 OTHER_KINDS: Final = {
     3: "consumer group metadata",
@@ -34,11 +40,32 @@ OTHER_KINDS: Final = {
 
 
 def decode_offsets_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
-    """What a record says; see `in_words`."""
-    return in_words(decode_record, _describe, key, value)
+    """Returns a commit, a group, or the kind of a record of another protocol. Never raises: see `_decoded`."""
+    return _decoded(group_records.decode_record, _offsets_record, key, value)
 
 
-def _describe(record: GroupRecord | None, key: bytes, value: bytes | None) -> dict[str, Any]:
+def decode_transaction_record(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    """Returns the new state of a transactional id. Never raises: see `_decoded`."""
+    return _decoded(transaction_records.decode_record, _transaction_record, key, value)
+
+
+def _decoded(
+    decode: Callable[[bytes, bytes | None], R],
+    describe: Callable[[R, bytes, bytes | None], dict[str, Any]],
+    key: bytes | None,
+    value: bytes | None,
+) -> dict[str, Any]:
+    """Describes the decoded record; the reason why one cannot be decoded is under `unreadable`."""
+    if key is None or len(key) < 2:
+        return {"unreadable": "a record without a key"}
+    try:
+        record = decode(key, value)
+    except CorruptMessage as error:
+        return {"unreadable": str(error)}
+    return describe(record, key, value)
+
+
+def _offsets_record(record: GroupRecord | None, key: bytes, value: bytes | None) -> dict[str, Any]:
     if isinstance(record, OffsetCommit):
         return _commit(record)
     if isinstance(record, GroupMetadata):
@@ -91,4 +118,32 @@ def _member(member: Any, protocol_type: str) -> dict[str, Any]:
     if protocol_type == "consumer":
         found["subscription"] = list(decode_subscription(member.subscription).topics)
         found["assignment"] = [str(tp) for tp in decode_assignment(member.assignment)]
+    return found
+
+
+def _transaction_record(record: TransactionRecord | None, key: bytes, value: bytes | None) -> dict[str, Any]:
+    if record is None:
+        kind, version = (int.from_bytes(part[:2], "big") for part in (key, value or b""))
+        return {"kind": f"kind {kind}, version {version}", "deleted": value is None}
+    found: dict[str, Any] = {
+        "kind": "transaction",
+        "transactional_id": record.transactional_id,
+        "deleted": value is None,
+    }
+    metadata = record.metadata
+    if value is not None and metadata is not None:
+        found |= {
+            "version": int.from_bytes(value[:2], "big"),
+            "state": metadata.state.kafka_name,
+            "producer_id": metadata.producer_id,
+            "producer_epoch": metadata.producer_epoch,
+            "previous_producer_id": metadata.previous_producer_id,
+            "next_producer_id": metadata.next_producer_id,
+            "next_producer_epoch": metadata.next_producer_epoch,
+            "client_transaction_version": metadata.client_transaction_version,
+            "timeout_ms": metadata.timeout_ms,
+            "start_timestamp": metadata.start_timestamp_ms,
+            "last_update_timestamp": metadata.last_update_timestamp_ms,
+            "partitions": [str(tp) for tp in sorted(metadata.partitions)],
+        }
     return found
