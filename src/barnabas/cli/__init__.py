@@ -1,5 +1,5 @@
-"""The command line, one module per command group, each imported only when it is called.
+"""The command line. The module of a command is imported only when the command is called.
 
-Main parts: `main` (dispatch, errors to exit codes), `app` (commands as typed functions), `serve`, `output`, and a
-module for each command. It must never speak to a broker but over the wire; `serve` and `demo` alone start one.
+Main parts: `main` (dispatch, errors to exit codes), `framework` (commands as typed functions, shared options, output),
+and a folder for each subject. Commands speak to brokers over the wire only; `serve` and the demos start one.
 """

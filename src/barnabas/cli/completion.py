@@ -17,7 +17,7 @@ from barnabas.errors import BarnabasError
 app = App("Print what makes a shell complete commands, options and names.")
 
 BROKER_TIMEOUT_S: Final = 1.0
-"""For names of topics and groups; who presses tab does not wait longer."""
+"""The time limit for the names of topics and groups."""
 
 BASH: Final = """\
 _barnabas() {
@@ -64,7 +64,7 @@ complete -c barnabas -f -a '(__barnabas_candidates)'
 
 
 class Candidate(NamedTuple):
-    """A word that may stand there, and what it is for."""
+    """A word that may follow, and its purpose."""
 
     word: str
     meaning: str = ""
@@ -75,7 +75,7 @@ class Candidate(NamedTuple):
 )
 def bash(json: Json = False) -> None:
     """Print the script for bash."""
-    _print("bash", BASH, json)
+    _show_script("bash", BASH, json)
 
 
 @app.command(
@@ -84,7 +84,7 @@ def bash(json: Json = False) -> None:
 )
 def zsh(json: Json = False) -> None:
     """Print the script for zsh."""
-    _print("zsh", ZSH, json)
+    _show_script("zsh", ZSH, json)
 
 
 @app.command(
@@ -93,10 +93,10 @@ def zsh(json: Json = False) -> None:
 )
 def fish(json: Json = False) -> None:
     """Print the script for fish."""
-    _print("fish", FISH, json)
+    _show_script("fish", FISH, json)
 
 
-def _print(shell: str, script: str, as_json: bool) -> None:
+def _show_script(shell: str, script: str, as_json: bool) -> None:
     if as_json:
         print_json({"shell": shell, "script": script})
     else:
@@ -120,7 +120,7 @@ def candidates(
 
 
 def find_candidates(words: Sequence[str]) -> list[Candidate]:
-    """What the last of the words may become."""
+    """Returns the words that the last one may become."""
     *before, current = words
     return [candidate for candidate in _all_candidates(before, current) if candidate.word.startswith(current)]
 
@@ -183,7 +183,7 @@ def _note(given: dict[str, Any], option: Parameter, value: str) -> None:
 
 
 def _values(parameter: Parameter, given: dict[str, Any]) -> Iterable[Candidate]:
-    """What may stand for an option's value or an argument; nothing where it is free."""
+    """Returns the values of an option or argument; nothing where any text is valid."""
     spec, metavar = parameter.spec, parameter.metavar
     if isinstance(spec, Option) and spec.choices:
         return map(Candidate, spec.choices)
@@ -194,14 +194,14 @@ def _values(parameter: Parameter, given: dict[str, Any]) -> Iterable[Candidate]:
     if parameter.flags == () and "|" in metavar:
         return map(Candidate, metavar.split("|"))
     if metavar.startswith("TOPIC"):
-        return _asked(given, lambda admin: [topic.name for topic in admin.list_topics()])
+        return _names_in_cluster(given, lambda admin: [topic.name for topic in admin.list_topics()])
     if metavar == "GROUP" or parameter.name == "group":
-        return _asked(given, lambda admin: [group.group_id for group in admin.list_groups()])
+        return _names_in_cluster(given, lambda admin: [group.group_id for group in admin.list_groups()])
     return ()
 
 
-def _asked(given: dict[str, Any], names: Callable[[Any], list[str]]) -> list[Candidate]:
-    """Names in the cluster that the command line is about; none if it does not answer at once."""
+def _names_in_cluster(given: dict[str, Any], names: Callable[[Any], list[str]]) -> list[Candidate]:
+    """Returns names in the cluster that the options name; none if it does not answer at once."""
     cluster = Cluster(given.get("bootstrap"), BROKER_TIMEOUT_S, given.get("client"), given.get("profile"))
     with contextlib.suppress(BarnabasError, OSError), cluster.admin() as admin:
         return [Candidate(name) for name in names(admin) if name.isprintable()]

@@ -19,4 +19,4 @@ EXIT_CODES: Final = {
     INTERRUPTED: "Ctrl-C (SIGINT). Consumers have committed what was printed and left their group.",
     TERMINATED: "SIGTERM; the command ended as it does on Ctrl-C. `serve` shuts down on both and ends with 0.",
 }
-"""What each code means."""
+"""The meaning of each code."""

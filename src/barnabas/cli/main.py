@@ -1,4 +1,4 @@
-"""Dispatch: the first word chooses a module, only that module is imported; errors become one line and an exit code.
+"""Runs a command: imports the one module that the first word names, and turns errors into one line and an exit code.
 
 The codes are those of `exit_codes`. A reader that went away (`| head`) is no error.
 """
@@ -21,18 +21,18 @@ __all__ = ["COMMANDS", "Command", "run"]
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM came: the command ends as it does on Ctrl-C."""
+    """Ends the command after SIGTERM as after Ctrl-C."""
 
 
 class Command(NamedTuple):
-    """Where a command lives and what it is for."""
+    """A command's module and purpose."""
 
     module: str
     """In this package."""
     summary: str
 
     def load(self) -> "App":
-        """What parses and runs it; its module is imported for that."""
+        """Imports the module, and returns the app that parses and runs the command."""
         app: App = import_module(f".{self.module}", "barnabas.cli").app
         return app
 
@@ -65,7 +65,7 @@ COMMANDS: Final[dict[str, Command]] = {
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command; its exit code. Never raises what a user can cause."""
+    """Runs a command and returns its exit code. Never raises what a user can cause."""
     open_closed_streams(drop_output=arguments[:1] == ["serve"])
     as_json = "--json" in arguments
     try:
@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as interrupt:
         return _interrupted(interrupt, as_json=as_json)
     except OutputLost as lost:
-        return _say(type(lost).__name__, str(lost), FAILED, as_json=as_json)
+        return _report(type(lost).__name__, str(lost), FAILED, as_json=as_json)
     except BrokenPipeError:
         redirect_to_null(sys.stdout)
         return OK
@@ -84,7 +84,7 @@ def run(arguments: Sequence[str]) -> int:
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """SIGTERM raises Terminated, unless it is ignored or handled already. Only the main thread may say so."""
+    """Has SIGTERM raise Terminated, unless it is ignored or handled already. Only the main thread can set handlers."""
     handled = signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
     if handled or threading.current_thread() is not threading.main_thread():
         yield
@@ -178,29 +178,29 @@ def _unknown(name: str, *, as_json: bool) -> int:
     from barnabas.cli.framework.app import way_out
 
     hint = way_out(name, COMMANDS, f"commands are {', '.join(COMMANDS)}")
-    return _say("WrongUsage", f"there is no command {name!r}; {hint}", USAGE, as_json=as_json)
+    return _report("WrongUsage", f"there is no command {name!r}; {hint}", USAGE, as_json=as_json)
 
 
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
 def _failed(error: Exception, *, as_json: bool) -> int:
-    """Print one line for what users and brokers can cause; anything else is our mistake and keeps its traceback."""
+    """Prints one line for what users and brokers can cause. Raises any other error, a defect, with its traceback."""
     from barnabas.client.errors import ItemsFailed
     from barnabas.errors import UsageError
 
     attempts = getattr(error, "attempts", ())
     causes: list[Exception] = list(error.failed.values()) if isinstance(error, ItemsFailed) else [error]
-    names, texts = zip(*map(_told, causes), strict=True)
+    names, texts = zip(*map(_name_and_text, causes), strict=True)
     text = "; ".join(dict.fromkeys(texts))
     code = USAGE if isinstance(error, UsageError) else FAILED
     if not text and not as_json:
-        return code  # everything was said already
-    return _say(names[0], text, code, attempts or getattr(causes[0], "attempts", ()), as_json=as_json)
+        return code  # the command has reported the error itself
+    return _report(names[0], text, code, attempts or getattr(causes[0], "attempts", ()), as_json=as_json)
 
 
-def _told(error: Exception) -> tuple[str, str]:
-    """(name, text) of what went wrong. Raises what is our mistake."""
+def _name_and_text(error: Exception) -> tuple[str, str]:
+    """Returns the name and the text of an error. Raises an error that is a defect."""
     from barnabas.errors import BarnabasError, KafkaError
 
     name = type(error).__name__
@@ -217,8 +217,8 @@ def _told(error: Exception) -> tuple[str, str]:
     raise error
 
 
-def _say(name: str, text: str, code: int, attempts: Any = (), *, as_json: bool) -> int:
-    """Report on standard error why the command ends, and give the exit code on."""
+def _report(name: str, text: str, code: int, attempts: Any = (), *, as_json: bool) -> int:
+    """Prints on standard error why the command ends. Returns the exit code."""
     from barnabas.cli.framework.output import notice
 
     if as_json:
@@ -234,10 +234,10 @@ def _say(name: str, text: str, code: int, attempts: Any = (), *, as_json: bool) 
 def _interrupted(interrupt: KeyboardInterrupt, *, as_json: bool) -> int:
     try:
         finish_output()
-    except KeyboardInterrupt:  # the reader takes nothing, and the user will not wait for it
+    except KeyboardInterrupt:  # the reader of the output does not read, and the user does not wait
         redirect_to_null(sys.stdout)
     except OutputLost as lost:
-        return _say(type(lost).__name__, str(lost), FAILED, as_json=as_json)
+        return _report(type(lost).__name__, str(lost), FAILED, as_json=as_json)
     if isinstance(interrupt, Terminated):
-        return _say("Terminated", "stopped by SIGTERM", TERMINATED, as_json=as_json)
-    return _say("Interrupted", "stopped by Ctrl-C", INTERRUPTED, as_json=as_json)
+        return _report("Terminated", "stopped by SIGTERM", TERMINATED, as_json=as_json)
+    return _report("Interrupted", "stopped by Ctrl-C", INTERRUPTED, as_json=as_json)

@@ -1,4 +1,4 @@
-"""docs/cli.md, from the commands themselves: `python -m barnabas.cli.reference > docs/cli.md`."""
+"""Writes docs/cli.md from the commands: `python -m barnabas.cli.reference > docs/cli.md`."""
 
 from collections.abc import Mapping
 from typing import Final, get_args
@@ -45,7 +45,7 @@ environment names.
 
 
 def reference() -> str:
-    """The whole page."""
+    """Returns the page."""
     parts = [INTRODUCTION, *_exit_codes(), *_cluster_options()]
     for name, command in COMMANDS.items():
         parts.append(_app_text(name, command.load()))
@@ -64,7 +64,7 @@ def _cluster_options() -> list[str]:
 
 
 def _formats() -> list[str]:
-    """What `barnabas consume --help` says below the options, as tables."""
+    """Returns the notes of `barnabas consume --help` as tables."""
     return [
         "Tokens of `--format`, after kcat's:\n",
         _table(("token", "is"), {f"`{token}`": text for token, text in TOKENS.items()}),

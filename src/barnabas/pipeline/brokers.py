@@ -1,4 +1,4 @@
-"""What a pipeline asks its brokers: whether they answer, and what they have of a checkpoint's topics."""
+"""Asks a pipeline's brokers whether they answer, and for the state of a checkpoint's topics."""
 
 from collections.abc import Mapping
 from typing import Final

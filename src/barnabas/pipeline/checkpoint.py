@@ -65,7 +65,7 @@ class Batch(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """What can be read of a checkpoint."""
+    """The readable contents of a checkpoint."""
 
     path: Path
     query_id: str | None

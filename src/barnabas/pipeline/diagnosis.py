@@ -17,14 +17,14 @@ _SHOWN: Final = 5
 
 
 class BrokerView(NamedTuple):
-    """What the brokers have of a checkpoint's topics."""
+    """The brokers' state of a checkpoint's topics and of its query's commits."""
 
     ids: Mapping[str, str]
     """The ids of the topics that exist."""
     starts: Mapping[TopicPartition, int]
     ends: Mapping[TopicPartition, int]
     decided: int | None = None
-    """The last batch that the sink has committed for the query."""
+    """The last batch of the query that the sink has committed."""
 
 
 class Problem(NamedTuple):

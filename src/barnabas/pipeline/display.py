@@ -1,4 +1,4 @@
-"""What people see of a running pipeline: lines of text, and a table of its queries that is refreshed."""
+"""The display of a running pipeline for people: lines of text, and a table of its queries."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext

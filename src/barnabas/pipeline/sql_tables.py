@@ -1,4 +1,4 @@
-"""The topics that a query names, as Spark's temporary views; and Spark's errors in words."""
+"""Makes temporary views of the topics that a query names, and readable errors of Spark's."""
 
 import contextlib
 import re
@@ -24,18 +24,18 @@ _SAMPLE: Final = 1000
 
 
 class Tables:
-    """Views are made when Spark's analysis of the query asks for them: it knows best which names are tables."""
+    """Makes a view when Spark's analysis of a query misses it: Spark knows which names are tables."""
 
     def __init__(self, spark: "SparkSession", topics: Sequence[str], options: Mapping[str, str]) -> None:
         self._spark = spark
         self._topics = topics
         self._options = options
         self.fields: dict[str, list[str]] = {}
-        """Of the values of each topic that was asked for."""
+        """The fields of the values of each topic that a query names."""
         self._query = ""
 
     def frame_of(self, query: str) -> "DataFrame":
-        """Raises UsageError for what is no topic, and what Spark raises."""
+        """Returns the frame of a query. Raises UsageError for an unknown topic, and what Spark raises."""
         from pyspark.errors import AnalysisException
 
         self._query = query
@@ -50,7 +50,7 @@ class Tables:
         raise UsageError(f"the query names more than {_TABLES_MAX} tables")
 
     def hint_of_names(self) -> str:
-        """If the query may have a name without the backquotes that it needs."""
+        """Returns a hint if the query may have a name without its backquotes."""
         odd = [name for name in self._topics if not _PLAIN.fullmatch(name) and name in self._query]
         named = [name for name in odd if f"`{name}`" not in self._query]
         return f"; names with dots or dashes stand in backquotes: `{named[0]}`" if named else ""
@@ -78,7 +78,8 @@ class Tables:
         raise UsageError(f"there is no topic {name!r} at {self._options['kafka.bootstrap.servers']}; {hint}")
 
     def _options_of(self, topic: str) -> dict[str, str]:
-        """With format and schema of the values settled, so that Spark need not look for them each time it plans."""
+        """Returns the options of a topic with the format and schema of its values, so that Spark does not infer them
+        at each planning."""
         from barnabas.spark.formats.inference import ddl_of, inferred
 
         options = {**self._options, "subscribe": topic}
@@ -95,7 +96,7 @@ class Tables:
 
 
 def _format_of(values: list[bytes | None]) -> str:
-    """JSON if most are objects, text if all are."""
+    """Returns json if most values are objects, string if all are UTF-8, else binary."""
     from barnabas.spark.formats.inference import inferred
 
     there = [value for value in values if value is not None]
@@ -113,7 +114,7 @@ def _format_of(values: list[bytes | None]) -> str:
 
 
 def _missing(error: Any) -> list[str] | None:
-    """The name of the table that Spark does not know, in its parts."""
+    """Returns the parts of the name of a table that Spark does not know."""
     if error.getCondition() != "TABLE_OR_VIEW_NOT_FOUND":
         return None
     name = (error.getMessageParameters() or {}).get("relationName", "")
@@ -135,7 +136,7 @@ def readable_errors(tables: Tables) -> Iterator[None]:
 
 
 def _plain(text: str) -> str:
-    """Ours in the midst of Spark's, or the last cause that Spark names, or the beginning of what it says."""
+    """Returns the message of our own exception in Spark's, or the last cause that Spark names, or its first lines."""
     ours = _OURS.findall(text) or _CAUSE.findall(text)
     text = str(ours[-1]) if ours else text
     text = re.split(r"\n\n|;\n|\n== SQL|\nJVM stacktrace|\n\s+at ", text.strip(), maxsplit=1)[0]
@@ -143,7 +144,7 @@ def _plain(text: str) -> str:
 
 
 def _hint(error: Any, tables: Tables) -> str:
-    """Who has just begun asks for a field as if it were a column, and writes names as they are."""
+    """Returns a hint for the mistakes of beginners: fields taken for columns, and names without backquotes."""
     condition = str(error.getCondition() or "")
     if condition.startswith(("PARSE", "INVALID_IDENTIFIER")):
         return tables.hint_of_names()

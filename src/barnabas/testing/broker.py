@@ -46,9 +46,9 @@ __all__ = ["Broker", "BrokerDied"]
 
 T = TypeVar("T")
 
-_LOOK_S: Final = 0.005
+_POLL_S: Final = 0.005
 _ALIVE_S: Final = 0.2
-"""How often a call that waits for the broker's thread looks whether that thread is still alive."""
+"""The interval at which a call that waits for the broker's thread checks that the thread is alive."""
 
 TEST_SETTINGS: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 0,
@@ -57,10 +57,10 @@ TEST_SETTINGS: Mapping[str, object] = {
     "log.retention.ms": -1,
     "offsets.topic.num.partitions": 5,
 }
-"""What differs from a broker of `barnabas serve`: nothing a test would have to wait for, no reserve for a full disk, a
-topic of committed offsets that is made in a few milliseconds, and no retention by time: records with made-up timestamps
-are years old, and would go when the broker has run for half a minute, and every five minutes from then on. `settings`
-and those of a topic win."""
+"""The settings that differ from those of `barnabas serve`, unless `settings` or those of a topic say otherwise.
+
+No waits, no reserve for a full disk, a topic of committed offsets that is created in a few milliseconds, and no
+retention by time: that would delete records with made-up timestamps, which are years old, after half a minute."""
 
 
 class BrokerDied(BarnabasError):
@@ -252,17 +252,13 @@ class Broker:
 
     def create_topics(self, topics: NewTopic | str | Iterable[NewTopic | str]) -> None:
         """Creates topics, in their order. Raises the error of the first one that cannot be created."""
-        given = [topics] if isinstance(topics, str | NewTopic) else topics
-        for topic in given:
-            self._create_topic(NewTopic(topic) if isinstance(topic, str) else topic)
-
-    def _create_topic(self, topic: NewTopic) -> None:
-        broker = self._running()
-        name, partitions, replication_factor, configs, assignments = topic
-        wish = TopicRequest(name, partitions, replication_factor, sorted(assignments.items()), configs)
-        result = self._on_loop(lambda: broker.controller.create_topics([wish]))[name]
-        if isinstance(result, KafkaError):
-            raise result
+        create = self._running().controller.create_topics
+        for topic in [topics] if isinstance(topics, str | NewTopic) else topics:
+            name, partitions, factor, configs, assignments = NewTopic(topic) if isinstance(topic, str) else topic
+            request = TopicRequest(name, partitions, factor, sorted(assignments.items()), configs)
+            result = self._on_loop(lambda request=request: create([request]))[name]  # type: ignore[misc]
+            if isinstance(result, KafkaError):
+                raise result
 
     def delete_topic(self, name: str) -> None:
         """Deletes a topic. Raises UnknownTopicOrPartition."""
@@ -353,13 +349,13 @@ class Broker:
         the condition returned last."""
         self._wait_for(condition, timeout, lambda seen: f"{what} did not come true within {timeout:g} s: {seen!r}")
 
-    def _wait_for(self, condition: Callable[[], T], timeout: float, told: Callable[[T], str]) -> T:
+    def _wait_for(self, condition: Callable[[], T], timeout: float, message: Callable[[T], str]) -> T:
         pause = threading.Event()
         deadline = time.monotonic() + timeout
         while not (seen := condition()):
             if time.monotonic() > deadline:
-                raise TimeoutError(told(seen))
-            pause.wait(_LOOK_S)
+                raise TimeoutError(message(seen))
+            pause.wait(_POLL_S)
         return seen
 
     @renamed(timeout_s="timeout")
@@ -374,14 +370,12 @@ class Broker:
             self._on_loop(lambda: broker.groups.describe_groups([group_id], api_version=5, reply=described.extend))
             return all(group.group_state == "Stable" and len(group.members) == members for group in described)
 
-        def told(_: bool) -> str:
-            seen = ", ".join(_told_of_group(group) for group in described)
-            return (
-                f"group {group_id} with {members} stable members did not come true within {timeout:g} s;"
-                f" it is {seen or 'still being read'}"
-            )
+        def message(_: bool) -> str:
+            seen = ", ".join(f"{group.group_state} with {len(group.members)} members" for group in described)
+            wanted = f"group {group_id} with {members} stable members did not come true within {timeout:g} s"
+            return f"{wanted}; it is {seen or 'still being read'}"
 
-        self._wait_for(stable, timeout, told)
+        self._wait_for(stable, timeout, message)
 
     # --- groups -----------------------------------------------------------------------------------------------------
 
@@ -389,7 +383,7 @@ class Broker:
         """Returns the group's committed offsets by (topic, partition); nothing for a group that does not exist. Raises
         the error that a client would get."""
         if OFFSETS_TOPIC not in self._running().image.topics:
-            return {}  # made when the first group asks for its coordinator
+            return {}  # created when the first group asks for its coordinator
         deadline = time.monotonic() + self.patience
 
         def answered() -> OffsetFetchResponseGroup | None:
@@ -432,10 +426,6 @@ def _partitions_of(broker: server.Broker, topic: str) -> list[Partition]:
         there = ", ".join(sorted(name for name, each in broker.image.topics.items() if not each.is_internal))
         raise UnknownTopicOrPartition(f"topic {topic} does not exist; there are {there or 'no topics'}")
     return [broker.replica_manager.leader_of(topic, index) for index in range(len(found.partitions))]
-
-
-def _told_of_group(group: DescribedGroup) -> str:
-    return f"{group.group_state} with {len(group.members)} members"
 
 
 def _stack_of(thread: threading.Thread) -> str:

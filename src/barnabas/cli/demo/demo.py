@@ -1,4 +1,4 @@
-"""`barnabas demo`: real data through a broker and back, every figure counted from what came back over the wire."""
+"""`barnabas demo`: sends real data through a broker and back, and counts every figure from what comes back."""
 
 import time
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Annotated, Any, Final
 
 from barnabas.cli.framework.app import App, Option
 from barnabas.cli.framework.options import Json
-from barnabas.cli.framework.output import print_json, size_text, table
+from barnabas.cli.framework.output import show, size_text, table
 from barnabas.errors import UsageError
 
 SETTINGS: Final = {"group.initial.rebalance.delay.ms": "500"}
-"""Three seconds by default: nobody else joins this group, so there is no need to wait so long."""
+"""The default delay is three seconds; no other member joins this group later."""
 
 app = App("Replay real data through a broker and check what comes back.")
 
@@ -45,10 +45,7 @@ def flights(
         demo = FlightsDemo(address, topic, partitions, limit, quiet=json)
         report = demo.run(clean=clean)
         report["seconds"] = round(time.perf_counter() - began, 2)
-        if json:
-            print_json(report)
-        else:
-            print(_text(report))
+        show(report, json, lambda: _text(report))
         if keep:
             print(f"the broker goes on at {address} until Ctrl-C; try: barnabas consume {topic} -c 3", flush=True)
             while True:
@@ -60,6 +57,7 @@ def _text(report: dict[str, Any]) -> str:
     produced, consumed, checks = report["produced"], report["consumed"], report["checks"]
     names = ("partition", "start_offset", "end_offset", "records", "committed_offset", "lag", "consumer")
     rows = [[row[name] for name in names] for row in report["partitions"]]
+    verdict = "every flight came back once and unchanged" if report["ok"] else "THE CHECK FAILED: see the lines above"
     lines = [
         "",
         table(("partition", "start", "end", "records read", "committed", "lag", "consumer"), rows),
@@ -72,8 +70,7 @@ def _text(report: dict[str, Any]) -> str:
         f"changed   {checks['changed']:,}",
         f"order     {checks['offset_gaps']:,} gaps in the offsets",
         "",
-        ("every flight came back once and unchanged" if report["ok"] else "THE CHECK FAILED: see the lines above")
-        + f"; {report['seconds']} s in all",
+        f"{verdict}; {report['seconds']} s in all",
     ]
     return "\n".join(lines)
 

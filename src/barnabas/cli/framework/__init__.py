@@ -1,1 +1,1 @@
-"""What the commands share: declared options, parsing, output, progress, and the cluster that a command talks to."""
+"""Shared parts of the commands: declared options, parsing, output, progress, and the cluster that a command names."""

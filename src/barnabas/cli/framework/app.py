@@ -37,7 +37,7 @@ _REQUIRED: Final = object()
 
 
 class WrongUsage(UsageError):
-    """The command line cannot be parsed. `command` is what was being called."""
+    """The command line of `command` cannot be parsed."""
 
     def __init__(self, command: str, message: str) -> None:
         super().__init__(f"{command}: {message}; see `{command} --help`")
@@ -86,7 +86,7 @@ class Argument:
 
 
 class Parameter(NamedTuple):
-    """One parameter of a command function, taken apart."""
+    """A parameter of a command function."""
 
     name: str
     kind: type
@@ -95,7 +95,7 @@ class Parameter(NamedTuple):
     default: Any
     spec: Option | Argument
     part_of: str = ""
-    """The parameter that this one is a field of, where its type is a NamedTuple."""
+    """The parameter of a NamedTuple type that this one is a field of."""
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -109,7 +109,7 @@ class Parameter(NamedTuple):
 
     @property
     def usage(self) -> str:
-        """How a positional parameter stands in a command line: `TOPIC...`, or `[TOPIC...]` if it may be left out."""
+        """The usage of a positional parameter: `TOPIC...`, or `[TOPIC...]` if it is optional."""
         text = self.metavar + ("..." if self.is_list else "")
         return text if self.required else f"[{text}]"
 
@@ -123,7 +123,7 @@ class Parameter(NamedTuple):
 
     @property
     def help(self) -> str:
-        """With the default and the environment variable, where they say something."""
+        """The help text with the default and the environment variable."""
         text = self.spec.help
         if isinstance(self.spec, Option):
             if self.spec.environment:
@@ -139,9 +139,9 @@ class Runnable(NamedTuple):
     name: str
     function: Callable[..., Any]
     example: str = ""
-    """One or several command lines that work as they stand, one a line."""
+    """Command lines that work as they are, one a line."""
     notes: str = ""
-    """What the help says below the options."""
+    """The part of the help below the options."""
 
     @property
     def text(self) -> str:
@@ -217,7 +217,8 @@ class App:
         return register
 
     def run(self, prog: str, arguments: Sequence[str]) -> int:
-        """Parse and call; the exit code. Raises WrongUsage and whatever the command raises."""
+        """Parses the arguments and calls the command. Returns the exit code. Raises WrongUsage, and what the command
+        raises."""
         try:
             runnable, prog, rest = self._choose(prog, list(arguments))
             values = parse(runnable, prog, rest)
@@ -266,7 +267,7 @@ def way_out(word: str, known: Iterable[str], otherwise: str) -> str:
 
 
 def meant(word: str, known: Container[str]) -> str | None:
-    """The known word itself, or the known plural or singular of it."""
+    """Returns the known word itself, or its known plural or singular."""
     for form in (word, f"{word}s", word.removesuffix("s")):
         if form in known:
             return form
@@ -288,14 +289,14 @@ def _parameter(name: str, annotation: Any, required: bool, default: Any, part_of
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse's parser with our words for what is wrong."""
+    """argparse's parser with messages of our own."""
 
     example = ""
 
     def error(self, message: str) -> NoReturn:
-        raise WrongUsage(self.prog, self._told(message))
+        raise WrongUsage(self.prog, self._message(message))
 
-    def _told(self, message: str) -> str:
+    def _message(self, message: str) -> str:
         kind, _, rest = message.partition(": ")
         if kind == "the following arguments are required":
             missing = [name.split("/")[0] for name in rest.split(", ")]  # of an option the first flag
@@ -417,7 +418,7 @@ def _converter(kind: type, spec: Option) -> Callable[[str], Any]:
 
 
 def parse(runnable: Runnable, prog: str, arguments: list[str]) -> dict[str, Any]:
-    """A value for each of the command's parameters. Raises WrongUsage, HelpWanted."""
+    """Returns a value for each of the command's parameters. Raises WrongUsage, HelpWanted."""
     parser = build_parser(runnable, prog)
     if _asks_for_help(arguments):
         raise HelpWanted(parser.format_help().rstrip())
@@ -427,10 +428,10 @@ def parse(runnable: Runnable, prog: str, arguments: list[str]) -> dict[str, Any]
 
 
 def _in_order(runnable: Runnable, arguments: Sequence[str]) -> list[str]:
-    """Options first, each with its value in one word, then `--` and the positional arguments.
+    """Returns the options, each with its value in one word, then `--` and the positional arguments.
 
-    So arguments may stand between options and values may begin with a dash (`--to-datetime -1h`), neither of which
-    argparse gets right by itself.
+    So arguments may be between options, and values may begin with a dash (`--to-datetime -1h`), which argparse alone
+    does not accept.
     """
     parameters = runnable.parameters()
     known = {flag for parameter in parameters for flag in parameter.flags} | {"-h", HELP_OPTION, "--"}
@@ -453,14 +454,14 @@ def _in_order(runnable: Runnable, arguments: Sequence[str]) -> list[str]:
                 options.append(word[:-1])  # -ec 3 is -e -c 3
             following = next(words, None)
             if following is None or following.split("=")[0] in known:
-                options += [takes_value[awaiting], *([] if following is None else [following])]  # argparse tells of it
+                options += [takes_value[awaiting], *([] if following is None else [following])]  # argparse reports it
             else:
                 options.append(f"{takes_value[awaiting]}={following}")
     return [*options, "--", *positionals] if positionals else options
 
 
 def _awaits_value(word: str, takes_value: Container[str]) -> str | None:
-    """The flag whose value is the next word: the word itself, or the last letter of a cluster of short ones."""
+    """Returns the flag whose value is the next word: the word itself, or the last letter of short flags in one word."""
     if word.startswith("--"):
         return word if word in takes_value else None
     for index, letter in enumerate(word[1:], 2):

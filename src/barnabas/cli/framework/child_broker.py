@@ -42,7 +42,7 @@ def broker_address(
 
 
 class ChildBroker:
-    """`python -m barnabas serve` with its output in a file: its last line says why, if it does not come up."""
+    """`python -m barnabas serve`, with its output in a file, whose last line has the reason of a failed start."""
 
     def __init__(self, data_dir: Path, listen: str, settings: Mapping[str, str] | None = None) -> None:
         try:
@@ -61,7 +61,7 @@ class ChildBroker:
         self._sigterm: Any = None
 
     def __enter__(self) -> "ChildBroker":
-        """Raises UsageError for a busy port, CommandFailed with the broker's last words if it does not come up."""
+        """Raises UsageError for a busy port, CommandFailed with the broker's last line if it does not start."""
         self._check_port()
         self._end_on_sigterm()
         began = time.perf_counter()
@@ -74,8 +74,8 @@ class ChildBroker:
         return self
 
     def _end_on_sigterm(self) -> None:
-        """SIGTERM ends this process as an exception does, so that the block's end stops the broker. Commands have a
-        handler that does so already."""
+        """Has SIGTERM raise an exception, so that the end of the block stops the broker. Commands have such a handler
+        already."""
         default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
         if default and threading.current_thread() is threading.main_thread():
             self._sigterm = signal.signal(signal.SIGTERM, _exit_on_signal)
@@ -108,7 +108,7 @@ class ChildBroker:
             command += ["--listen", f"{self._host}:{self._port}", "--ready-file", str(ready)]
             for name, value in self._settings.items():
                 command += ["--set", f"{name}={value}"]
-            # a group of its own: Ctrl-C is ours to pass on, after the consumers have left
+            # in a group of its own, so that Ctrl-C does not end the broker before the consumers have left
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -120,13 +120,13 @@ class ChildBroker:
             )
             while not ready.exists():
                 if self._process.poll() is not None:
-                    raise CommandFailed(self._last_words())
+                    raise CommandFailed(self._last_line())
                 if time.perf_counter() - began > READY_TIMEOUT_S:
-                    raise CommandFailed(f"the broker is not ready after {READY_TIMEOUT_S:g} s: {self._last_words()}")
+                    raise CommandFailed(f"the broker is not ready after {READY_TIMEOUT_S:g} s: {self._last_line()}")
                 time.sleep(POLL_S)
             self.address = ready.read_text().split()[0]
 
-    def _last_words(self) -> str:
+    def _last_line(self) -> str:
         assert self._output is not None
         self._output.seek(0)
         lines = [line for line in self._output.read().decode(errors="replace").splitlines() if line.strip()]

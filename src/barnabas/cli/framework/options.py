@@ -1,4 +1,4 @@
-"""Options that commands share, and what they turn into."""
+"""The options that commands share, and the settings and clients that they stand for."""
 
 import os
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ __all__ = [
 
 CLIENT_ID: Final = "barnabas-cli"
 PARTITIONS_MAX: Final = 100_000
-"""In one range."""
+"""The most partitions in one range."""
 DEFAULT_BOOTSTRAP: Final = "127.0.0.1:9092"
 DEFAULT_TIMEOUT_S: Final = 30.0
 CONNECT_TIMEOUT_S: Final = 10.0
@@ -85,7 +85,7 @@ class Cluster(NamedTuple):
     profile: Profile = None
 
     def settings(self) -> dict[str, object]:
-        """The settings of every client of a command. A wrong address is reported at once, not after retries.
+        """Returns the settings of every client of a command. A wrong address is reported at once, not after retries.
 
         Raises UsageError, OSError for a file that cannot be read.
         """
@@ -99,17 +99,17 @@ class Cluster(NamedTuple):
         }
 
     def registry_settings(self) -> dict[str, str]:
-        """The settings of a schema registry among those given, without their prefix. Raises as `settings` does."""
+        """Returns the given settings of a schema registry, without their prefix. Raises as `settings` does."""
         given = self._given().items()
         return {name.removeprefix(REGISTRY_PREFIX): value for name, value in given if name.startswith(REGISTRY_PREFIX)}
 
     def address(self) -> str:
-        """The bootstrap addresses in force. Raises as `settings` does."""
+        """Returns the bootstrap addresses. Raises as `settings` does."""
         return str(self.settings()[BOOTSTRAP])
 
     def admin(self, *, beside_another: bool = False) -> Admin:
-        """An administrator, which connects at its first use. `beside_another` client, whose settings are among these,
-        it takes those that it knows. Raises as `settings` does."""
+        """Returns an administrator, which connects at its first use. With `beside_another` client, whose settings are
+        given too, it ignores those that it does not know. Raises as `settings` does."""
         settings = self.settings()
         if beside_another:
             from barnabas.client.settings import AdminSettings
@@ -119,23 +119,24 @@ class Cluster(NamedTuple):
         return Admin({"default.api.timeout.ms": int(self.timeout * 1000), **settings})
 
     def _given(self) -> dict[str, str]:
-        """By name. The command line wins over the environment; within each the address has its own option or variable,
-        then -X, then a profile. A profile is complete: one that is named here replaces those of the environment."""
-        said = _profile_settings(self.profile) if self.profile is not None else _environment_settings()
+        """Returns the given settings by name. The command line wins over the environment; in each of them the address
+        by its own option or variable wins over -X, and that over a profile. A profile on the command line replaces the
+        profile and the file of the environment."""
+        given = _profile_settings(self.profile) if self.profile is not None else _environment_settings()
         if address := os.environ.get(BOOTSTRAP_VARIABLE):
-            said = {BOOTSTRAP: address, **said} if self.profile is not None else {**said, BOOTSTRAP: address}
+            given = {BOOTSTRAP: address, **given} if self.profile is not None else {**given, BOOTSTRAP: address}
         for text in self.client or ():
-            said.update(parse_settings([text], "-X") if "=" in text else _file_settings(text))
+            given.update(parse_settings([text], "-X") if "=" in text else _file_settings(text))
         if self.bootstrap is not None:
-            said[BOOTSTRAP] = self.bootstrap
-        return said
+            given[BOOTSTRAP] = self.bootstrap
+        return given
 
 
 DEFAULT_CLUSTER: Final = Cluster()
 
 
 def _environment_settings() -> dict[str, str]:
-    """Those of the file and the profile that environment variables name."""
+    """Returns the settings of the file and the profile that environment variables name."""
     found: dict[str, str] = {}
     if file := os.environ.get(CLIENT_CONFIG_VARIABLE):
         found.update(_file_settings(file))
@@ -158,7 +159,7 @@ def _file_settings(path: str) -> dict[str, str]:
 
 
 def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
-    """`name=value` pairs. Raises UsageError."""
+    """Parses `name=value` pairs. Raises UsageError."""
     found = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -169,7 +170,7 @@ def parse_settings(pairs: Iterable[str], option: str) -> dict[str, str]:
 
 
 def parse_partitions(text: str) -> list[int]:
-    """`0,2,5-7` to partition numbers. Raises UsageError."""
+    """Parses `0,2,5-7` to partition numbers. Raises UsageError."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")

@@ -1,4 +1,4 @@
-"""How far a command is: one line on a terminal's standard error, which is written over and taken away at the end."""
+"""The progress of a command: one line on a terminal's standard error, which is overwritten, and removed at the end."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ CLEAR_LINE: Final = "\r\x1b[K"
 
 
 class Progress:
-    """Shows the number of records, their rate and whatever `detail` says, every half a second.
+    """Shows the number of records, their rate and the text of `detail` every half a second.
 
     `with Progress(detail) as progress: ... progress.show(count)`. Nothing is shown where standard error is no terminal,
     or `shown` is false.
@@ -27,7 +27,7 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`detail` is asked only when the line is written; an empty text adds nothing."""
+        """`detail` is called only when the line is written; an empty text adds nothing."""
         self._stream = sys.stderr if stream is None else stream
         self._is_shown = shown and self._stream.isatty()
         self._detail = detail
@@ -37,7 +37,7 @@ class Progress:
         self._is_dirty = False
 
     def show(self, count: int) -> None:
-        """`count` records are done; tells so if it is time."""
+        """Shows that `count` records are done, if it is time."""
         if not self._is_shown:
             return
         now = self._clock()
@@ -50,7 +50,7 @@ class Progress:
         self._at, self._count = now, count
 
     def clear(self) -> None:
-        """Take the line away, for others to write."""
+        """Removes the line, so that other lines can be written."""
         if self._is_dirty:
             self._write("")
             self._is_dirty = False

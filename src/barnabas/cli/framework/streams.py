@@ -1,4 +1,4 @@
-"""Standard input, output and error that are closed, full, or have lost their reader."""
+"""Deals with standard streams that are closed, full, or without a reader."""
 
 import fcntl
 import os
@@ -9,17 +9,17 @@ __all__ = ["OutputLost", "finish_output", "is_readable", "open_closed_streams", 
 
 
 class OutputLost(Exception):
-    """What was printed could not be written. The message says why."""
+    """The output could not be written. The message says why."""
 
 
 _MODES: Final = (os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)
-"""Of the replacements for closed streams 0, 1 and 2. The wrong one for the first two, so that reading and writing them
-fails as it would on a closed descriptor; messages to a closed standard error have nowhere to go and are dropped."""
+"""The modes of the replacements for closed streams 0, 1 and 2. Those of the first two are wrong, so that reading and
+writing them fails as on a closed descriptor. Messages to a closed standard error are dropped."""
 
 
 def open_closed_streams(*, drop_output: bool) -> None:
-    """Give descriptors 0 to 2 that the caller closed a file, so that no socket or log of ours gets their number and no
-    stream is None. `drop_output`: a closed standard output is the caller's wish, not an error."""
+    """Opens descriptors 0 to 2 that the caller has closed, so that no socket or log gets their number and no stream is
+    None. `drop_output`: a closed standard output is intended, not an error."""
     for descriptor, mode in enumerate(_MODES):
         if drop_output and descriptor == 1:
             mode = os.O_WRONLY
@@ -41,7 +41,7 @@ def open_closed_streams(*, drop_output: bool) -> None:
 
 
 def finish_output() -> None:
-    """Write out what is buffered. A reader that went away is none of our business; raises OutputLost for the rest."""
+    """Writes the buffered output. A reader that has gone is no error. Raises OutputLost for all other failures."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -59,7 +59,7 @@ def is_readable(stream: TextIO) -> bool:
 
 
 def redirect_to_null(stream: TextIO) -> None:
-    """Drop what is buffered and what is still to come: Python flushes its streams once more at its end."""
+    """Drops buffered and later output: Python flushes its streams once more at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

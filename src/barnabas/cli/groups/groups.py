@@ -7,7 +7,7 @@ from barnabas import Admin
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_CLUSTER, Cluster, Json
 from barnabas.cli.framework.outcomes import outcomes
-from barnabas.cli.framework.output import CommandFailed, now_ms, print_json, table, time_text
+from barnabas.cli.framework.output import CommandFailed, now_ms, print_json, show, table, time_text
 from barnabas.cli.framework.resources import (
     PARTITIONS,
     chosen_names,
@@ -54,28 +54,15 @@ def list_groups(
         consumers = {} if no_lag or quiet else {g.group_id: None for g in groups}
         rows = group_rows(admin, consumers, skip_refused=True)
     lags = {group: total_lag(found) for group, found in rows.items()}
+    names = ("group", "state", "type", "protocol_type", "lag")
+    cells = [(g.group_id, g.state, g.type, g.protocol_type, lags.get(g.group_id)) for g in groups]
     if json:
-        print_json(
-            [
-                {
-                    "group": g.group_id,
-                    "state": g.state,
-                    "type": g.type,
-                    "protocol_type": g.protocol_type,
-                    "lag": lags.get(g.group_id),
-                }
-                for g in groups
-            ]
-        )
+        print_json([dict(zip(names, row, strict=True)) for row in cells])
     elif quiet:
         print("".join(f"{printable(g.group_id)}\n" for g in groups), end="")
     elif groups:
-        cells = [
-            (g.group_id, g.state or None, g.type or None, g.protocol_type or None, lags.get(g.group_id)) for g in groups
-        ]
-        columns = 4 if no_lag else 5
-        names = ("group", "state", "type", "protocol type", "lag")
-        print(table(names[:columns], [row[:columns] for row in cells]))
+        headers = [name.replace("_", " ") for name in names[: 4 if no_lag else 5]]
+        print(table(headers, [[None if cell == "" else cell for cell in row[: len(headers)]] for row in cells]))
     else:
         print("no groups" + (f" in state {' or '.join(state)}" if state else ""))
 
@@ -102,11 +89,8 @@ def describe(
         if name not in descriptions and name not in listings and not rows[name]:
             raise GroupIdNotFound(f"group {name!r} does not exist; `barnabas groups list` shows what does")
     reports = [_report(name, descriptions.get(name), listings.get(name), rows[name]) for name in names]
-    if json:
-        one = groups is not None and len(groups) == 1 and not is_pattern(groups[0])
-        print_json(reports[0] if one else reports)
-    else:
-        print("\n\n".join(map(_text, reports)) or "no groups")
+    one = groups is not None and len(groups) == 1 and not is_pattern(groups[0])
+    show(reports[0] if one else reports, json, lambda: "\n\n".join(map(_text, reports)) or "no groups")
 
 
 def _described(admin: Admin, names: Sequence[str]) -> dict[str, GroupDescription]:
@@ -260,18 +244,17 @@ def _finish_reset(
         }
         for tp, offset in plan.items()
     ]
+    cells = [(*tp, committed.get(tp), offset) for tp, offset in plan.items() if tp not in errors]
     if as_json:
         print_json(report)
-    elif report:
-        rows = [(r["topic"], r["partition"], r["from_offset"], r["to_offset"]) for r in report if not r["error"]]
-        if rows:
-            planned = f"PLAN for group {group}, nothing is moved yet:"
-            print(f"moved the offsets of group {group}:" if executed else planned)
-            print(table(("topic", "partition", "from", "to"), rows))
+    elif not report:
+        print(f"group {group} has nothing to reset")
+    elif cells:
+        planned = f"PLAN for group {group}, nothing is moved yet:"
+        print(f"moved the offsets of group {group}:" if executed else planned)
+        print(table(("topic", "partition", "from", "to"), cells))
         if not executed:
             print("\n--execute carries it out")
-    else:
-        print(f"group {group} has nothing to reset")
     for error in errors.values():
         raise error
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from barnabas.cli.framework.app import App, Argument, Option
 from barnabas.cli.framework.options import DEFAULT_BOOTSTRAP, Bootstrap, Cluster, Json
-from barnabas.cli.framework.output import print_json, table, time_text
+from barnabas.cli.framework.output import print_json, show, table, time_text
 from barnabas.errors import BarnabasError, UsageError
 
 app = App("Data pipelines on Spark: from topics to tables and back.")
@@ -67,10 +67,7 @@ def demo(
         work = PipelineDemo(settings, directory / "flights-pipeline", limit, seconds, master, display)
         report = work.run(clean=clean)
     report["seconds"] = round(time.perf_counter() - began, 2)
-    if json:
-        print_json(report)
-    else:
-        print(_text(report))
+    show(report, json, lambda: _text(report))
     return 0 if report["ok"] else 1
 
 
@@ -78,6 +75,7 @@ def _text(report: dict[str, Any]) -> str:
     phases = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report["phases"].items())
     new = "nothing new to replay" if not report["replayed"] else f"{report['replayed']:,} replayed now"
     hours, updates = f"{report['carriers_and_hours']:,} carriers and hours", f"{report['updates']:,} updates"
+    verdict = "every figure equals that of pandas" if report["ok"] else "THE CHECK FAILED: see the lines above"
     lines = [
         "",
         f"flights   {report['flights']:,} in topic {report['topics']['events']}, {new}",
@@ -87,8 +85,7 @@ def _text(report: dict[str, Any]) -> str:
         f"times     {phases}",
         *(f"WRONG     {problem}" for problem in report["problems"]),
         "",
-        ("every figure equals that of pandas" if report["ok"] else "THE CHECK FAILED: see the lines above")
-        + f"; {report['seconds']} s in all",
+        f"{verdict}; {report['seconds']} s in all",
     ]
     return "\n".join(lines)
 
@@ -117,13 +114,10 @@ def init(
     """
     from barnabas.pipeline.project import create
 
-    files = create(Path(directory), template, Cluster(bootstrap).address())
-    if json:
-        print_json({"directory": directory, "template": template, "files": [str(file) for file in files]})
-        return
-    for file in files:
-        print(f"wrote {file}")
-    print(f"look at them, create the topics, then: barnabas pipeline run {directory}")
+    files = [*map(str, create(Path(directory), template, Cluster(bootstrap).address()))]
+    then = f"look at them, create the topics, then: barnabas pipeline run {directory}"
+    report = {"directory": directory, "template": template, "files": files}
+    show(report, json, lambda: "\n".join([*(f"wrote {file}" for file in files), then]))
 
 
 @app.command(example="barnabas pipeline run orders-archive --once")
@@ -134,20 +128,14 @@ def run(
     every: Annotated[
         str,
         Option(
-            "--every",
-            metavar="TIME",
-            help="How often a micro-batch begins: 500 ms, 30s, '2 minutes'; never without its unit.",
+            metavar="TIME", help="How often a micro-batch begins: 500 ms, 30s, '2 minutes'; never without its unit."
         ),
     ] = "1 second",
     new: Annotated[bool, Option(help="Begin anew where a checkpoint is gone.")] = False,
     metrics_port: Annotated[
         int | None,
         Option(
-            "--metrics-port",
-            metavar="PORT",
-            minimum=0,
-            maximum=65535,
-            help="Serve lag and throughput for Prometheus on this machine.",
+            metavar="PORT", minimum=0, maximum=65535, help="Serve lag and throughput for Prometheus on this machine."
         ),
     ] = None,
     json: Json = False,
@@ -178,10 +166,8 @@ def run(
             names = run_project(
                 Path(directory), master, display, once=once, every=every, anew=new, metrics_port=metrics_port
             )
-    if json:
-        print_json({"directory": directory, "queries": names})
-        return
-    print(f"done: {', '.join(names) if names else 'all is written'}")
+    done = f"done: {', '.join(names) or 'all is written'}"
+    show({"directory": directory, "queries": names}, json, lambda: done)
 
 
 @app.command(example="barnabas pipeline status orders-archive")
@@ -202,23 +188,17 @@ def status(directory: _Directory, bootstrap: _Servers = None, json: Json = False
             with contextlib.suppress(BarnabasError):
                 ends = end_offsets(admin, checkpoint)
             rows.append(status_row(checkpoint, ends))
-    if json:
-        print_json(rows)
-        return
     headers = ("query", "batch", "state", "begun", "offsets/s", "lag", "watermark")
     cells = [
-        [
-            *(row[name] for name in ("query", "batch", "state")),
-            None if row["begun_ms"] is None else time_text(row["begun_ms"]),
-            *(row[name] for name in ("offsets_per_second", "lag")),
-            time_text(row["watermark_ms"]) if row["watermark_ms"] else None,
-        ]
+        (
+            row["query"], row["batch"], row["state"], None if row["begun_ms"] is None else time_text(row["begun_ms"]),
+            row["offsets_per_second"], row["lag"], time_text(row["watermark_ms"] or -1),
+        )
         for row in rows
-    ]
-    print(table(headers, cells))
-    for row in rows:
-        for file in row["unreadable"]:
-            print(f"{file} cannot be read; see barnabas pipeline repair-checkpoint {directory}")
+    ]  # fmt: skip
+    way_out = f"cannot be read; see barnabas pipeline repair-checkpoint {directory}"
+    unreadable = [f"{file} {way_out}" for row in rows for file in row["unreadable"]]
+    show(rows, json, lambda: "\n".join([table(headers, cells), *unreadable]))
 
 
 @app.command(example="barnabas pipeline lag orders-archive")
@@ -236,12 +216,9 @@ def lag(directory: _Directory, bootstrap: _Servers = None, json: Json = False) -
         for path in find_checkpoints(Path(directory)):
             checkpoint = read_checkpoint(path)
             rows += lag_rows(checkpoint, end_offsets(admin, checkpoint))
-    if json:
-        print_json(rows)
-        return
     names = ("query", "topic", "partition", "read", "end", "lag")
-    print(table(names, [[row[name] for name in names] for row in rows]))
-    print(f"lag {sum(row['lag'] for row in rows):,}")
+    total = f"lag {sum(row['lag'] for row in rows):,}"
+    show(rows, json, lambda: f"{table(names, [tuple(row.values()) for row in rows])}\n{total}")
 
 
 @app.command(example="barnabas pipeline repair-checkpoint orders-archive")
@@ -279,8 +256,8 @@ def _repair_text(report: dict[str, Any]) -> str:
     path, problems = report["checkpoint"], report["problems"]
     lines = []
     if report["brokers_error"]:
-        lines.append(f"{path}: only the files were looked at, the brokers could not be asked for all: ")
-        lines[-1] += report["brokers_error"]
+        head = f"{path}: only the files were looked at, the brokers could not be asked for all: "
+        lines.append(head + report["brokers_error"])
     if not problems:
         return "\n".join([*lines, f"{path}: nothing is wrong"])
     lines += [f"{path}: {problem['problem']}\n    {problem['way_out']}" for problem in problems]

@@ -28,12 +28,7 @@ def sql(
     key_format: Annotated[str, Option(choices=("string", "binary"), help="What keys are.")] = "string",
     option: Annotated[
         list[str] | None,
-        Option(
-            "--option",
-            "-o",
-            metavar="NAME=VALUE",
-            help="An option of the source, valueSchema for one; repeat for more.",
-        ),
+        Option("-o", metavar="NAME=VALUE", help="An option of the source, valueSchema for one; repeat for more."),
     ] = None,
     limit: Annotated[
         int | None, Option("-n", minimum=0, help="The most rows to print, 0 for all. 100 in tables.")

@@ -1,4 +1,4 @@
-"""The rows of a query: as a table, as CSV, or as JSON lines. Spark itself makes texts of its types."""
+"""Prints the rows of a query as a table, as CSV, or as JSON lines. Spark itself makes texts of its types."""
 
 import csv
 import json
@@ -15,7 +15,7 @@ __all__ = ["print_rows"]
 
 
 def print_rows(frame: "DataFrame", most: int, form: str) -> int:
-    """How many there were: `most` and one at most, all if that is 0, but no more than `most` are printed."""
+    """Prints at most `most` rows, or all if that is 0. Returns the number of rows, at most one above `most`."""
     names = _unique(frame.columns)
     rows = _json_rows(frame, names, most)
     count = 0
@@ -51,7 +51,7 @@ def _json_rows(frame: "DataFrame", names: list[str], most: int) -> Iterator[str]
 
 
 def _shown(column: Any, name: str, frame: "DataFrame") -> Any:
-    """Bytes as text where they are text, else in base64."""
+    """Returns a column with bytes as text where they are UTF-8, else in base64."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import BinaryType
 
@@ -62,7 +62,7 @@ def _shown(column: Any, name: str, frame: "DataFrame") -> Any:
 
 
 def _unique(columns: list[str]) -> list[str]:
-    """Names of which none is there twice: `count(1)`, `count(1)_2`."""
+    """Returns the names, with a number for each repeated one: `count(1)`, `count(1)_2`."""
     found: list[str] = []
     for name in columns:
         number, unique = 1, name
@@ -79,7 +79,7 @@ def _cells(row: str, names: list[str]) -> list[str | None]:
 
 
 class _Number(str):
-    """As Spark wrote it."""
+    """A number as Spark has written it."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What terminals show of a running pipeline, and its failures as those of the command."""
+"""Shows running pipelines on terminals, and turns their failures into those of the command."""
 
 import contextlib
 import sys

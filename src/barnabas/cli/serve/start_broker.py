@@ -24,7 +24,7 @@ NOT_SETTINGS: Final = (
     "BARNABAS_TEST_BROKER",
     "BARNABAS_TIMEOUT",
 )
-"""Environment variables of ours that are no settings of a broker."""
+"""Environment variables of Barnabas that are no settings of a broker."""
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 
 SINGLE: Final = {"--listen": "listen", "--ready-file": "ready_file", "--node-id": "node_id", "--log-level": "log_level"}
@@ -32,7 +32,7 @@ REPEATED: Final = {"--data-dir": "data_dir", "--config": "config", "--set": "set
 
 
 class ServeOptions(NamedTuple):
-    """What was said on the command line; None and () where nothing was."""
+    """The options of the command line; None and () for those that are not given."""
 
     data_dir: tuple[str, ...] = ()
     listen: str | None = None
@@ -72,7 +72,7 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions | None:
 
 
 def run_broker(options: ServeOptions) -> int:
-    """Load the settings and serve until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
+    """Loads the settings and serves until SIGTERM or SIGINT. Raises UsageError before the broker is ready."""
     from barnabas.broker.process.serving import run
     from barnabas.config.sources import load
     from barnabas.errors import UsageError
@@ -93,7 +93,7 @@ def run_broker(options: ServeOptions) -> int:
 
 
 def _settings(options: ServeOptions) -> dict[str, str]:
-    """Options that stand for settings, under Kafka's names."""
+    """Returns the options that stand for settings, under Kafka's names."""
     settings: dict[str, str] = {}
     if options.data_dir:
         settings["log.dirs"] = ",".join(options.data_dir)
@@ -117,7 +117,7 @@ def _directory_id(text: str) -> "UUID":
 
 
 def _listener(address: str) -> str:
-    """`127.0.0.1:9092` and `:9092` are plaintext listeners; NAME://HOST:PORT is taken as it is."""
+    """Returns NAME://HOST:PORT as it is, and a plaintext listener for `127.0.0.1:9092` and `:9092`."""
     from barnabas.errors import UsageError
 
     if "://" in address:

@@ -1,4 +1,4 @@
-"""What the pipeline has made against what pandas makes of the original files."""
+"""Compares the results of the pipeline with those of pandas from the original files."""
 
 import json
 import zlib
@@ -37,14 +37,14 @@ class Results(NamedTuple):
 
 
 class Checks(NamedTuple):
-    """How many figures were compared, and what is wrong, in words; nothing if all is well."""
+    """The number of compared figures, and a text for each difference."""
 
     hours: int
     problems: list[str]
 
 
 def read_results(admin: Admin, settings: dict[str, object]) -> Results:
-    """By our own consumer, committed records only."""
+    """Reads the committed records of the topic with our own consumer."""
     import pandas
 
     ends = end_offsets(admin, DELAYS)
@@ -70,7 +70,7 @@ def _behind(consumer: Consumer, ends: dict[TopicPartition, int]) -> bool:
 
 
 def expected_delays(flights: Sequence[Flight]) -> "pandas.DataFrame":
-    """The same figures out of the package's files, for those of its flights that were replayed."""
+    """Returns the same figures from the package's files, for the flights that were replayed."""
     import pandas
 
     columns = ["carrier", "dest", "dep_delay", "distance", "time_hour"]
@@ -92,7 +92,7 @@ def expected_delays(flights: Sequence[Flight]) -> "pandas.DataFrame":
 
 
 def compare(found: Results, expected: "pandas.DataFrame") -> Checks:
-    """Every figure of every carrier and hour."""
+    """Compares every figure of every carrier and hour."""
     problems = [f"{key} was written twice by one batch" for key in found.doubled[:_SHOWN]]
     both = expected.merge(found.frame, on=_KEY, how="outer", suffixes=("", "_found"), indicator=True)
     for side, what in (("left_only", "is missing"), ("right_only", "should not be there")):
@@ -114,7 +114,7 @@ def compare(found: Results, expected: "pandas.DataFrame") -> Checks:
 
 
 def check_archive(spark: "SparkSession", path: str, flights: Sequence[Flight]) -> Checks:
-    """Each event is in the Parquet files, once and unchanged."""
+    """Checks that each event is in the Parquet files, once and unchanged."""
     from pyspark.sql import functions as sql
 
     digest = sql.crc32(sql.concat(sql.col("key"), sql.col("value"))).alias("digest")

@@ -1,1 +1,1 @@
-"""What `barnabas pipeline init` copies into a project: each module is a pipeline as its user gets it."""
+"""The pipelines that `barnabas pipeline init` copies into a project, as their users get them."""

@@ -13,13 +13,13 @@ from pyspark.sql.streaming import StreamingQuery
 SCHEMA = "id bigint, total double, customer string"
 """Of the values. Yours."""
 PATIENCE = "1 hour"
-"""How late a record may come and still count."""
+"""The time by which a record may be late and still count."""
 
 
 def start(
     spark: SparkSession, settings: dict[str, Any], checkpoints: str, trigger: dict[str, Any]
 ) -> Iterator[list[StreamingQuery]]:
-    """What is yielded runs together; with `--once` gold begins when silver has written all."""
+    """Yields the queries that run together; with `--once` gold begins when silver has written all."""
     raw = _read(spark, settings, settings["source"])
     bronze = raw.writeStream.queryName("bronze").format("parquet").option("path", settings["bronze"])
     yield [

@@ -33,7 +33,7 @@ def start(
 
 
 def _why() -> Any:
-    """What is wrong with a record, null if nothing is."""
+    """Returns a column with the defect of a record, null if there is none."""
     row = sql.from_json(
         sql.col("value").cast("string"), f"{SCHEMA}, _corrupt string", {"columnNameOfCorruptRecord": "_corrupt"}
     )
@@ -46,7 +46,7 @@ def _why() -> Any:
 
 
 def _origin() -> Any:
-    """Where a record came from and why it is here, as headers."""
+    """Returns a column with the origin and the defect of a record, as headers."""
     parts = {
         "why": sql.col("why"),
         "topic": sql.col("topic"),

@@ -45,7 +45,7 @@ def checked() -> DataFrame:
 
 
 def _origin() -> Any:
-    """Where a record came from and why it is here, as headers."""
+    """Returns a column with the origin and the defect of a record, as headers."""
     headers = [
         sql.struct(sql.lit(name).alias("key"), sql.col(name).cast("string").cast("binary").alias("value"))
         for name in ("why", "topic", "partition", "offset")
