@@ -91,7 +91,7 @@ def test_what_cannot_be_asked_is_for_the_caller_to_look_at(
     assert watcher.wait_for_records({where: 0, nowhere: 0}, LONG_S)
     assert stopwatch() < began + LONG_S / 2
     assert not watcher.wait_for_records({where: 0}, 0.1)
-    assert watcher._client.metadata.wanted == [name]
+    assert watcher._client.metadata.topics == [name]
 
 
 def test_a_topic_made_again_ends_the_wait(broker: Broker, watcher: LogWatcher, name: str) -> None:

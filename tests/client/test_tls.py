@@ -83,7 +83,7 @@ def test_both_drivers_speak_tls(tls_port: int, certificate: tuple[Path, Path]) -
     network_client, context = made(bootstrap_servers=servers, ssl_truststore_location=str(certificate[0]))
     driver = SyncDriver(network_client, ssl_context=context)
     driver.wait_for(driver.run(network_client.refresh_metadata), 60)
-    assert network_client.metadata.view.brokers
+    assert network_client.metadata.cluster.brokers
     driver.close()
 
     async def main() -> None:
@@ -91,7 +91,7 @@ def test_both_drivers_speak_tls(tls_port: int, certificate: tuple[Path, Path]) -
         network_client, context = made(bootstrap_servers=servers, ssl_truststore_certificates=trusted)
         driver = AioDriver(network_client, ssl_context=context)
         await driver.wait_for(driver.run(network_client.refresh_metadata), 60)
-        assert network_client.metadata.view.brokers
+        assert network_client.metadata.cluster.brokers
         driver.close()
 
     asyncio.run(main())

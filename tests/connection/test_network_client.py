@@ -48,18 +48,18 @@ def test_sockets_are_looked_at_as_long_as_they_may_have_something_to_tell() -> N
     """Who sends without a pause sees that a connection is open, and that a full socket has room again."""
     cluster = SingleClientCluster()
     groups(cluster)
-    assert not cluster.network_client.awaits_answers
+    assert not cluster.network_client.has_in_flight_requests
     promise = sent(cluster, ListGroupsRequest(), ANY)
     cluster.network_client.advance(cluster.network_client.now)
-    assert cluster.network_client.awaits_answers  # the connection opens
+    assert cluster.network_client.has_in_flight_requests  # the connection opens
     cluster.result(promise)
     cluster.run(seconds=1)
-    assert not cluster.network_client.awaits_answers
-    number = next(iter(cluster.network_client._peers._by_number))
+    assert not cluster.network_client.has_in_flight_requests
+    number = next(iter(cluster.links))
     cluster.network_client.congested(number, True)
-    assert cluster.network_client.awaits_answers
+    assert cluster.network_client.has_in_flight_requests
     cluster.network_client.congested(number, False)
-    assert not cluster.network_client.awaits_answers
+    assert not cluster.network_client.has_in_flight_requests
 
 
 # --- versions and SASL ------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ def test_a_broker_that_accepts_and_does_not_answer_is_told_with_the_stage() -> N
 def test_reconnects_slow_down() -> None:
     cluster = SingleClientCluster(connection=ConnectionSettings(backoff_s=0.05, backoff_max_s=1.0))
     cluster.up.clear()
-    cluster.network_client.want_topics(["t"])
+    cluster.network_client.add_topics(["t"])
     cluster.run(seconds=10)
     assert 10 <= len(cluster.connected) <= 20
 
@@ -326,14 +326,14 @@ def test_rubbish_instead_of_an_answer_ends_the_connection() -> None:
 def arrive(cluster: SingleClientCluster, number: int, data: bytes, piece: int, *, in_room: bool) -> None:
     """As a driver hands it over that gets so many bytes from its socket at a time."""
     while data:
-        room = cluster.network_client.room(number) if in_room else None
+        room = cluster.network_client.receive_buffer(number) if in_room else None
         if room is None:
             cluster.network_client.received(number, data[:piece], cluster.now)
             data = data[piece:]
         else:
             count = min(piece, len(room), len(data))
             room[:count] = data[:count]
-            cluster.network_client.filled(number, count, cluster.now)
+            cluster.network_client.buffer_filled(number, count, cluster.now)
             data = data[count:]
 
 
@@ -350,7 +350,9 @@ def test_answers_in_pieces(piece: int, in_room: bool) -> None:
             data = b"".join(answer for answer in answers if answer is not None)
             arrive(cluster, link.number, data, piece, in_room=in_room)
     assert [promise.result() for promise in promises] == [ListGroupsResponse()] * 3
-    assert all(cluster.network_client.room(number) is None for number in cluster.links), "nothing is left over"
+    assert all(cluster.network_client.receive_buffer(number) is None for number in cluster.links), (
+        "nothing is left over"
+    )
 
 
 @pytest.mark.parametrize("in_room", [False, True])
@@ -368,8 +370,8 @@ def test_a_connection_may_end_within_an_answer(in_room: bool) -> None:
     cluster.network_client.lost(link.number, (), cluster.now)
     with pytest.raises(ConnectionLost):
         promise.result()
-    assert cluster.network_client.room(link.number) is None
-    cluster.network_client.filled(link.number, 1, cluster.now)  # of a read that had begun: it is nobody's
+    assert cluster.network_client.receive_buffer(link.number) is None
+    cluster.network_client.buffer_filled(link.number, 1, cluster.now)  # of a read that had begun: it is nobody's
     assert cluster.result(sent(cluster, ListGroupsRequest(), ANY)) == ListGroupsResponse()
 
 
@@ -467,7 +469,7 @@ def test_metadata_is_renewed_with_age_and_when_it_was_wrong() -> None:
     assert cluster.count(3) == 4
     cluster.topics["t"] = {0: 1, 1: 1}
     cluster.result(cluster.network_client.refresh_metadata())
-    assert len(cluster.network_client.metadata.view.topics["t"].partitions) == 2
+    assert len(cluster.network_client.metadata.cluster.topics["t"].partitions) == 2
 
 
 def test_an_older_leader_epoch_does_not_win() -> None:
@@ -476,10 +478,10 @@ def test_an_older_leader_epoch_does_not_win() -> None:
     cluster.result(cluster.network_client.topic("t", 5))
     cluster.topics["t"], cluster.log("t", 0).leader_epoch = {0: 1}, 4
     cluster.result(cluster.network_client.refresh_metadata())
-    assert cluster.network_client.metadata.view.topics["t"].partitions[0].leader == 2
+    assert cluster.network_client.metadata.cluster.topics["t"].partitions[0].leader == 2
     cluster.topics["t"], cluster.log("t", 0).leader_epoch = {0: 1}, 6
     cluster.result(cluster.network_client.refresh_metadata())
-    assert cluster.network_client.metadata.view.topics["t"].partitions[0].leader == 1
+    assert cluster.network_client.metadata.cluster.topics["t"].partitions[0].leader == 1
 
 
 @pytest.mark.parametrize("rebootstrap", [True, False])

@@ -101,12 +101,12 @@ class LogWatcher:
         self._requested = {}
         metadata = self._client.metadata
         topics = {topic_partition.topic for topic_partition in offsets}
-        metadata.unwant(set(metadata.wanted) - topics)
-        self._client.want_topics(topics)
+        metadata.remove_topics(set(metadata.topics) - topics)
+        self._client.add_topics(topics)
         for topic_partition, offset in offsets.items():
             leader, known = metadata.leader(topic_partition), metadata.partition(topic_partition)
             if leader < 0 or known is None:
-                metadata.mark_stale()
+                metadata.request_update()
                 arrival.resolve(None)
             else:
                 topic_id = metadata.topic_id(topic_partition.topic)
@@ -137,7 +137,7 @@ class LogWatcher:
         self._in_flight.discard(node)
         answers = () if error else [answer for topic in response.responses for answer in topic.partitions]
         if error or response.error_code or any(answer.error_code for answer in answers):
-            self._client.metadata.mark_stale()
+            self._client.metadata.request_update()
             self._arrival.resolve(None)
         elif any(answer.records for answer in answers):
             self._arrival.resolve(None)

@@ -156,12 +156,12 @@ class PartitionReader:
         assigned = self._assigned
         self._requests.drop(assigned.assigned())
         if assigned.topic_partition is not None and assigned.topic_partition.topic != topic_partition.topic:
-            self._client.metadata.unwant([assigned.topic_partition.topic])
+            self._client.metadata.remove_topics([assigned.topic_partition.topic])
         self._topic_error = None
         assigned.topic_partition, assigned.state = topic_partition, PartitionState()
         assigned.state.seek(FetchPosition(start))
         assigned.state.fetch_until = end
-        self._client.want_topics([topic_partition.topic])
+        self._client.add_topics([topic_partition.topic])
         self._requests.fetcher.follow_leaders()
         self._requests.changed()
 
@@ -224,9 +224,9 @@ class PartitionReader:
 
     def _follow_metadata(self) -> None:
         for topic, _ in self._assigned.assigned():
-            view = self._client.metadata.view.topics.get(topic)
+            view = self._client.metadata.cluster.topics.get(topic)
             if view is not None and view.error_code in _LASTING:
-                self._topic_error = self._client.metadata.why_not(topic)
+                self._topic_error = self._client.metadata.topic_error(topic)
         self._requests.fetcher.follow_leaders()
         self._requests.changed()
 

@@ -1,9 +1,10 @@
-"""What Metadata says of a cluster, as values."""
+"""A cluster as Metadata responses describe it."""
 
 from typing import NamedTuple
 from uuid import UUID
 
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = ["Broker", "ClusterView", "PartitionView", "TopicView", "brokers_of", "topic_view"]
 
@@ -11,7 +12,7 @@ __all__ = ["Broker", "ClusterView", "PartitionView", "TopicView", "brokers_of", 
 class Broker(NamedTuple):
     """A broker as Metadata advertises it."""
 
-    node_id: int
+    node_id: BrokerId
     host: str
     port: int
     rack: str | None
@@ -21,8 +22,8 @@ class PartitionView(NamedTuple):
     """A partition as Metadata shows it; leader -1 means none."""
 
     partition: int
-    leader: int
-    leader_epoch: int
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
     offline_replicas: tuple[int, ...]
@@ -39,7 +40,7 @@ class TopicView(NamedTuple):
     partitions: dict[int, PartitionView]
 
     def in_order(self) -> list[PartitionView]:
-        """Its partitions, by number."""
+        """Returns the partitions by number."""
         return [self.partitions[index] for index in sorted(self.partitions)]
 
 
@@ -53,15 +54,15 @@ class ClusterView(NamedTuple):
 
 
 def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
-    return {b.node_id: Broker(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+    return {b.node_id: Broker(BrokerId(b.node_id), b.host, b.port, b.rack) for b in response.brokers}
 
 
 def topic_view(topic: MetadataResponseTopic) -> TopicView:
     partitions = {
         p.partition_index: PartitionView(
             p.partition_index,
-            p.leader_id,
-            p.leader_epoch,
+            BrokerId(p.leader_id),
+            LeaderEpoch(p.leader_epoch),
             tuple(p.replica_nodes),
             tuple(p.isr_nodes),
             tuple(p.offline_replicas),

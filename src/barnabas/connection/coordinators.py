@@ -1,81 +1,64 @@
-"""Who coordinates which group and which transactional id: asked for when it is needed first, and until it moves."""
+"""The coordinators of groups and transactional ids: looked up when one is needed, known until it moves."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from barnabas.connection.broker.client_request import ClientRequest, Error
 from barnabas.connection.cluster import Broker
 from barnabas.connection.metadata import Metadata
-from barnabas.connection.targets import ANY, COORDINATOR_ROLE, Coordinator, Node
+from barnabas.connection.targets import ANY, Coordinator, RequestSender
 from barnabas.errors import error_for
-
-if TYPE_CHECKING:
-    from barnabas.connection.network_client import NetworkClient
 
 __all__ = ["Coordinators"]
 
 
 class Coordinators:
-    """A part of the network client."""
+    """Knows the coordinators that were looked up, and holds back the requests whose coordinator is unknown."""
 
-    def __init__(self, client: "NetworkClient", metadata: Metadata) -> None:
-        self._client = client
+    def __init__(self, sender: RequestSender, metadata: Metadata) -> None:
+        self._sender = sender
         self._metadata = metadata
-        self._known: dict[Coordinator, int] = {}
-        self._lookups: dict[Coordinator, list[ClientRequest]] = {}
+        self._node_ids: dict[Coordinator, int] = {}
+        self._unsent: dict[Coordinator, list[ClientRequest]] = {}
+        """By the coordinator that is being looked up."""
 
     def clear(self) -> None:
-        """Another cluster, perhaps."""
-        self._known.clear()
+        self._node_ids.clear()
 
-    def known(self, to: Coordinator) -> int | None:
-        """The node id that answered last."""
-        return self._known.get(to)
+    def node_id(self, coordinator: Coordinator) -> int | None:
+        """Returns the coordinator's node id if it is known and the cluster lists that broker."""
+        node_id = self._node_ids.get(coordinator)
+        return node_id if node_id in self._metadata.cluster.brokers else None
 
-    def forget(self, to: Coordinator) -> None:
-        """It moved, or is gone: the next request asks who it is."""
-        self._known.pop(to, None)
+    def forget(self, coordinator: Coordinator) -> None:
+        """Has the coordinator looked up again for the next request."""
+        self._node_ids.pop(coordinator, None)
 
-    def send(self, call: ClientRequest, to: Coordinator) -> None:
-        """To whoever it is, once that is known."""
-        node_id = self._known.get(to)
-        if node_id is not None and node_id in self._metadata.view.brokers:
-            self._client.send_to_node(call, Node(node_id, COORDINATOR_ROLE))
+    def look_up(self, coordinator: Coordinator, request: ClientRequest) -> None:
+        """Finds the coordinator, and sends it the request then."""
+        unsent = self._unsent.setdefault(coordinator, [])
+        unsent.append(request)
+        if len(unsent) > 1:
             return
-        waiting = self._lookups.get(to)
-        if waiting is not None:
-            waiting.append(call)
-            return
-        self._lookups[to] = [call]
-        self._find(to)
-
-    def _find(self, to: Coordinator) -> None:
         from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest
 
         def build(version: int) -> FindCoordinatorRequest:
             if version >= 4:
-                return FindCoordinatorRequest(key_type=to.key_type, coordinator_keys=[to.key])
-            return FindCoordinatorRequest(key_type=to.key_type, key=to.key)
+                return FindCoordinatorRequest(key_type=coordinator.key_type, coordinator_keys=[coordinator.key])
+            return FindCoordinatorRequest(key_type=coordinator.key_type, key=coordinator.key)
 
         def found(response: Any, error: Error | None) -> None:
-            waiting = self._lookups.pop(to)
             if error is None:
                 answer = response.coordinators[0] if response.coordinators else response
                 if answer.error_code:
-                    text = answer.error_message or f"no coordinator for {to.key!r} yet"
+                    text = answer.error_message or f"no coordinator for {coordinator.key!r} yet"
                     error = error_for(answer.error_code, text)
                 else:
-                    self._learn(to, Broker(answer.node_id, answer.host, answer.port, None))
-            for call in waiting:
+                    self._node_ids[coordinator] = answer.node_id
+                    self._metadata.add_broker(Broker(answer.node_id, answer.host, answer.port, None))
+            for request in self._unsent.pop(coordinator):
                 if error is None:
-                    self.send(call, to)
+                    self._sender.send(request, coordinator)
                 else:
-                    call.done(None, error)
+                    request.done(None, error)
 
-        self._client.send(ClientRequest(FindCoordinatorRequest, found, build=build), ANY)
-
-    def _learn(self, to: Coordinator, broker: Broker) -> None:
-        self._known[to] = broker.node_id
-        known = self._metadata.view.brokers.get(broker.node_id)
-        if known is None or (known.host, known.port) != (broker.host, broker.port):
-            brokers = self._metadata.view.brokers | {broker.node_id: broker}
-            self._metadata.view = self._metadata.view._replace(brokers=brokers)
+        self._sender.send(ClientRequest(FindCoordinatorRequest, found, build=build), ANY)

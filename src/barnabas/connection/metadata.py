@@ -1,7 +1,7 @@
-"""What the client believes of the cluster: brokers, topics, leaders with their epochs, and which topics to keep fresh.
+"""The metadata of a cluster as far as a client knows it, and the topics whose metadata is kept fresh.
 
-An answer may be older than what is known (it comes from any broker): a partition keeps its leader when the answer's
-leader epoch is lower, unless the topic was made anew (another topic id).
+A response may be older than what is known (any broker gives it): a partition keeps its leader when the response's
+leader epoch is lower, unless the topic was deleted and created again (it has another topic id).
 """
 
 from collections.abc import Iterable
@@ -11,114 +11,106 @@ from uuid import UUID
 from barnabas.connection.cluster import Broker, ClusterView, PartitionView, TopicView, brokers_of, topic_view
 from barnabas.errors import KafkaError, LeaderNotAvailable, TopicNotFound, UnknownTopicOrPartition, error_for
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, LeaderEpoch, TopicPartition
 
 __all__ = ["NO_ID_BYTES", "Metadata"]
 
 ZERO_ID: Final = UUID(int=0)
 NO_ID_BYTES: Final = bytes(16)
+NO_BROKER: Final = BrokerId(-1)
 
 
 class Metadata:
-    """See the module. `version` counts the answers taken in."""
+    """The cluster by the last responses. `version` counts the updates."""
 
     def __init__(self, *, max_age_s: float = 300.0, allow_auto_topic_creation: bool = True) -> None:
-        self.view = ClusterView(None, -1, {}, {})
+        self.cluster = ClusterView(None, -1, {}, {})
         self.version = 0
-        self.updated_at = float("-inf")
         self.allow_auto_topic_creation = allow_auto_topic_creation
         self.all_topics = False
-        """Ask for every topic there is, as a subscription to a pattern needs."""
+        """Ask for every topic of the cluster, as a subscription to a pattern needs."""
         self.has_all_topics = False
-        """Whether the last answer was to that question."""
+        """Whether the last response has every topic of the cluster."""
+        self.update_requested = True
+        """Something is known to be wrong or missing: the next update is needed soon."""
         self._max_age_s = max_age_s
-        self._wanted: dict[str, None] = {}
+        self._updated_at = float("-inf")
+        self._topics: dict[str, None] = {}
         self._new: set[str] = set()
-        """Wanted and not asked for yet."""
+        """Topics that no request has asked for yet."""
         self._names: dict[UUID, str] = {}
-        self._ids: dict[str, bytes] = {}
-        """As requests have them."""
-        self._stale = True
+        self._id_bytes: dict[str, bytes] = {}
 
-    # --- what is wanted ---------------------------------------------------------------------------------------------
+    # --- topics to keep fresh ---------------------------------------------------------------------------------------
 
-    def want(self, topics: Iterable[str]) -> bool:
-        """Keep these topics fresh; whether one is new, so that an answer is needed."""
-        added = [name for name in topics if name not in self._wanted]
-        for name in added:
-            self._wanted[name] = None
-            if name not in self.view.topics:
-                self._new.add(name)
-        return bool(added)
+    @property
+    def topics(self) -> list[str]:
+        """The topics whose metadata is kept fresh."""
+        return list(self._topics)
 
-    def unwant(self, topics: Iterable[str]) -> None:
-        """No longer of interest."""
+    def add_topics(self, topics: Iterable[str]) -> None:
         for name in topics:
-            self._wanted.pop(name, None)
+            if name not in self._topics:
+                self._topics[name] = None
+                if name not in self.cluster.topics:
+                    self._new.add(name)
+
+    def remove_topics(self, topics: Iterable[str]) -> None:
+        for name in topics:
+            self._topics.pop(name, None)
             self._new.discard(name)
-            self._ids.pop(name, None)
-            gone = self.view.topics.pop(name, None)
+            self._id_bytes.pop(name, None)
+            gone = self.cluster.topics.pop(name, None)
             if gone is not None:
                 self._names.pop(gone.topic_id, None)
 
-    @property
-    def wanted(self) -> list[str]:
-        return list(self._wanted)
-
-    def mark_stale(self) -> None:
-        """Something in it was wrong: the next answer is needed soon."""
-        self._stale = True
+    def request_update(self) -> None:
+        self.update_requested = True
 
     @property
-    def is_stale(self) -> bool:
-        """Whether something in it is known to be wrong or missing."""
-        return self._stale
-
-    @property
-    def has_new(self) -> bool:
-        """Whether a topic is wanted that was never asked for."""
+    def has_new_topics(self) -> bool:
         return bool(self._new)
 
-    def due_at(self) -> float:
-        """When age alone makes it due."""
-        return self.updated_at + self._max_age_s
+    def expires_at(self) -> float:
+        """When its age alone makes an update due."""
+        return self._updated_at + self._max_age_s
 
     def request(self, now: float) -> tuple[MetadataRequest, frozenset[str] | None]:
-        """The request to send, and the topics it asks for (None: all). Topics that are merely new are asked for
-        alone, as long as the rest is fresh."""
+        """The request to send, and the topics it asks for (None: all). While the rest is fresh, new topics are
+        asked for alone."""
         asked: frozenset[str] | None
         if self.all_topics:
             asked = None
-        elif self._new and not self._stale and now < self.due_at():
+        elif self._new and not self.update_requested and now < self.expires_at():
             asked = frozenset(self._new)
         else:
-            asked = frozenset(self._wanted)
-        self._stale = False
+            asked = frozenset(self._topics)
+        self.update_requested = False
         self._new.clear()
         topics = None if asked is None else [MetadataRequestTopic(name=name) for name in sorted(asked)]
         return MetadataRequest(topics=topics, allow_auto_topic_creation=self.allow_auto_topic_creation), asked
 
-    # --- what comes in ----------------------------------------------------------------------------------------------
+    # --- updates ----------------------------------------------------------------------------------------------------
 
-    def take_in(self, response: MetadataResponse, asked: frozenset[str] | None, now: float) -> None:
-        """Topics that were asked for and are not in the answer are gone."""
-        known = {name: topic for name, topic in self.view.topics.items() if asked is not None and name not in asked}
+    def update(self, response: MetadataResponse, asked: frozenset[str] | None, now: float) -> None:
+        """Takes over a response. Topics that were asked for and are not in it do not exist any more."""
+        known = {name: topic for name, topic in self.cluster.topics.items() if asked is not None and name not in asked}
         for answer in response.topics:
             if not answer.name:
                 continue
             topic = topic_view(answer)
-            if topic.name in self._wanted and _may_change(topic):
-                self._stale = True
+            if topic.name in self._topics and _may_change(topic):
+                self.update_requested = True
             known[answer.name] = self._newest(topic)
-        self.view = ClusterView(response.cluster_id, response.controller_id, brokers_of(response), known)
+        self.cluster = ClusterView(response.cluster_id, response.controller_id, brokers_of(response), known)
         self._names = {topic.topic_id: name for name, topic in known.items() if topic.topic_id != ZERO_ID}
-        self._ids = {name: topic.topic_id.bytes for name, topic in known.items()}
+        self._id_bytes = {name: topic.topic_id.bytes for name, topic in known.items()}
         self.has_all_topics = asked is None
         self.version += 1
-        self.updated_at = now
+        self._updated_at = now
 
     def _newest(self, topic: TopicView) -> TopicView:
-        before = self.view.topics.get(topic.name)
+        before = self.cluster.topics.get(topic.name)
         if before is None or before.topic_id != topic.topic_id:
             return topic
         partitions = {
@@ -129,53 +121,62 @@ class Metadata:
         }
         return topic._replace(partitions=partitions)
 
-    def learn_leader(self, where: TopicPartition, leader: int, leader_epoch: int, broker: Broker | None = None) -> bool:
-        """A Produce or Fetch answer says who leads now (KIP-951); whether that was news."""
-        if broker is not None and broker.node_id not in self.view.brokers:
-            self.view = self.view._replace(brokers=self.view.brokers | {broker.node_id: broker})
-        known = self.partition(where)
-        if known is None or leader not in self.view.brokers or leader_epoch <= known.leader_epoch:
+    def add_broker(self, broker: Broker) -> None:
+        """Takes over a broker's address from another response than Metadata."""
+        known = self.cluster.brokers.get(broker.node_id)
+        if known is None or (known.host, known.port) != (broker.host, broker.port):
+            self.cluster = self.cluster._replace(brokers=self.cluster.brokers | {broker.node_id: broker})
+
+    def update_leader(
+        self, topic_partition: TopicPartition, leader: int, leader_epoch: int, broker: Broker | None = None
+    ) -> bool:
+        """Takes over the leader that a Produce or Fetch response names (KIP-951); returns whether it is a new one."""
+        if broker is not None:
+            self.add_broker(broker)
+        known = self.partition(topic_partition)
+        if known is None or leader not in self.cluster.brokers or leader_epoch <= known.leader_epoch:
             return False
-        topic = self.view.topics[where.topic]
-        topic.partitions[where.partition] = known._replace(leader=leader, leader_epoch=leader_epoch)
+        topic = self.cluster.topics[topic_partition.topic]
+        topic.partitions[topic_partition.partition] = known._replace(
+            leader=BrokerId(leader), leader_epoch=LeaderEpoch(leader_epoch)
+        )
         return True
 
-    def forget_cluster(self) -> None:
-        """Start from the bootstrap addresses again; topics stay known until the next answer."""
-        self.view = self.view._replace(brokers={})
-        self._stale = True
+    def rebootstrap(self) -> None:
+        """Forgets the brokers, so that the bootstrap addresses are used again; topics stay until the next response."""
+        self.cluster = self.cluster._replace(brokers={})
+        self.update_requested = True
 
-    # --- questions --------------------------------------------------------------------------------------------------
+    # --- the cluster ------------------------------------------------------------------------------------------------
 
     def topic(self, name: str) -> TopicView | None:
-        """The topic, if the last answer had it without an error."""
-        topic = self.view.topics.get(name)
+        """Returns the topic, if the last response had it without an error."""
+        topic = self.cluster.topics.get(name)
         return None if topic is None or topic.error_code or not topic.partitions else topic
 
-    def partition(self, where: TopicPartition) -> PartitionView | None:
-        topic = self.view.topics.get(where.topic)
-        return None if topic is None else topic.partitions.get(where.partition)
+    def partition(self, topic_partition: TopicPartition) -> PartitionView | None:
+        topic = self.cluster.topics.get(topic_partition.topic)
+        return None if topic is None else topic.partitions.get(topic_partition.partition)
 
-    def leader(self, where: TopicPartition) -> int:
-        """The leader's node id, -1 if none is known."""
-        partition = self.partition(where)
-        return -1 if partition is None or partition.leader not in self.view.brokers else partition.leader
+    def leader(self, topic_partition: TopicPartition) -> BrokerId:
+        """Returns the leader's node id, -1 if none is known."""
+        partition = self.partition(topic_partition)
+        return NO_BROKER if partition is None or partition.leader not in self.cluster.brokers else partition.leader
 
     def topic_id(self, name: str) -> UUID:
-        """The zero id where the cluster has none."""
-        topic = self.view.topics.get(name)
+        """Returns the zero id if none is known."""
+        topic = self.cluster.topics.get(name)
         return ZERO_ID if topic is None else topic.topic_id
 
     def topic_id_bytes(self, name: str) -> bytes:
-        """As `topic_id`."""
-        return self._ids.get(name, NO_ID_BYTES)
+        return self._id_bytes.get(name, NO_ID_BYTES)
 
     def topic_name(self, topic_id: UUID) -> str | None:
         return self._names.get(topic_id)
 
-    def why_not(self, name: str) -> KafkaError:
-        """What keeps a topic from being used."""
-        topic = self.view.topics.get(name)
+    def topic_error(self, name: str) -> KafkaError:
+        """Returns why a topic cannot be used."""
+        topic = self.cluster.topics.get(name)
         if topic is None or topic.error_code == UnknownTopicOrPartition.code:
             return TopicNotFound(f"topic {name!r} does not exist")
         if topic.error_code:
@@ -185,7 +186,7 @@ class Metadata:
 
 
 def _may_change(topic: TopicView) -> bool:
-    """Whether another answer may come soon that is better than this one."""
+    """Whether a later response may soon show the topic without its error, or with the leaders that it lacks."""
     if topic.error_code:
         return error_for(topic.error_code).retriable
     return any(partition.leader < 0 for partition in topic.partitions.values())

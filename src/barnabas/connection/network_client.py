@@ -1,4 +1,4 @@
-"""The heart of every client: requests to a node, any node, a coordinator or the controller; metadata; timers.
+"""The network client of a producer, consumer or administrator: sends requests to brokers, keeps metadata, runs timers.
 
 The client does no I/O. A driver tells it what happened (`connected`, `received`, `lost`, `advance`) with the time, and
 does what it asks for (`take_connects`, `take_output`, `take_closes`, `next_deadline`). Producer and consumer are
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from barnabas.connection.broker.broker_connection import Buffer
-from barnabas.connection.broker.client_request import ClientRequest, Error
+from barnabas.connection.broker.client_request import ClientRequest, Error, connection_lost
 from barnabas.connection.broker.cluster_connections import (
     BOOTSTRAP,
     ClusterConnections,
@@ -21,7 +21,7 @@ from barnabas.connection.broker.cluster_connections import (
     ConnectionSettings,
     NodeConnection,
 )
-from barnabas.connection.cluster import Broker, TopicView
+from barnabas.connection.cluster import TopicView
 from barnabas.connection.coordinators import Coordinators
 from barnabas.connection.metadata import Metadata
 from barnabas.connection.metadata_updater import HOPELESS, MetadataUpdater
@@ -36,7 +36,7 @@ from barnabas.connection.targets import (
     Node,
     Target,
 )
-from barnabas.connection.timers import NEVER, Timer, Timers
+from barnabas.connection.timers import NEVER, Timer, Timers, exponential_backoff
 from barnabas.errors import Attempt, BrokerUnreachable, ClientClosed, ClientError, ConnectionLost, KafkaError
 
 __all__ = [
@@ -55,12 +55,12 @@ __all__ = [
 ]
 
 ATTEMPTS_KEPT: Final = 20
-SILENCE_S: Final = 3.0
-"""How long requests wait for any broker before the user is told: what a restart takes passes without a word."""
+REPORT_AFTER_S: Final = 3.0
+"""How long requests wait for any broker before the user is told: a restart takes less."""
 
 
 class NetworkClientSettings(NamedTuple):
-    """What the network client wants to know, in seconds."""
+    """The settings of the network client, in seconds."""
 
     bootstrap: tuple[tuple[str, int], ...]
     connection: ConnectionSettings = ConnectionSettings()
@@ -73,7 +73,7 @@ class NetworkClientSettings(NamedTuple):
     """Begin again from them, too, when known brokers gave no metadata for so long (KIP-1102)."""
     allow_auto_topic_creation: bool = True
     bootstrap_timeout_s: float = NEVER
-    """How long to try the bootstrap addresses, each of them once at least, as long as no broker was ever met."""
+    """How long to try the bootstrap addresses, each of them once at least, until a first broker is reached."""
     on_unreachable: Callable[[BrokerUnreachable], None] | None = None
     """Called, as the application's callbacks are, once for each time in which no broker can be reached for seconds."""
 
@@ -82,25 +82,25 @@ class Component(Protocol):
     """A state machine that lives on the network client."""
 
     def advance(self, now: float) -> None:
-        """Do what can be done now. Called after everything that happens."""
+        """Does what can be done now. Called after everything that happens."""
 
     def next_deadline(self) -> float:
-        """When it wants its turn even if nothing happens."""
+        """Returns when to call `advance` even if nothing happens."""
 
 
-def _is_free(peer: NodeConnection) -> bool:
-    """Whether questions that any broker answers may go there: not behind what a broker parks. A coordinator may hold
-    a JoinGroup for minutes."""
-    return peer.ready and (peer.role == 0 or (peer.role == COORDINATOR_ROLE and not peer.in_flight))
+def _takes_any_request(node: NodeConnection) -> bool:
+    """Whether requests to any broker may go there, and do not wait behind one that a broker holds. A coordinator may
+    hold a JoinGroup for minutes."""
+    return node.ready and (node.role == 0 or (node.role == COORDINATOR_ROLE and not node.in_flight))
 
 
 class NetworkClient:
-    """See the module. Not for use by several threads at once; the drivers see to that."""
+    """Sends requests. Not for use by several threads at once; the drivers see to that."""
 
     def __init__(self, settings: NetworkClientSettings, now: float, rng: random.Random | None = None) -> None:
         self.settings = settings
         self.now = now
-        """Drivers set it before each call into the network client or what stands on it."""
+        """Drivers set it before each call into the network client or its components."""
         self.closed = False
         self.metadata = Metadata(
             max_age_s=settings.metadata_max_age_s, allow_auto_topic_creation=settings.allow_auto_topic_creation
@@ -108,256 +108,253 @@ class NetworkClient:
         self.timers = Timers()
         self.components: list[Component] = []
         self.on_metadata: list[Callable[[], None]] = []
-        """Called after each answer that was taken in."""
+        """Called after each update of the metadata."""
         self.completions: deque[Callable[[], None]] = deque()
         """Calls into the application that are due; the driver makes them, in order, when the client is at rest."""
         self._rng = rng or random.Random()
-        self._peers = ClusterConnections(settings.connection, on_ready=self._ready, on_lost=self._lost, rng=self._rng)
-        self._unplaced: list[ClientRequest] = []
-        """Requests to any node, while none is ready."""
-        self._met = False
-        """Whether a broker was ever reached."""
-        self._seeking_since = now
+        self._connections = ClusterConnections(
+            settings.connection, on_ready=self._connection_ready, on_lost=self._connection_lost, rng=self._rng
+        )
+        self._unsent: list[ClientRequest] = []
+        """Requests to any broker, while none is ready."""
+        self._ever_connected = False
+        self._unsent_since = now
         self._unreached: set[int] = set()
         """Node ids that were tried in vain since then."""
-        self.attempts: list[Attempt] = []
-        """Failures to connect since the last success, of any address."""
-        self._tell_at = NEVER
-        """When the user is told that no broker is reachable; NEVER if none is wanted, or it was told."""
-        self._has_told = False
-        """Whether it was, since a connection stood last."""
-        self._metadata_updater = MetadataUpdater(self, self.metadata)
+        self._attempts: list[Attempt] = []
+        """Attempts to connect that failed since a connection was ready last."""
+        self._report_at = NEVER
+        """When the user is told that no broker is reachable."""
+        self._reported = False
+        """Whether the user was told, since a connection was ready last."""
+        self._metadata_updater = MetadataUpdater(self, self.metadata, now)
         self._coordinators = Coordinators(self, self.metadata)
         self._features: dict[str, int] = {}
         self._features_epoch = -1
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def send(self, call: ClientRequest, to: Target) -> None:
-        """One try. `call.done` is called when it ends, perhaps before this returns."""
+    def send(self, request: ClientRequest, target: Target) -> None:
+        """Sends the request once. `request.done` is called when it ends, perhaps before this returns."""
         if self.closed:
-            call.done(None, ClientClosed("the client is closed"))
+            request.done(None, ClientClosed("the client is closed"))
             return
-        self._metadata_updater.awake = True
-        if isinstance(to, Node):
-            self.send_to_node(call, to)
-        elif isinstance(to, Coordinator):
-            self._coordinators.send(call, to)
-        elif to is ANY:
-            self._send_to_any(call)
-        elif self.metadata.view.controller_id in self.metadata.view.brokers:
-            self.send_to_node(call, Node(self.metadata.view.controller_id))
+        self._metadata_updater.active = True
+        if isinstance(target, Node):
+            node_id, role = target
+        elif isinstance(target, Coordinator):
+            coordinator_id = self._coordinators.node_id(target)
+            if coordinator_id is None:
+                self._coordinators.look_up(target, request)
+                return
+            node_id, role = coordinator_id, COORDINATOR_ROLE
+        elif target is CONTROLLER and self.metadata.cluster.controller_id in self.metadata.cluster.brokers:
+            node_id, role = self.metadata.cluster.controller_id, 0
         else:
-            self.metadata.mark_stale()
-            self._send_to_any(call)  # brokers pass on what is the controller's, or say NOT_CONTROLLER
+            if target is CONTROLLER:
+                self.metadata.request_update()  # brokers pass on what is the controller's, or say NOT_CONTROLLER
+            self._send_to_any(request)
+            return
+        broker = self.metadata.cluster.brokers.get(node_id)
+        if broker is None:
+            self.metadata.request_update()
+            error = connection_lost(f"broker {node_id}", "request", "the cluster does not list this broker")
+            request.done(None, error)
+            return
+        node = self._connections.node(node_id, role, broker.host, broker.port)
+        self._connections.open(node, self.now).send(request, self.now)
 
-    def peer(self, node_id: int, role: int = 0) -> NodeConnection | None:
-        """The connection to a broker that metadata lists, for whoever bounds its requests in flight; None if it does
-        not."""
-        broker = self.metadata.view.brokers.get(node_id)
-        return None if broker is None else self._peers.peer(node_id, role, broker.host, broker.port)
-
-    def is_ready(self, node: Node) -> bool:
+    def ready(self, target: Node) -> bool:
         """Whether a request would leave at once. If not, a connection is opened, or what is in the way waited for: the
         backoff, a quota, a socket that is full."""
-        peer = self.peer(*node)
-        if peer is None:
-            self.metadata.mark_stale()
+        broker = self.metadata.cluster.brokers.get(target.node_id)
+        if broker is None:
+            self.metadata.request_update()
             return False
-        self._metadata_updater.awake = True
-        return self._peers.wire(peer, self.now).takes(self.now)
+        self._metadata_updater.active = True
+        node = self._connections.node(target.node_id, target.role, broker.host, broker.port)
+        return self._connections.open(node, self.now).takes(self.now)
 
     @property
-    def awaits_answers(self) -> bool:
-        return self._peers.await_answers
+    def has_in_flight_requests(self) -> bool:
+        """Whether a socket may have something to tell: a request is in flight on it, it opens, or it was full."""
+        return self._connections.has_in_flight_requests
 
-    def send_to_node(self, call: ClientRequest, node: Node) -> None:
-        peer = self.peer(*node)
-        if peer is None:
-            self.metadata.mark_stale()
-            attempt = Attempt(f"broker {node.node_id}", "request", "the cluster does not list this broker", "")
-            call.done(None, ConnectionLost(str(attempt), (attempt,)))
-        else:
-            self._peers.wire(peer, self.now).send(call, self.now)
-
-    def _send_to_any(self, call: ClientRequest) -> None:
-        ready = [peer for peer in self._peers if _is_free(peer)]
+    def _send_to_any(self, request: ClientRequest) -> None:
+        ready = [node for node in self._connections if _takes_any_request(node)]
         if ready:
-            best = min(ready, key=lambda peer: (peer.node_id < 0, peer.role, peer.in_flight))
-            self._peers.wire(best, self.now).send(call, self.now)
+            best = min(ready, key=lambda node: (node.node_id < 0, node.role, node.in_flight))
+            self._connections.open(best, self.now).send(request, self.now)
             return
-        call.expires = self.now + (call.timeout_s or self.settings.connection.request_timeout_s)
-        if not self._unplaced:
-            self._seeking_since = self.now
-            if not self._has_told:
-                self._tell_at = min(self._tell_at, self.now + SILENCE_S)
-        self._unplaced.append(call)
-        self._seek_a_node()
+        request.expires = self.now + (request.timeout_s or self.settings.connection.request_timeout_s)
+        if not self._unsent:
+            self._unsent_since = self.now
+            if not self._reported:
+                self._report_at = min(self._report_at, self.now + REPORT_AFTER_S)
+        self._unsent.append(request)
+        self._connect_to_any()
 
-    def _seek_a_node(self) -> None:
-        """Open a connection to somebody, one at a time: known brokers first, then the bootstrap addresses."""
-        if not self._unplaced or any(peer.number and not peer.ready for peer in self._peers if peer.role == 0):
+    def _connect_to_any(self) -> None:
+        """Opens a connection to one broker at a time: to known ones first, then to the bootstrap addresses."""
+        if not self._unsent or any(node.number and not node.ready for node in self._connections if node.role == 0):
             return
-        brokers = list(self.metadata.view.brokers.values())
-        bootstrap = [Broker(BOOTSTRAP - i, *where, None) for i, where in enumerate(self.settings.bootstrap)]
+        brokers = [(broker.node_id, broker.host, broker.port) for broker in self.metadata.cluster.brokers.values()]
+        bootstrap = [(BOOTSTRAP - i, *address) for i, address in enumerate(self.settings.bootstrap)]
         if brokers and not self.settings.rebootstrap:
             bootstrap.clear()
         self._rng.shuffle(brokers)
         self._rng.shuffle(bootstrap)
-        peers = [self._peers.peer(b.node_id, 0, b.host, b.port) for b in (*brokers, *bootstrap)]
-        if self._is_hopeless(peers):
-            self._fail_unplaced(self.unreachable())
+        nodes = [self._connections.node(node_id, 0, host, port) for node_id, host, port in (*brokers, *bootstrap)]
+        gives_up_at = self._unsent_since + self.settings.bootstrap_timeout_s
+        if (
+            not self._ever_connected
+            and self.now >= gives_up_at
+            and all(node.node_id in self._unreached for node in nodes)
+        ):
+            self._fail_unsent(self.unreachable())
             return
-        for peer in peers:
-            if self.now >= peer.backoff_until:
-                self._peers.wire(peer, self.now)
-                return
-        self._peers.wire(min(peers, key=lambda peer: peer.backoff_until), self.now)
+        # the first whose backoff is over, else the one whose backoff ends first
+        self._connections.open(min(nodes, key=lambda node: max(node.backoff_until, self.now)), self.now)
 
-    def _is_hopeless(self, peers: list[NodeConnection]) -> bool:
-        """Whether the addresses are wrong, as far as can be told: nobody was ever met there, and the time is over."""
-        until = self._seeking_since + self.settings.bootstrap_timeout_s
-        return not self._met and self.now >= until and all(peer.node_id in self._unreached for peer in peers)
-
-    def _fail_unplaced(self, error: Error) -> None:
-        waiting, self._unplaced = self._unplaced, []
+    def _fail_unsent(self, error: Error) -> None:
+        unsent, self._unsent = self._unsent, []
         self._unreached.clear()
-        for call in waiting:
-            call.done(None, error)
+        for request in unsent:
+            request.done(None, error)
 
     def unreachable(self) -> BrokerUnreachable:
-        """What was tried since a connection stood last."""
-        attempts = tuple(self.attempts)
+        """Returns an error with the attempts to connect since a connection was ready last."""
+        attempts = tuple(self._attempts)
         hint = next((attempt.hint for attempt in reversed(attempts) if attempt.hint), "")
-        latest = {attempt.address: attempt for attempt in (*self._peers.under_way(), *attempts)}
+        latest = {attempt.address: attempt for attempt in (*self._connections.connecting(), *attempts)}
         text = "; ".join(map(str, latest.values())) + (f" ({hint})" if hint else "")
         return BrokerUnreachable(f"no broker reachable: {text or 'no address was tried yet'}", attempts)
 
     # --- coordinators -----------------------------------------------------------------------------------------------
 
-    def coordinator(self, to: Coordinator) -> int | None:
-        """The node id that answered last."""
-        return self._coordinators.known(to)
+    def coordinator(self, target: Coordinator) -> int | None:
+        """Returns the node id of the coordinator that was found last."""
+        return self._coordinators.node_id(target)
 
-    def forget_coordinator(self, to: Coordinator) -> None:
-        """It moved, or is gone: the next request asks who it is."""
-        self._coordinators.forget(to)
+    def is_coordinator_reachable(self, target: Coordinator) -> bool:
+        """Whether the coordinator is known and the last connection to it did not fail."""
+        node_id = self._coordinators.node_id(target)
+        node = None if node_id is None else self._connections.get(node_id, COORDINATOR_ROLE)
+        return node_id is not None and (node is None or node.ready or not node.failures)
+
+    def forget_coordinator(self, target: Coordinator) -> None:
+        """Has the coordinator looked up again for the next request."""
+        self._coordinators.forget(target)
 
     # --- features ---------------------------------------------------------------------------------------------------
 
     def feature(self, name: str) -> int:
-        """The level of a feature that the cluster has settled on, as far as brokers have told; 0 without it."""
+        """Returns the finalized level of a feature, as far as brokers have told; 0 without it."""
         return self._features.get(name, 0)
-
-    def _learn_features(self, peer: NodeConnection) -> None:
-        told = peer.wire.api_versions if peer.wire is not None else None
-        if told is not None and told.finalized_features_epoch > self._features_epoch:
-            self._features_epoch = told.finalized_features_epoch
-            self._features = {feature.name: feature.max_version_level for feature in told.finalized_features}
 
     # --- metadata ---------------------------------------------------------------------------------------------------
 
-    def want_topics(self, topics: Iterable[str]) -> None:
-        """Keep these topics in the metadata from now on."""
-        self._metadata_updater.want(topics)
+    def add_topics(self, topics: Iterable[str]) -> None:
+        """Keeps the metadata of these topics fresh from now on."""
+        self._metadata_updater.add_topics(topics)
 
     def refresh_metadata(self) -> Promise[None]:
-        """Ask soon; settled with the next answer that was asked for after this call, or an error of the connection."""
+        """Requests an update. The promise is settled with a response that was asked for after this call."""
         return self._metadata_updater.refresh()
 
     def topic(self, name: str, timeout_s: float) -> Promise[TopicView]:
-        """The topic, asked for if need be; see `MetadataUpdater.topic`."""
+        """Returns the topic, asked for if need be; see `MetadataUpdater.topic`."""
         return self._metadata_updater.topic(name, timeout_s)
 
-    def follow_brokers(self) -> None:
-        """Connections to brokers that moved or are gone end."""
-        brokers = self.metadata.view.brokers
-        for peer in list(self._peers):
-            broker = brokers.get(peer.node_id)
+    def metadata_updated(self) -> None:
+        """Closes connections to addresses that brokers no longer have, and tells who wants to know."""
+        brokers = self.metadata.cluster.brokers
+        for node in list(self._connections):
+            broker = brokers.get(node.node_id)
             if broker is not None:
-                self._peers.peer(peer.node_id, peer.role, broker.host, broker.port)
+                self._connections.node(node.node_id, node.role, broker.host, broker.port)
+        for listener in self.on_metadata:
+            listener()
 
     def rebootstrap(self, error: Error) -> None:
-        self._metadata_updater.missed_since = NEVER
-        self.metadata.forget_cluster()
+        """Closes every connection and begins again from the bootstrap addresses."""
+        self._metadata_updater.restart()
+        self.metadata.rebootstrap()
         self._coordinators.clear()
-        self._peers.drop_all(error)
+        self._connections.drop_all(error)
 
     # --- time and connections ---------------------------------------------------------------------------------------
 
     def backoff_s(self, failures: int) -> float:
-        """The pause after so many failures in a row, with jitter; none after none."""
-        if failures <= 0:
-            return 0.0
+        """Returns the pause after so many failures in a row, with jitter; 0 after none."""
         settings = self.settings
-        pause = min(settings.retry_backoff_s * 2.0 ** min(failures - 1, 20), settings.retry_backoff_max_s)
-        return pause * self._rng.uniform(0.8, 1.2)
+        return exponential_backoff(failures, settings.retry_backoff_s, settings.retry_backoff_max_s, self._rng)
 
     def at(self, when: float, action: Callable[[], None]) -> Timer:
-        """Call it then."""
         return self.timers.at(when, action)
 
-    def _ready(self, peer: NodeConnection) -> None:
-        self.attempts.clear()
-        self._tell_at, self._has_told = NEVER, False
-        self._met = True
-        self._learn_features(peer)
-        if not _is_free(peer):
-            return
-        waiting, self._unplaced = self._unplaced, []
-        for call in waiting:
-            self._peers.wire(peer, self.now).send(call, self.now)
+    def _connection_ready(self, node: NodeConnection) -> None:
+        self._attempts.clear()
+        self._report_at, self._reported = NEVER, False
+        self._ever_connected = True
+        versions = node.connection.api_versions if node.connection is not None else None
+        if versions is not None and versions.finalized_features_epoch > self._features_epoch:
+            self._features_epoch = versions.finalized_features_epoch
+            self._features = {feature.name: feature.max_version_level for feature in versions.finalized_features}
+        if _takes_any_request(node):
+            unsent, self._unsent = self._unsent, []
+            for request in unsent:
+                self._connections.open(node, self.now).send(request, self.now)
 
-    def _lost(self, peer: NodeConnection, error: Error) -> None:
-        self.attempts += peer.attempts
-        del self.attempts[:-ATTEMPTS_KEPT]
+    def _connection_lost(self, node: NodeConnection, error: Error) -> None:
+        self._attempts += node.attempts
+        del self._attempts[:-ATTEMPTS_KEPT]
         if not self.closed:
-            self.metadata.mark_stale()
-        self._unreached.add(peer.node_id)
+            self.metadata.request_update()
+        self._unreached.add(node.node_id)
         if isinstance(error, KafkaError) and not error.retriable:
-            # wrong credentials are wrong everywhere: who waits for any broker hears it now
-            self._fail_unplaced(error)
+            self._fail_unsent(error)  # wrong credentials are wrong at every broker
 
     def advance(self, now: float) -> None:
-        """Let everything happen whose time has come. The driver calls it after what it told, and at the deadline."""
-        self.now = max(now, self.now)
-        self.timers.run(self.now)
-        self._peers.tick(self.now)
-        if self.settings.rebootstrap and self._metadata_updater.is_missed_for(self.settings.rebootstrap_trigger_s):
+        """Does what is due. The driver calls it after what it told, and at the deadline."""
+        self.now = now = max(now, self.now)
+        self.timers.run(now)
+        self._connections.advance(now)
+        updater = self._metadata_updater
+        if self.settings.rebootstrap and updater.has_failed_for(self.settings.rebootstrap_trigger_s):
             self.rebootstrap(ConnectionLost("no broker gave metadata: the client begins again from bootstrap.servers"))
-        if self._unplaced:
-            self._expire_unplaced()
-            self._seek_a_node()
-        if self._tell_at <= self.now:
-            self._tell_unreachable()
-        if self._metadata_updater.due() <= self.now:
-            self._metadata_updater.ask()
+        if self._unsent:
+            self._expire_unsent()
+            self._connect_to_any()
+        if self._report_at <= now:
+            self._report_at, self._reported = NEVER, True
+            report = self.settings.on_unreachable
+            if report is not None:
+                self.completions.append(partial(report, self.unreachable()))
+        if updater.next_update_at(now) <= now:
+            updater.send_request()
         for component in self.components:
-            component.advance(self.now)
+            component.advance(now)
 
-    def _expire_unplaced(self) -> None:
-        if all(call.expires > self.now for call in self._unplaced):
-            return
-        late = [call for call in self._unplaced if call.expires <= self.now]
-        self._unplaced = [call for call in self._unplaced if call.expires > self.now]
-        unreachable = self.unreachable()
-        for call in late:
-            # retriable, unlike BrokerUnreachable: a broker may come up later
-            call.done(None, ConnectionLost(str(unreachable), unreachable.attempts))
-
-    def _tell_unreachable(self) -> None:
-        self._tell_at, self._has_told = NEVER, True
-        tell = self.settings.on_unreachable
-        if tell is not None:
-            self.completions.append(partial(tell, self.unreachable()))
+    def _expire_unsent(self) -> None:
+        expired = [request for request in self._unsent if request.expires <= self.now]
+        if expired:
+            self._unsent = [request for request in self._unsent if request.expires > self.now]
+            unreachable = self.unreachable()
+            for request in expired:
+                # retriable, unlike BrokerUnreachable: a broker may come up later
+                request.done(None, ConnectionLost(str(unreachable), unreachable.attempts))
 
     def next_deadline(self) -> float:
-        """When `advance` has something to do even if nothing happens."""
+        """Returns when `advance` has something to do even if nothing happens."""
         due: float = min(
-            self.timers.next_deadline(), self._peers.next_deadline(), self._metadata_updater.due(), self._tell_at
+            self.timers.next_deadline(),
+            self._connections.next_deadline(),
+            self._metadata_updater.next_update_at(self.now),
+            self._report_at,
         )
-        for call in self._unplaced:
-            due = min(due, call.expires)
+        for request in self._unsent:
+            due = min(due, request.expires)
         for component in self.components:
             due = min(due, component.next_deadline())
         return due
@@ -365,57 +362,55 @@ class NetworkClient:
     # --- the driver's side ------------------------------------------------------------------------------------------
 
     def take_connects(self) -> list[Connect]:
-        """Connections to open. Each ends in `connected` or `lost`, unless its number is closed before."""
-        return self._peers.take_connects()
+        """Returns the connections to open. Each ends in `connected` or `lost`, unless its number is closed before."""
+        return self._connections.take_connects()
 
     def take_closes(self) -> list[int]:
-        """Connections to close, open or opening; nothing needs to be told about them any more."""
-        return self._peers.take_closes()
+        """Returns the connections to close, open or opening; nothing needs to be told about them any more."""
+        return self._connections.take_closes()
 
     def take_output(self) -> list[tuple[int, list[Buffer]]]:
-        """What to write on which connection, in order; the network client forgets it."""
-        return self._peers.take_output()
+        """Returns what to write on which connection, in order; the network client forgets it."""
+        return self._connections.take_output()
 
     def connected(self, number: int, now: float) -> None:
         self.now = max(now, self.now)
-        self._peers.connected(number, self.now)
+        self._connections.connected(number, self.now)
 
     def congested(self, number: int, congested: bool) -> None:
-        """Whether the socket is full: `is_ready` says no until it is not."""
-        self._peers.congested(number, congested)
+        """Takes over whether the socket is full: `ready` says no until it is not."""
+        self._connections.congested(number, congested)
 
-    def room(self, number: int) -> memoryview | None:
-        """Where the rest of a frame is best received into, which `filled` is told; None: nothing is waited for, or
-        little is known of it yet."""
-        return self._peers.room(number)
+    def receive_buffer(self, number: int) -> memoryview | None:
+        """Returns where the rest of a frame is best received into; None if no frame has begun."""
+        return self._connections.receive_buffer(number)
 
     def received(self, number: int, data: bytes, now: float) -> None:
         self.now = max(now, self.now)
-        for call, response in self._peers.received(number, data, self.now):
-            call.done(response, None)
+        self._connections.received(number, data, 0, self.now)
 
-    def filled(self, number: int, count: int, now: float) -> None:
-        """As `received`, of bytes that were written into `room` since it was asked for."""
+    def buffer_filled(self, number: int, count: int, now: float) -> None:
+        """As `received`, for bytes that were written into `receive_buffer` since it was asked for."""
         self.now = max(now, self.now)
-        for call, response in self._peers.filled(number, count, self.now):
-            call.done(response, None)
+        self._connections.received(number, None, count, self.now)
 
     def stage(self, number: int) -> str:
-        return self._peers.stage(number)
+        """Returns how far the connection is: the stage of its next failure."""
+        return self._connections.stage(number)
 
     def lost(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
         """The connection could not be made, or broke. `attempts` say where, at which stage and why."""
         self.now = max(now, self.now)
-        self._peers.lost_connection(number, attempts, self.now)
+        self._connections.lost(number, attempts, self.now)
 
     def close(self) -> None:
-        """Everything in flight fails with ClientClosed; `take_closes` names the connections."""
+        """Fails everything in flight with ClientClosed; `take_closes` names the connections."""
         self.closed = True
         error = ClientClosed("the client is closed")
-        self._fail_unplaced(error)
-        self._peers.drop_all(error)
+        self._fail_unsent(error)
+        self._connections.drop_all(error)
         self._metadata_updater.close(error)
 
     def reset(self, error: ClientError) -> None:
-        """Drop every connection; what was in flight fails with `error` and may be sent again."""
-        self._peers.drop_all(error)
+        """Drops every connection; what was in flight fails with `error` and may be sent again."""
+        self._connections.drop_all(error)

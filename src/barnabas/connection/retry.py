@@ -73,7 +73,7 @@ def find_target_again(client: NetworkClient, target: Target, error: Error) -> No
         if isinstance(error, ConnectionLost | NotCoordinator | CoordinatorNotAvailable | RequestTimedOut):
             client.forget_coordinator(target)
     elif target is CONTROLLER:
-        client.metadata.mark_stale()
+        client.metadata.request_update()
 
 
 def send_with_retries(

@@ -1,18 +1,26 @@
-"""What is to happen at a time, by a clock that is handed in."""
+"""Calls at a time, pauses, and how both are told; the clock is the caller's."""
 
 import heapq
+import random
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["NEVER", "Timer", "Timers", "spelled"]
+__all__ = ["NEVER", "Timer", "Timers", "exponential_backoff", "spelled"]
 
 NEVER: Final = float("inf")
 
 
 def spelled(seconds: float) -> str:
-    """`0.3 s`, `30 s`: of what may be left of another timeout, as people gave that."""
+    """Returns `0.3 s` or `30 s` for a timeout, also for the rest of one that was given."""
     digits = 3 if seconds < 1 else 2 if seconds < 10 else 1
     return f"{round(seconds, digits):.10g} s"
+
+
+def exponential_backoff(failures: int, initial_s: float, max_s: float, rng: random.Random) -> float:
+    """Returns the pause after so many failures in a row: 0 after none, doubled with each, with a fifth of jitter."""
+    if failures <= 0:
+        return 0.0
+    return min(initial_s * 2.0 ** min(failures - 1, 20), max_s) * rng.uniform(0.8, 1.2)
 
 
 class Timer:
@@ -42,14 +50,14 @@ class Timers:
         return timer
 
     def next_deadline(self) -> float:
-        """When the next one goes off; NEVER if there is none."""
+        """Returns when the next one goes off; NEVER if there is none."""
         heap = self._heap
         while heap and heap[0][2].action is None:
             heapq.heappop(heap)
         return heap[0][0] if heap else NEVER
 
     def run(self, now: float) -> None:
-        """Call what is due, also what a call sets for no later than now."""
+        """Calls what is due, also what a call sets for no later than now."""
         while self.next_deadline() <= now:
             timer = heapq.heappop(self._heap)[2]
             action, timer.action = timer.action, None

@@ -236,7 +236,7 @@ def test_a_pattern_waits_for_all_topics(cluster: Cluster) -> None:
     """An answer about some topics, asked for before, does not count as all that there are."""
     consumer = SimulatedConsumer(cluster, "c", **GROUP)
     cluster.topics |= {f"x{number}": {0: 1} for number in range(5)}
-    consumer._driver.run(lambda: consumer._core.client.want_topics(["x1"]))
+    consumer._driver.run(lambda: consumer._core.client.add_topics(["x1"]))
     consumer.subscribe(re.compile("x.*"))
     while not consumer.assignment():
         consumer.poll(1)

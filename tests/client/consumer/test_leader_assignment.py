@@ -107,9 +107,9 @@ def test_topics_of_others_are_asked_for_and_forgotten_later() -> None:
     rig = Rig()
     shares = rig.on_leader_elected(a=Subscription(("t",)), b=Subscription(("u", "nowhere")))
     assert shares == {"a": (T0, T1, T2), "b": (TopicPartition("u", 0),)}
-    assert set(rig.cluster.network_client.metadata.wanted) == {"t", "u", "nowhere"}
+    assert set(rig.cluster.network_client.metadata.topics) == {"t", "u", "nowhere"}
     rig.leader_assignment.forget()
-    assert rig.cluster.network_client.metadata.wanted == ["t"]
+    assert rig.cluster.network_client.metadata.topics == ["t"]
     assert rig.leader_assignment.reason_to_reassign() is None
 
 

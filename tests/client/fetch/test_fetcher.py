@@ -73,7 +73,7 @@ class Rig:
     def __init__(self, cluster: Cluster, config: FetchConfig | None = None, reset: str = "earliest") -> None:
         self.cluster = cluster
         self.metadata = Metadata()
-        self.metadata.want(cluster.topics)
+        self.metadata.add_topics(cluster.topics)
         self.subscription = SubscriptionState(ResetStrategy(reset))
         self.fetcher = Fetcher(self.subscription, self.metadata, config or FetchConfig())
         self.refresh()
@@ -84,7 +84,7 @@ class Rig:
 
     def refresh(self) -> None:
         response = self.cluster.call(1, MetadataRequest(topics=None), 13)
-        self.metadata.take_in(response, None, self.now)
+        self.metadata.update(response, None, self.now)
         self.fetcher.follow_leaders()
 
     def start(self, *partitions: TopicPartition, offset: int = 0) -> None:
@@ -269,9 +269,9 @@ def test_without_a_leader_metadata_is_asked_for() -> None:
     rig.cluster.topics["t"][0] = -1
     rig.start(T1)
     rig.metadata.request(rig.now)
-    assert not rig.metadata.is_stale
+    assert not rig.metadata.update_requested
     assert rig.requests() == []
-    assert rig.metadata.is_stale
+    assert rig.metadata.update_requested
 
 
 @pytest.mark.parametrize("version", [4, 6, 7, 11, 12, 13, 16, 18])
@@ -405,7 +405,7 @@ def test_errors_that_ask_for_metadata(code: int) -> None:
     rig.cluster.logs[T0].fetch_error = code
     rig.cluster.names_leader = False
     rig.round()
-    assert rig.metadata.is_stale
+    assert rig.metadata.update_requested
     assert rig.state().preferred_replica_at(rig.now) == -1
     assert rig.offsets() == {}
     rig.cluster.logs[T0].fetch_error = 0
@@ -423,7 +423,7 @@ def test_errors_that_pass(code: int) -> None:
     rig.cluster.logs[T0].fetch_error = code
     rig.round()
     rig.cluster.logs[T0].fetch_error = 0
-    assert not rig.metadata.is_stale
+    assert not rig.metadata.update_requested
     assert rig.requests() == []
     rig.cluster.advance(RETRY_S)
     rig.round()
@@ -539,7 +539,7 @@ def test_a_preferred_replica_is_asked_while_it_is_there_and_fresh() -> None:
     rig.state().prefer_replica(7, until=rig.now + 99)
     rig.metadata.request(rig.now)
     assert [request.node for request in rig.requests()] == [1], "unknown"
-    assert rig.metadata.is_stale
+    assert rig.metadata.update_requested
     cluster.preferred_replicas[T0] = 2
     rig.answer(rig.fetcher._in_flight[1])
     assert rig.state().preferred_replica_at(rig.now + 60) == 2
@@ -571,7 +571,7 @@ def test_a_topic_that_was_made_anew() -> None:
     rig.cluster.logs[T0].truncate(0)
     append(rig.cluster.logs[T0], 2)
     rig.round()
-    assert rig.metadata.is_stale, "the id is unknown"
+    assert rig.metadata.update_requested, "the id is unknown"
     rig.refresh()
     rig.round()
     assert rig.subscription.needing_reset(rig.now)

@@ -212,7 +212,7 @@ def test_forgotten_topics_leave_the_metadata() -> None:
     assert "t" in producing.kafka_producer.appender.topics
     producing.run(seconds=25)
     assert "t" not in producing.kafka_producer.appender.topics
-    assert producing.cluster.network_client.metadata.wanted == []
+    assert producing.cluster.network_client.metadata.topics == []
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------
@@ -315,10 +315,10 @@ def test_the_answer_names_the_new_leader() -> None:
     producing.cluster.handlers[3] = lambda received: pytest.fail("metadata was asked for")
     producing.cluster.topics["t"][0] = 2
     handle = producing.send(b"b")
-    producing.cluster.network_client.metadata._stale = False
+    producing.cluster.network_client.metadata.update_requested = False
     while not handle.done():
         producing.cluster.turn()
-        producing.cluster.network_client.metadata._stale = False
+        producing.cluster.network_client.metadata.update_requested = False
         for link in [link for link in producing.cluster.links.values() if link.pending]:
             producing.cluster.answer(link)
         producing.cluster.advance(0.01)

@@ -24,7 +24,7 @@ def list_brokers(cluster: Cluster = DEFAULT_CLUSTER, json: Json = False) -> None
         except ItemsFailed as error:  # what a broker does not tell is left out
             directories = error.succeeded
     partitions = [partition for topic in topics for partition in topic.partitions.values()]
-    leaders = Counter(partition.leader for partition in partitions)
+    leaders: Counter[int] = Counter(partition.leader for partition in partitions)
     replicas = Counter(replica for partition in partitions for replica in partition.replicas)
     rows = [
         {

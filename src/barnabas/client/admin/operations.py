@@ -155,7 +155,7 @@ class AdminOperations:
     async def _brokers(self, driver: AdminApiDriver, wanted: Collection[int] | None) -> list[int]:
         """Returns the ids of the wanted brokers, or (None) of all that live. Raises UsageError for an unknown one."""
         await driver.refresh_metadata()
-        known = sorted(self._client.metadata.view.brokers)
+        known = sorted(self._client.metadata.cluster.brokers)
         if wanted is None:
             return known
         for node_id in wanted:
@@ -180,7 +180,7 @@ class PartitionLeaders:
 
     def __enter__(self) -> "PartitionLeaders":
         self._users.update(self._topics)
-        self._client.want_topics(self._topics)
+        self._client.add_topics(self._topics)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,7 +188,7 @@ class PartitionLeaders:
         unused = [topic for topic in self._topics if self._users[topic] <= 0]
         for topic in unused:
             del self._users[topic]
-        self._metadata.unwant(unused)
+        self._metadata.remove_topics(unused)
 
     def __call__(self, partition: TopicPartition) -> Node | None:
         if self._metadata.partition(partition) is None:
@@ -201,6 +201,6 @@ class PartitionLeaders:
     def _unknown(self, partition: TopicPartition) -> KafkaError:
         topic = self._metadata.topic(partition.topic)
         if topic is None:
-            return self._metadata.why_not(partition.topic)
+            return self._metadata.topic_error(partition.topic)
         last = len(topic.partitions) - 1
         return TopicNotFound(f"topic {partition.topic!r} has partitions 0 to {last}, there is no {partition.partition}")

@@ -240,7 +240,7 @@ class TransactionOperations(AdminOperations):
         from barnabas.protocol.messages.end_txn import EndTxnRequest
 
         driver = self._driver("end_transaction", timeout)
-        if not self._client.metadata.view.brokers:
+        if not self._client.metadata.cluster.brokers:
             await driver.refresh_metadata()  # connections tell how the cluster ends transactions
         request = EndTxnRequest(
             transactional_id=transactional_id,

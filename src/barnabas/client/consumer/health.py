@@ -102,7 +102,7 @@ def health_of(core: ConsumerCore) -> Health:
 
 def _health_in_group(common: Health, core: ConsumerCore, coordinator: ConsumerCoordinator, now: float) -> Health:
     membership, poll_timer = coordinator.membership, coordinator.membership.poll_timer
-    broker = core.client.metadata.view.brokers.get(core.client.coordinator(membership.coordinator) or -1)
+    broker = core.client.metadata.cluster.brokers.get(core.client.coordinator(membership.coordinator) or -1)
     in_progress = membership.history.under_way()
     rebalances = [*membership.history.past, *(() if in_progress is None else (in_progress,))]
     health = common._replace(

@@ -36,9 +36,9 @@ class SubscribedTopics:
     def want(self) -> None:
         """Keeps the subscribed topics in the metadata, and no others."""
         wanted = self._subscription.topics
-        self._client.metadata.unwant(self._wanted - wanted)
+        self._client.metadata.remove_topics(self._wanted - wanted)
         self._wanted = wanted
-        self._client.want_topics(sorted(wanted))
+        self._client.add_topics(sorted(wanted))
 
     def unsubscribe(self) -> None:
         self._client.metadata.all_topics = False
@@ -46,7 +46,7 @@ class SubscribedTopics:
 
     def on_metadata(self) -> str | None:
         """Takes in new metadata; returns why the topics of the pattern have changed, None if they have not."""
-        view = self._client.metadata.view
+        view = self._client.metadata.cluster
         news = None
         if self._subscription.has_pattern and self._client.metadata.has_all_topics:
             before = self._subscription.topics
@@ -65,11 +65,11 @@ class SubscribedTopics:
 
     def _note(self, name: str, code: int) -> None:
         if code in _LASTING:
-            self._failures[name] = self._client.metadata.why_not(name)
+            self._failures[name] = self._client.metadata.topic_error(name)
         elif name not in self._missing:
             self._missing.add(name)
             if not error_for(code).retriable or code == UnknownTopicOrPartition.code:
-                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.why_not(name))
+                _log.warning("%s (yet); this consumer waits for it", self._client.metadata.topic_error(name))
 
     @property
     def has_failed(self) -> bool:

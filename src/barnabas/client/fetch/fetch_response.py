@@ -7,6 +7,7 @@ from typing import Any, Final
 from barnabas.connection.cluster import Broker
 from barnabas.protocol.codec import Part, decode, read_uvarint
 from barnabas.protocol.messages import fetch as messages
+from barnabas.types import BrokerId
 
 __all__ = ["FetchAnswer", "PartitionAnswer", "TopicAnswer", "answer_of", "read_answer"]
 
@@ -156,7 +157,7 @@ def answer_of(response: messages.FetchResponse) -> FetchAnswer:
     ]
     answer = FetchAnswer(response.throttle_time_ms, response.error_code, response.session_id, topics)
     for broker in response.node_endpoints:
-        answer.brokers[broker.node_id] = Broker(broker.node_id, broker.host, broker.port, broker.rack)
+        answer.brokers[broker.node_id] = Broker(BrokerId(broker.node_id), broker.host, broker.port, broker.rack)
     return answer
 
 

@@ -118,7 +118,7 @@ class Fetcher:
                 continue
             node = self._node_for(topic_partition, state, position, now)
             if node == NO_NODE:
-                self._metadata.mark_stale()
+                self._metadata.request_update()
             elif node in self._in_flight or not is_ready(node):
                 continue
             elif self.buffer.count(topic_partition, position) >= BUFFERED_MAX or self.buffer.has_failure(
@@ -186,13 +186,13 @@ class Fetcher:
         if self._is_online(topic_partition, preferred):
             return preferred
         state.clear_preferred_replica()
-        self._metadata.mark_stale()
+        self._metadata.request_update()
         return position.leader
 
     def _is_online(self, topic_partition: TopicPartition, replica: int) -> bool:
         known = self._metadata.partition(topic_partition)
         online = known is not None and replica in known.replicas and replica not in known.offline_replicas
-        return online and replica in self._metadata.view.brokers
+        return online and replica in self._metadata.cluster.brokers
 
     def next_deadline(self) -> float:
         """Returns when the next partition may be requested again after an error."""
@@ -250,7 +250,7 @@ class Fetcher:
         if not session.answered(request.data, response.error_code, response.session_id, answers.keys()):
             _log.debug("fetch session with node %s begins anew: error %s", request.node, response.error_code)
             if response.error_code == FetchSessionTopicIdError.code:
-                self._metadata.mark_stale()
+                self._metadata.request_update()
             return False
         for topic_partition, answer in answers.items():
             state = self._partitions.get(topic_partition)
@@ -278,7 +278,7 @@ class Fetcher:
         if preferred >= 0 and self._is_online(topic_partition, preferred):
             state.prefer_replica(preferred, now + self.config.replica_max_age_s)
         elif preferred >= 0:  # the leader would name it again at once
-            self._metadata.mark_stale()
+            self._metadata.request_update()
             self._back_off(topic_partition, now)
         if not answer.records:
             state.empty_at = offset
@@ -325,14 +325,14 @@ class Fetcher:
         self._back_off(topic_partition, now)
         if code in _REFRESH_METADATA:
             state.clear_preferred_replica()
-            self._metadata.mark_stale()
+            self._metadata.request_update()
             leader, epoch = answer.leader, answer.leader_epoch
             # the broker tells of the new leader (KIP-951): no need to wait for metadata
             if (
                 code in _HAS_NEW_LEADER
                 and leader >= 0
                 and epoch >= 0
-                and self._metadata.learn_leader(topic_partition, leader, epoch, brokers.get(leader))
+                and self._metadata.update_leader(topic_partition, leader, epoch, brokers.get(leader))
             ):
                 state.follow_leader(leader, epoch, can_validate=True)
                 del self._backoffs[topic_partition]
@@ -435,14 +435,14 @@ class FetchRequestManager:
         return self._retry_at
 
     def _is_any_ready(self) -> bool:
-        return any(self._client.is_ready(Node(node, FETCH_ROLE)) for node in self._unready)
+        return any(self._client.ready(Node(node, FETCH_ROLE)) for node in self._unready)
 
     def _is_ready(self, node: int) -> bool:
         failure = self._failures.get(node)
         if failure is not None and failure.retry_at > self._client.now:
             self._retry_at = min(self._retry_at, failure.retry_at)
             return False
-        if self._client.is_ready(Node(node, FETCH_ROLE)):
+        if self._client.ready(Node(node, FETCH_ROLE)):
             return True
         self._unready.add(node)
         return False
@@ -452,7 +452,7 @@ class FetchRequestManager:
             self._has_changed = True
             if error is not None:
                 self.fetcher.failed(request)
-                self._client.metadata.mark_stale()
+                self._client.metadata.request_update()
             else:
                 self.answers += 1
                 if self.fetcher.answered(request, response, self._client.now):
@@ -493,7 +493,7 @@ class FetchRequestManager:
     def close(self) -> None:
         """Ends the sessions with brokers whose connections are ready."""
         for request in self.fetcher.close():
-            if self._client.is_ready(Node(request.node, FETCH_ROLE)):
+            if self._client.ready(Node(request.node, FETCH_ROLE)):
                 call = ClientRequest(FetchRequest, _ignore, build=request.build, at_most=request.at_most)
                 self._client.send(call, Node(request.node, FETCH_ROLE))
 

@@ -70,9 +70,9 @@ def epoch_ends(
 
 
 def _leader_epochs(client: NetworkClient, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """What we take for the leaders' epochs: a leader of another one says so, instead of answering for a log that may
-    be cut yet."""
-    found = {}
+    """Returns the leader epochs that the client knows: a leader of another epoch refuses the request, instead of
+    answering for a log that may be truncated yet."""
+    found: dict[TopicPartition, int] = {}
     for where in partitions:
         view = client.metadata.partition(where)
         if view is not None:
@@ -112,7 +112,7 @@ async def _ask_leaders(
         for topic_partition, code, answer in answers(response):
             yield topic_partition, code and error_for(code, f"{topic_partition}: {error_for(code)}"), answer
 
-    client.want_topics({partition.topic for partition in partitions})
+    client.add_topics({partition.topic for partition in partitions})
     try:
         if any(leader_of(partition) is None for partition in partitions):
             await retry.refresh_metadata()
@@ -131,7 +131,7 @@ def why_unknown(metadata: Metadata, topic_partition: TopicPartition) -> KafkaErr
     """Returns why the metadata has no such partition."""
     topic = metadata.topic(topic_partition.topic)
     if topic is None:
-        return metadata.why_not(topic_partition.topic)
+        return metadata.topic_error(topic_partition.topic)
     last = len(topic.partitions) - 1
     return TopicNotFound(
         f"topic {topic_partition.topic!r} has partitions 0 to {last}, there is no {topic_partition.partition}"

@@ -50,7 +50,7 @@ def timed_out(batch: ProducerBatch, client: NetworkClient, timeout_ms: int) -> C
     elif batch.attempts:
         why = "no answer came"
     elif client.metadata.topic(batch.topic) is None:
-        why = str(client.metadata.why_not(batch.topic))
+        why = str(client.metadata.topic_error(batch.topic))
     else:
         unreachable = client.unreachable()
         attempts = unreachable.attempts

@@ -105,7 +105,7 @@ class KafkaProducer:
                 info.is_used = False
             else:
                 del self.appender.topics[name]
-                self.client.metadata.unwant([name])
+                self.client.metadata.remove_topics([name])
 
     # --- for the fronts ---------------------------------------------------------------------------------------------
 

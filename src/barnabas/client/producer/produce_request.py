@@ -17,6 +17,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_FLAG,
 )
 from barnabas.records.checksum import crc32c
+from barnabas.types import BrokerId
 
 __all__ = [
     "FLEXIBLE_FROM",
@@ -183,7 +184,7 @@ def read_answers(data: bytes, position: int, version: int) -> Answers:
         for topic in response.responses
         for answer in topic.partition_responses
     ]
-    endpoints = {e.node_id: Broker(e.node_id, e.host, e.port, e.rack) for e in response.node_endpoints}
+    endpoints = {e.node_id: Broker(BrokerId(e.node_id), e.host, e.port, e.rack) for e in response.node_endpoints}
     return Answers(answers, response.throttle_time_ms, endpoints)
 
 

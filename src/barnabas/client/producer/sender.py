@@ -104,7 +104,7 @@ class Sender:
         for node_id, partitions in self._ready_by_leader(now).items():
             node = self._nodes.get(node_id) or self._nodes.setdefault(node_id, Node(node_id))
             while partitions and self._in_flight.get(node_id, 0) < self._in_flight_max:
-                if not self._client.is_ready(node):
+                if not self._client.ready(node):
                     break
                 self._send_produce_request(node, partitions, now)
                 partitions = [partition for partition in partitions if self._is_ready(partition, now)]
@@ -132,7 +132,7 @@ class Sender:
                 continue
             leader = metadata.leader(partition.topic_partition)
             if leader < 0:
-                metadata.mark_stale()
+                metadata.request_update()
             elif self._transactions is None or self._transactions.maybe_add_partition(partition.topic_partition):
                 nodes.setdefault(leader, []).append(partition)
         return nodes
@@ -260,7 +260,7 @@ class Sender:
             if answer.leader >= 0:  # the leader has changed, and the answer names the new one (KIP-951)
                 topic_partition = TopicPartition(batch.topic, batch.partition)
                 broker = response.endpoints.get(answer.leader)
-                self._client.metadata.learn_leader(topic_partition, answer.leader, answer.leader_epoch, broker)
+                self._client.metadata.update_leader(topic_partition, answer.leader, answer.leader_epoch, broker)
             self._end_attempt(batch, error_of(answer, batch), answer)
         else:
             batch.base_offset = answer.base_offset
@@ -320,7 +320,7 @@ class Sender:
         if isinstance(error, ConcurrentTransactions):
             batch.retry_at = min(batch.retry_at, self._client.now + CONCURRENT_TRANSACTIONS_BACKOFF_S)
         elif not follows:
-            self._client.metadata.mark_stale()
+            self._client.metadata.request_update()
         self._accumulator.put_back(partition, [batch])
 
     def _fail(self, batch: ProducerBatch, error: BarnabasError) -> None:

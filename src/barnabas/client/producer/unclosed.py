@@ -68,8 +68,8 @@ def warn_of_lost(batches: Iterable[ProducerBatch], client: NetworkClient, why: s
     if count:
         import logging  # only mistakes pay for this import
 
-        if not reason and client.attempts:
-            reason = f": {client.unreachable()}"
+        if not reason and (unreachable := client.unreachable()).attempts:
+            reason = f": {unreachable}"
         records = "1 record was" if count == 1 else f"{count} records were"
         text = "%s not acknowledged %s and may be lost%s; %s"
         logging.getLogger("barnabas.producer").warning(text, records, why, reason, way_out)

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from barnabas.errors import ClientError, KafkaError, UnsupportedVersion
+from barnabas.errors import Attempt, ClientError, ConnectionLost, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import response_header_version
 from barnabas.protocol.codec import MalformedMessage, encode_into, read_uvarint
 from barnabas.protocol.schema import Request
@@ -21,6 +21,7 @@ __all__ = [
     "body_of",
     "choose_version",
     "client_id_field",
+    "connection_lost",
     "request_frame",
 ]
 
@@ -35,17 +36,23 @@ HEADER: Final = struct.Struct(">ihhi")
 _SIZE: Final = struct.Struct(">i")
 
 Error = KafkaError | ClientError
-"""Why no response came: connection, deadline, version. What a response itself says is the caller's to read."""
+"""Why no response came: connection, deadline, version. The caller reads the errors in a response itself."""
 Done = Callable[[Any, Error | None], None]
 """Called once with the response or an error."""
 Build = Callable[[int], Request]
-"""The request for a version."""
+"""Returns the request for a version."""
+
+
+def connection_lost(address: str, stage: str, problem: str, hint: str = "") -> ConnectionLost:
+    """Returns the error of one failed attempt."""
+    attempt = Attempt(address, stage, problem, hint)
+    return ConnectionLost(str(attempt), (attempt,))
 
 
 class ClientRequest:
-    """See the module. `decode(data, position, version)` replaces the codec for hot responses; `encode(version)` gives
-    the body's parts for hot requests (`build` is not asked then). With `one_way` no response is expected: `done` is
-    called with None when the request is handed to the connection."""
+    """A request and its callback. `decode(data, position, version)` replaces the codec for hot responses, and
+    `encode(version)`, which returns the parts of the body, replaces `build` for hot requests. With `one_way` no
+    response is expected: `done` is called with None when the request is written."""
 
     __slots__ = (
         "api",

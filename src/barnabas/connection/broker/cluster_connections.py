@@ -1,17 +1,17 @@
-"""Connections and their life: to open, handshaking, ready, idle, lost, in backoff. What to do is said, not done.
+"""The connections to the nodes of a cluster, from opening to backoff. What to do with sockets is said, not done.
 
-A peer is an address together with a role: long polls and what must not wait behind them have connections of their own.
-Its wire exists as soon as somebody wants to send to it; a lost connection fails what was in flight, and the next
+A node has a connection for each role: requests that a broker holds, and those that must not wait behind them, go
+separate ways. A connection is opened for the first request. One that is lost fails the requests in flight, and the next
 request opens another one once the backoff is over.
 """
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from barnabas.connection.broker.broker_connection import Answered, BrokerConnection, Buffer
-from barnabas.connection.broker.client_request import Error
-from barnabas.connection.timers import NEVER
+from barnabas.connection.broker.broker_connection import BrokerConnection, Buffer
+from barnabas.connection.broker.client_request import Error, connection_lost
+from barnabas.connection.timers import NEVER, exponential_backoff
 from barnabas.errors import Attempt, ConnectionLost
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BOOTSTRAP", "ClusterConnections", "Connect", "ConnectionSettings", "NodeConnection"]
 
 BOOTSTRAP: Final = -1
-"""The node ids of bootstrap addresses go down from here."""
+"""The node id of the first bootstrap address; those of the others are below."""
 
 
 class ConnectionSettings(NamedTuple):
@@ -41,22 +41,23 @@ class ConnectionSettings(NamedTuple):
 
 
 class Connect(NamedTuple):
-    """An order to the driver: open this connection and say `connected` or `lost` with its number."""
+    """Asks the driver to open a connection, and to say `connected` or `lost` with its number."""
 
     number: int
     host: str
     port: int
     timeout_s: float
-    """Until then the network client gives up; several addresses of a name share it."""
+    """For all addresses of the host together."""
 
 
 class NodeConnection:
-    """An address that requests go to, in one role."""
+    """The connection to a node in one role, open or not."""
 
     __slots__ = (
         "attempts",
         "backoff_until",
         "connected",
+        "connection",
         "failures",
         "host",
         "node_id",
@@ -64,7 +65,6 @@ class NodeConnection:
         "port",
         "role",
         "setup_until",
-        "wire",
     )
 
     def __init__(self, node_id: int, role: int, host: str, port: int) -> None:
@@ -74,14 +74,15 @@ class NodeConnection:
         self.port = port
         self.number = 0
         """Of the connection that is open or opening; 0 for none."""
-        self.wire: BrokerConnection | None = None
+        self.connection: BrokerConnection | None = None
+        """None if nobody wants to send anything."""
         self.connected = False
         self.setup_until = NEVER
         self.backoff_until = float("-inf")
         self.failures = 0
-        """Without a success between them."""
+        """In a row."""
         self.attempts: tuple[Attempt, ...] = ()
-        """Of the last failure."""
+        """Those of the last failure."""
 
     @property
     def address(self) -> str:
@@ -89,16 +90,16 @@ class NodeConnection:
 
     @property
     def ready(self) -> bool:
-        return self.wire is not None and self.wire.ready
+        return self.connection is not None and self.connection.ready
 
     @property
     def in_flight(self) -> int:
-        """Requests without an answer."""
-        return 0 if self.wire is None else self.wire.in_flight
+        """Requests without a response."""
+        return 0 if self.connection is None else self.connection.in_flight
 
 
 class ClusterConnections:
-    """All peers. `on_ready` hears when requests begin to flow, `on_lost` when a connection ended."""
+    """All connections. `on_ready` is called when one can take requests, `on_lost` when one has failed."""
 
     def __init__(
         self,
@@ -112,75 +113,74 @@ class ClusterConnections:
         self._on_ready = on_ready
         self._on_lost = on_lost
         self._rng = rng
-        self._peers: dict[tuple[int, int], NodeConnection] = {}
+        self._nodes: dict[tuple[int, int], NodeConnection] = {}
+        """By node id and role."""
         self._by_number: dict[int, NodeConnection] = {}
         self._last_number = 0
         self._connects: list[Connect] = []
         self._closes: list[int] = []
         self._writable: dict[int, None] = {}
+        """Numbers of connections that may have output."""
 
     def __iter__(self) -> Iterator[NodeConnection]:
-        return iter(self._peers.values())
+        return iter(self._nodes.values())
 
     @property
-    def await_answers(self) -> bool:
-        """Whether a socket may have something to tell: a request is under way on it, it opens, or it was full."""
-        for peer in self._by_number.values():
-            wire = peer.wire
-            if not peer.connected or (wire is not None and (wire.in_flight or wire.congested)):
+    def has_in_flight_requests(self) -> bool:
+        for node in self._by_number.values():
+            connection = node.connection
+            if not node.connected or (connection is not None and (connection.in_flight or connection.congested)):
                 return True
         return False
 
-    def under_way(self) -> list[Attempt]:
+    def connecting(self) -> list[Attempt]:
         """Returns an attempt for each connection that is being made and has no outcome yet."""
         return [
-            Attempt(peer.address, peer.wire.stage if peer.connected else "tcp", "no answer yet", "")
-            for peer in self._by_number.values()
-            if peer.wire is not None and not peer.wire.ready
+            Attempt(node.address, node.connection.stage if node.connected else "tcp", "no answer yet", "")
+            for node in self._by_number.values()
+            if node.connection is not None and not node.connection.ready
         ]
 
     def get(self, node_id: int, role: int) -> NodeConnection | None:
-        return self._peers.get((node_id, role))
+        return self._nodes.get((node_id, role))
 
-    def peer(self, node_id: int, role: int, host: str, port: int) -> NodeConnection:
-        """The peer, at this address from now on: if it had another one, its connection ends."""
-        peer = self._peers.get((node_id, role))
-        if peer is None:
-            peer = self._peers[node_id, role] = NodeConnection(node_id, role, host, port)
-        elif (peer.host, peer.port) != (host, port):
-            attempt = Attempt(peer.address, "request", f"broker {node_id} moved to {host}:{port}", "")
-            peer.host, peer.port = host, port
-            self._drop(peer, ConnectionLost(str(attempt), (attempt,)))
-            peer.backoff_until, peer.failures = float("-inf"), 0
-        return peer
+    def node(self, node_id: int, role: int, host: str, port: int) -> NodeConnection:
+        """Returns the node, at this address from now on: a connection to another address ends."""
+        node = self._nodes.get((node_id, role))
+        if node is None:
+            node = self._nodes[node_id, role] = NodeConnection(node_id, role, host, port)
+        elif node.port != port or node.host != host:
+            error = connection_lost(node.address, "request", f"broker {node_id} moved to {host}:{port}")
+            node.host, node.port = host, port
+            self._drop(node, error)
+            node.backoff_until, node.failures = float("-inf"), 0
+        return node
 
-    # --- requests ---------------------------------------------------------------------------------------------------
-
-    def wire(self, peer: NodeConnection, now: float) -> BrokerConnection:
-        """Where to send: opens the connection, now or when the backoff is over."""
-        wire = peer.wire
-        if wire is None:
-            wire = peer.wire = BrokerConnection(
-                peer.address,
+    def open(self, node: NodeConnection, now: float) -> BrokerConnection:
+        """Returns what to send requests on, and opens the connection, now or when the backoff is over."""
+        connection = node.connection
+        if connection is None:
+            connection = node.connection = BrokerConnection(
+                node.address,
                 client_id=self._settings.client_id,
                 request_timeout_s=self._settings.request_timeout_s,
                 mechanism=self._settings.mechanism,
             )
-            wire.last_used = now
-            if now >= peer.backoff_until:
-                self._connect(peer, now)
-        if peer.connected:
-            self._writable[peer.number] = None
-        return wire
+            connection.last_used = now
+            if now >= node.backoff_until:
+                self._connect(node, now)
+        if node.connected:
+            self._writable[node.number] = None
+        return connection
 
-    def _connect(self, peer: NodeConnection, now: float) -> None:
+    def _connect(self, node: NodeConnection, now: float) -> None:
         self._last_number += 1
-        peer.number = self._last_number
+        node.number = self._last_number
         settings = self._settings
-        allowed_s = min(settings.setup_timeout_s * 2.0 ** min(peer.failures, 20), settings.setup_timeout_max_s)
-        peer.setup_until = now + allowed_s
-        self._by_number[peer.number] = peer
-        self._connects.append(Connect(peer.number, peer.host, peer.port, allowed_s))
+        allowed_s = min(settings.setup_timeout_s * 2.0 ** min(node.failures, 20), settings.setup_timeout_max_s)
+        node.setup_until = now + allowed_s
+        self._by_number[node.number] = node
+        self._connects.append(Connect(node.number, node.host, node.port, allowed_s))
 
     # --- what the driver does ---------------------------------------------------------------------------------------
 
@@ -193,146 +193,134 @@ class ClusterConnections:
         return closes
 
     def take_output(self) -> list[tuple[int, list[Buffer]]]:
-        """(connection, bytes to write) of all that have some."""
         if not self._writable:
             return []
         numbers, self._writable = self._writable, {}
         output = []
         for number in numbers:
-            peer = self._by_number.get(number)
-            if peer is not None and peer.wire is not None and peer.wire.has_output:
-                output.append((number, peer.wire.take_output()))
+            node = self._by_number.get(number)
+            if node is not None and node.connection is not None and node.connection.has_output:
+                output.append((number, node.connection.take_output()))
         return output
 
     # --- what the driver tells --------------------------------------------------------------------------------------
 
+    def _connection(self, number: int) -> BrokerConnection | None:
+        """Returns None if the network client has given the connection up meanwhile."""
+        node = self._by_number.get(number)
+        return None if node is None else node.connection
+
     def connected(self, number: int, now: float) -> None:
-        peer = self._by_number.get(number)
-        if peer is None or peer.wire is None:
-            return  # it was given up meanwhile, and the order to close it is out
-        peer.connected = True
-        peer.wire.start(now)
-        self._writable[number] = None
+        connection = self._connection(number)
+        if connection is not None:
+            self._by_number[number].connected = True
+            connection.start(now)
+            self._writable[number] = None
 
     def congested(self, number: int, congested: bool) -> None:
-        peer = self._by_number.get(number)
-        if peer is not None and peer.wire is not None:
-            peer.wire.congested = congested
+        connection = self._connection(number)
+        if connection is not None:
+            connection.congested = congested
 
-    def room(self, number: int) -> memoryview | None:
-        peer = self._by_number.get(number)
-        return None if peer is None or peer.wire is None else peer.wire.room
+    def receive_buffer(self, number: int) -> memoryview | None:
+        connection = self._connection(number)
+        return None if connection is None else connection.receive_buffer
 
-    def received(self, number: int, data: bytes, now: float) -> list[Answered]:
-        peer = self._by_number.get(number)
-        if peer is None or peer.wire is None:
-            return []
-        was_ready = peer.wire.ready
-        return self._took_in(peer, peer.wire, peer.wire.received(data, now), was_ready, now)
+    def received(self, number: int, data: bytes | None, count: int, now: float) -> None:
+        """Takes `data`, or `count` bytes in the receive buffer, and completes the requests that they answer."""
+        node = self._by_number.get(number)
+        connection = None if node is None else node.connection
+        if node is None or connection is None:
+            return
+        was_ready = connection.ready
+        completed = connection.buffer_filled(count, now) if data is None else connection.received(data, now)
+        broken = connection.broken
+        if broken is None:
+            if connection.has_output:
+                self._writable[number] = None
+            if connection.ready and not was_ready:
+                node.failures = 0
+                node.setup_until = NEVER
+                self._on_ready(node)
+        for request, response in completed:
+            request.done(response, None)
+        if broken is not None:
+            self._fail(node, broken, now)
 
-    def filled(self, number: int, count: int, now: float) -> list[Answered]:
-        peer = self._by_number.get(number)
-        if peer is None or peer.wire is None:
-            return []
-        was_ready = peer.wire.ready
-        return self._took_in(peer, peer.wire, peer.wire.filled(count, now), was_ready, now)
-
-    def _took_in(
-        self, peer: NodeConnection, wire: BrokerConnection, answered: list[Answered], was_ready: bool, now: float
-    ) -> list[Answered]:
-        if wire.broken is not None:
-            # what came whole before the mistake counts
-            for call, response in answered:
-                call.done(response, None)
-            self.lost(peer, wire.broken, now)
-            return []
-        if wire.has_output:
-            self._writable[peer.number] = None
-        if wire.ready and not was_ready:
-            peer.failures = 0
-            peer.setup_until = NEVER
-            self._on_ready(peer)
-        return answered
-
-    def lost_connection(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
-        peer = self._by_number.get(number)
-        if peer is not None:
-            self.lost(peer, ConnectionLost("; ".join(map(str, attempts)), attempts), now, closed=True)
+    def lost(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
+        node = self._by_number.get(number)
+        if node is not None:
+            self._fail(node, ConnectionLost("; ".join(map(str, attempts)), attempts), now, closed=True)
 
     def stage(self, number: int) -> str:
-        """How far the connection is: the stage of its next failure."""
-        peer = self._by_number.get(number)
-        return "request" if peer is None or peer.wire is None else peer.wire.stage
+        connection = self._connection(number)
+        return "request" if connection is None else connection.stage
 
     # --- the end of a connection ------------------------------------------------------------------------------------
 
-    def lost(self, peer: NodeConnection, error: Error, now: float, *, closed: bool = False) -> None:
-        """The connection failed: backoff, and everyone who waits for it hears."""
-        pause = min(self._settings.backoff_s * 2.0 ** min(peer.failures, 20), self._settings.backoff_max_s)
-        peer.failures += 1
-        peer.backoff_until = now + pause * self._rng.uniform(0.8, 1.2)
-        self._drop(peer, error, closed=closed)
-        self._on_lost(peer, error)
+    def _fail(self, node: NodeConnection, error: Error, now: float, *, closed: bool = False) -> None:
+        """The connection has failed: its backoff begins, and its requests fail."""
+        node.failures += 1
+        node.backoff_until = now + exponential_backoff(
+            node.failures, self._settings.backoff_s, self._settings.backoff_max_s, self._rng
+        )
+        self._drop(node, error, closed=closed)
+        self._on_lost(node, error)
 
-    def _drop(self, peer: NodeConnection, error: Error, *, closed: bool = False) -> None:
-        if peer.number:
-            del self._by_number[peer.number]
-            self._writable.pop(peer.number, None)
-            still_to_open = [order for order in self._connects if order.number != peer.number]
+    def _drop(self, node: NodeConnection, error: Error, *, closed: bool = False) -> None:
+        if node.number:
+            del self._by_number[node.number]
+            self._writable.pop(node.number, None)
+            still_to_open = [connect for connect in self._connects if connect.number != node.number]
             if len(still_to_open) < len(self._connects):
                 self._connects = still_to_open
             elif not closed:
-                self._closes.append(peer.number)
-        peer.attempts = error.attempts
-        wire, peer.wire, peer.number, peer.connected = peer.wire, None, 0, False
-        peer.setup_until = NEVER
-        if wire is not None:
-            wire.fail(error)
+                self._closes.append(node.number)
+        node.attempts = error.attempts
+        connection, node.connection, node.number, node.connected = node.connection, None, 0, False
+        node.setup_until = NEVER
+        if connection is not None:
+            connection.fail(error)
 
     def drop_all(self, error: Error) -> None:
-        """Close every connection; the peers may be used again."""
-        for peer in list(self._peers.values()):
-            self._drop(peer, error)
-
-    def forget(self, node_ids: Iterable[int], error: Error) -> None:
-        """These nodes are gone."""
-        gone = set(node_ids)
-        for key in [key for key in self._peers if key[0] in gone]:
-            self._drop(self._peers.pop(key), error)
+        """Closes every connection; the next requests open them again."""
+        for node in list(self._nodes.values()):
+            self._drop(node, error)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def next_deadline(self) -> float:
         due = NEVER
-        for peer in self._peers.values():
-            wire = peer.wire
-            if wire is None:
+        for node in self._nodes.values():
+            connection = node.connection
+            if connection is None:
                 continue
-            if not peer.number:
-                due = min(due, peer.backoff_until)
-            due = min(due, peer.setup_until, wire.next_deadline())
-            if peer.connected and not wire.in_flight:
-                due = min(due, wire.last_used + self._settings.idle_max_s)
+            if not node.number:
+                due = min(due, node.backoff_until)
+            due = min(due, node.setup_until, connection.next_deadline())
+            if node.connected and not connection.in_flight:
+                due = min(due, connection.last_used + self._settings.idle_max_s)
         return due
 
-    def tick(self, now: float) -> None:
-        for peer in list(self._peers.values()):
-            wire = peer.wire
-            if wire is None:
+    def advance(self, now: float) -> None:
+        """Opens connections whose backoff is over, and ends those that are overdue or idle."""
+        for node in list(self._nodes.values()):
+            connection = node.connection
+            if connection is None:
                 continue
-            if not peer.number and now >= peer.backoff_until:
-                self._connect(peer, now)
-            if wire.next_deadline() <= now:
-                wire.tick(now)
-                if wire.has_output and peer.connected:
-                    self._writable[peer.number] = None
-            if wire.broken is not None:
-                self.lost(peer, wire.broken, now)
-            elif now >= peer.setup_until:
-                stage = wire.stage if peer.connected else "tcp"
-                hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if peer.connected else ""
-                attempt = Attempt(peer.address, stage, "timed out", hint)
-                self.lost(peer, ConnectionLost(str(attempt), (attempt,)), now)
-            elif now >= wire.last_used + self._settings.idle_max_s and peer.connected and not wire.in_flight:
-                attempt = Attempt(peer.address, "request", "idle for connections.max.idle.ms", "")
-                self._drop(peer, ConnectionLost(str(attempt), (attempt,)))
+            if not node.number and now >= node.backoff_until:
+                self._connect(node, now)
+            if connection.next_deadline() <= now:
+                connection.advance(now)
+                if connection.has_output and node.connected:
+                    self._writable[node.number] = None
+            if connection.broken is not None:
+                self._fail(node, connection.broken, now)
+            elif now >= node.setup_until:
+                stage = connection.stage if node.connected else "tcp"
+                hint = "connected, but no answer: not a Kafka broker, or a TLS listener" if node.connected else ""
+                self._fail(node, connection_lost(node.address, stage, "timed out", hint), now)
+            elif (
+                now >= connection.last_used + self._settings.idle_max_s and node.connected and not connection.in_flight
+            ):
+                self._drop(node, connection_lost(node.address, "request", "idle for connections.max.idle.ms"))

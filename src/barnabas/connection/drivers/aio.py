@@ -50,7 +50,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.driver._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self.driver.client.room(self.number)
+        room = self.driver.client.receive_buffer(self.number)
         self._in_room = room is not None
         return self._small if room is None else room
 
@@ -323,7 +323,7 @@ class AioDriver:
     def _filled(self, number: int, count: int) -> None:
         if number in self._open:
             try:
-                self.client.filled(number, count, time.monotonic())
+                self.client.buffer_filled(number, count, time.monotonic())
                 self._turn()
             except Exception as error:
                 self._fail(error)

@@ -173,7 +173,7 @@ class Channels:
         client, number = self._client, channel.number
         has_news = False
         while True:
-            room = client.room(number)
+            room = client.receive_buffer(number)
             if room is None:
                 data = channel.read(READ_SIZE)
                 count = None if data is None else len(data)
@@ -187,8 +187,8 @@ class Channels:
             if data is not None:
                 client.received(number, data, time.monotonic())
             else:
-                client.filled(number, count, time.monotonic())
-            is_whole = client.room(number) is None
+                client.buffer_filled(number, count, time.monotonic())
+            is_whole = client.receive_buffer(number) is None
             has_news = has_news or is_whole or data is not None
             if number not in self._channels:
                 return has_news

@@ -243,7 +243,7 @@ class SyncDriver:
     def _active_turn(self) -> None:
         """A turn by a thread of the application, which takes in what may have come if nobody else of them polls."""
         self._active_at = time.monotonic()
-        may_have_come = self.client.awaits_answers
+        may_have_come = self.client.has_in_flight_requests
         self._work_turn()
         if may_have_come and self._may_lead():
             self._displace()

@@ -18,7 +18,7 @@ from barnabas.client.consumer.group.offset_commits import AutoCommit, OffsetComm
 from barnabas.client.consumer.rebalance_listener import ASSIGNED, LOST, REVOKED, RebalanceEvent
 from barnabas.client.consumer.subscription_state import SubscriptionState
 from barnabas.client.settings import ConsumerSettings
-from barnabas.connection.network_client import COORDINATOR_ROLE, NetworkClient
+from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
 from barnabas.errors import BarnabasError, InconsistentGroupProtocol
 from barnabas.types import TopicPartition
@@ -80,11 +80,8 @@ class ConsumerCoordinator:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether the group's coordinator is known and connected, or was not tried in vain: only then does it make
-        sense to wait for its answer."""
-        node_id = self._client.coordinator(self.membership.coordinator)
-        peer = None if node_id is None else self._client.peer(node_id, COORDINATOR_ROLE)
-        return peer is not None and (peer.ready or not peer.failures)
+        """Whether it makes sense to wait for an answer of the group's coordinator."""
+        return self._client.is_coordinator_reachable(self.membership.coordinator)
 
     def take_failure(self) -> BarnabasError | None:
         return self.membership.take_failure()

@@ -78,7 +78,7 @@ class LeaderAssignment:
         subscribed = members_of(members)
         topics = {topic for member in subscribed for topic in member.topics}
         self._members_topics |= topics - set(self._topics())
-        self._client.want_topics(topics)
+        self._client.add_topics(topics)
 
         def assign(_: Promise[None] | None = None) -> None:
             counts = self._counts(topics)
@@ -91,7 +91,7 @@ class LeaderAssignment:
             self._assigned_counts = self._counts(topics | assigned)
             done({name: encode_assignment(partitions) for name, partitions in assignments.items()}, None)
 
-        if all(topic in self._client.metadata.view.topics for topic in topics):
+        if all(topic in self._client.metadata.cluster.topics for topic in topics):
             assign()
         else:
             self._client.refresh_metadata().on_done(assign)
@@ -102,7 +102,7 @@ class LeaderAssignment:
 
     def _count(self, name: str) -> int | None:
         """Returns None if the metadata does not say."""
-        topic = self._client.metadata.view.topics.get(name)
+        topic = self._client.metadata.cluster.topics.get(name)
         if topic is None or topic.error_code not in (0, UnknownTopicOrPartition.code):
             return None
         return len(topic.partitions)
@@ -143,7 +143,7 @@ class LeaderAssignment:
         """Forgets the other members' topics: this member is not the leader, or will join again."""
         self._assigned_counts = {}
         if self._members_topics:
-            self._client.metadata.unwant(self._members_topics - set(self._topics()))
+            self._client.metadata.remove_topics(self._members_topics - set(self._topics()))
             self._members_topics = set()
 
     def reason_to_reassign(self) -> str | None:
