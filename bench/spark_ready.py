@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from barnabas.spark.schema import record_schema
+from barnabas.spark.source.schema import record_schema
 from barnabas.spark.workers import settle
 
 BATCH_BYTES = 1024 * 1024

@@ -13,9 +13,9 @@ import pytest
 
 import barnabas
 from barnabas.client.admin.topics import NewTopic
-from barnabas.spark.decision import Transaction
-from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
-from barnabas.spark.two_phase import Decide, Lost, commit, task_id
+from barnabas.spark.sink.cluster import Keeping, SinkCluster, keeping
+from barnabas.spark.sink.decision import Transaction
+from barnabas.spark.sink.two_phase import Decide, Lost, commit, task_id
 
 from .harness.broker import KAFKA_LIBS, KafkaBroker
 

@@ -13,7 +13,7 @@ from barnabas.errors import UsageError
 from barnabas.pipeline.errors import PipelineFailed, error_text
 from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings, project_lock
 from barnabas.pipeline.runner import check_checkpoints
-from barnabas.spark.decision import Decision, notes_of
+from barnabas.spark.sink.decision import Decision, notes_of
 from barnabas.testing import Broker
 
 from .checkpoints import write_checkpoint

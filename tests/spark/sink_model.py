@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from barnabas.spark.decision import Decision, Transaction
-from barnabas.spark.two_phase import (
+from barnabas.spark.sink.decision import Decision, Transaction
+from barnabas.spark.sink.two_phase import (
     Commit,
     Decide,
     End,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from barnabas.spark.checkpoint import Planned, planned
+from barnabas.spark.sink.checkpoint import Planned, planned
 
 
 @pytest.fixture

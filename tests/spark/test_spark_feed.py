@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import RequestTimedOut
-from barnabas.spark.feed import Feed, ranges_of
-from barnabas.spark.lookup import LogEnd, Topics
-from barnabas.spark.loss import DataLoss
-from barnabas.spark.offsets import StreamOffset, parse_stream_offset
-from barnabas.spark.options import Position, SourceOptions
-from barnabas.spark.planning import split
+from barnabas.spark.source.data_loss import DataLoss
+from barnabas.spark.source.micro_batches import MicroBatches, ranges_of
+from barnabas.spark.source.offset_reader import LogEnd, Topics
+from barnabas.spark.source.offsets import StreamOffset, parse_stream_offset
+from barnabas.spark.source.options import Position, SourceOptions
+from barnabas.spark.source.planning import split
 from barnabas.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
@@ -92,7 +92,7 @@ class Query:
         self.clock = Clock()
         self.cluster = cluster
         cluster.wait = self._nothing_comes
-        self.feed = Feed(SourceOptions.parse(given, streaming=True), cluster, self.clock, self.clock.sleep)
+        self.feed = MicroBatches(SourceOptions.parse(given, streaming=True), cluster, self.clock, self.clock.sleep)
         self.at: StreamOffset | None = None
 
     def _nothing_comes(self, seconds: float) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import barnabas
 from barnabas.errors import UsageError
-from barnabas.spark.generations import switch_generation, with_header
+from barnabas.spark.sink.generations import switch_generation, with_header
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 

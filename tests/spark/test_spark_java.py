@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from barnabas.errors import UsageError
-from barnabas.spark import home
+from barnabas.spark import sessions
 from barnabas.spark.java import find_java
 
 
@@ -80,13 +80,13 @@ def test_a_home_without_the_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (installed / part).mkdir(parents=True)
     spec: Any = ModuleType("spec")
     spec.submodule_search_locations = [str(installed)]
-    monkeypatch.setattr(home, "find_spec", lambda name: spec)
-    monkeypatch.setattr(home.atexit, "register", lambda *_, **__: None)
-    monkeypatch.setattr(home.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
+    monkeypatch.setattr(sessions, "find_spec", lambda name: spec)
+    monkeypatch.setattr(sessions.atexit, "register", lambda *_, **__: None)
+    monkeypatch.setattr(sessions.tempfile, "mkdtemp", lambda prefix: str(tmp_path))
     monkeypatch.setenv("SPARK_HOME", "")
-    home.use_compiled_pyspark()
-    assert home.os.environ["SPARK_HOME"] == str(tmp_path)
+    sessions.use_compiled_pyspark()
+    assert sessions.os.environ["SPARK_HOME"] == str(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_symlink()) == ["bin", "jars"]
     monkeypatch.setenv("SPARK_HOME", "/mine")
-    home.use_compiled_pyspark()
-    assert home.os.environ["SPARK_HOME"] == "/mine"
+    sessions.use_compiled_pyspark()
+    assert sessions.os.environ["SPARK_HOME"] == "/mine"

@@ -8,9 +8,9 @@ import pytest
 
 import barnabas
 from barnabas.errors import UsageError
-from barnabas.spark.loss import OnLoss, lost, lost_from
-from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.source.data_loss import OnLoss, lost, lost_from
+from barnabas.spark.source.options import SourceOptions
+from barnabas.spark.source.planning import OffsetRange
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 
@@ -50,7 +50,8 @@ def test_each_lost_range_is_a_record_before_the_query_goes_on() -> None:
 def test_what_a_stream_loses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[dict[str, Any]] = []
     monkeypatch.setattr(
-        "barnabas.spark.loss._write", lambda rule, letters: told.extend(json.loads(value) for _, value in letters)
+        "barnabas.spark.source.data_loss._write",
+        lambda rule, letters: told.extend(json.loads(value) for _, value in letters),
     )
     cluster = FakeCluster({T0: 5, T1: 5})
     query = Query(cluster, onDataLoss="dlq", dataLossTopic="lost")
@@ -65,7 +66,9 @@ def test_what_a_stream_loses_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_loss_is_told_once_where_a_batch_waits_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[bytes] = []
-    monkeypatch.setattr("barnabas.spark.loss._write", lambda rule, letters: told.extend(key for key, _ in letters))
+    monkeypatch.setattr(
+        "barnabas.spark.source.data_loss._write", lambda rule, letters: told.extend(key for key, _ in letters)
+    )
     cluster = FakeCluster({T0: 5, T1: 5})
     query = Query(cluster, onDataLoss="dlq", dataLossTopic="lost", minOffsetsPerTrigger="100", maxTriggerDelay="15m")
     query.batch()

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import UsageError
-from barnabas.spark.loss import OnLoss
-from barnabas.spark.offsets import Plan, StreamOffset, nested, parse_offsets, parse_stream_offset
 from barnabas.spark.option_table import SOURCE_OPTIONS, check_names, parse_duration_ms
-from barnabas.spark.options import SourceOptions
+from barnabas.spark.source.data_loss import OnLoss
+from barnabas.spark.source.offsets import Plan, StreamOffset, nested, parse_offsets, parse_stream_offset
+from barnabas.spark.source.options import SourceOptions
 from barnabas.types import TopicPartition
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders"}

@@ -3,8 +3,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.spark.offsets import Plan
-from barnabas.spark.planning import TOGETHER_MAX, OffsetRange, bounded, bounded_by_bytes, combined, split
+from barnabas.spark.source.offsets import Plan
+from barnabas.spark.source.planning import TOGETHER_MAX, OffsetRange, bounded, bounded_by_bytes, combined, split
 from barnabas.types import TopicPartition
 
 PARTITIONS = [TopicPartition("t", index) for index in range(6)]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
+from barnabas.spark.source.planning import OffsetRange
+from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
 from barnabas.types import TopicPartition
 
 RANGES = [OffsetRange(TopicPartition(topic, p), 10, 20) for topic in ("ab", "b") for p in range(3)]

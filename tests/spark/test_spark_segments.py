@@ -19,12 +19,12 @@ from barnabas.types import TopicPartition
 
 pytest.importorskip("pyarrow")
 
-from barnabas.spark.loss import DataLoss, OnLoss
-from barnabas.spark.planning import OffsetRange
 from barnabas.spark.segments.committed import committed_part
 from barnabas.spark.segments.cutting import cut
 from barnabas.spark.segments.finding import OFFSETS_END, SegmentFile, find_segments
 from barnabas.spark.segments.reading import Piece, read_piece
+from barnabas.spark.source.data_loss import DataLoss, OnLoss
+from barnabas.spark.source.planning import OffsetRange
 
 SMALL = {"segment.bytes": "20000", "index.interval.bytes": "500"}
 

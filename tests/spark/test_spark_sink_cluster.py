@@ -10,9 +10,9 @@ import pytest
 
 import barnabas
 from barnabas.errors import BarnabasError
-from barnabas.spark.decision import Transaction
-from barnabas.spark.sink_cluster import Keeping, SinkCluster, end_query, keeping, open_transactions
-from barnabas.spark.two_phase import (
+from barnabas.spark.sink.cluster import Keeping, SinkCluster, end_query, keeping, open_transactions
+from barnabas.spark.sink.decision import Transaction
+from barnabas.spark.sink.two_phase import (
     Commit,
     End,
     Expired,

@@ -6,7 +6,7 @@ import pytest
 
 from barnabas.errors import UsageError
 from barnabas.spark.option_table import SINK_OPTIONS, check_names
-from barnabas.spark.sink_options import SinkOptions
+from barnabas.spark.sink.options import SinkOptions
 
 LEAST = {"bootstrap.servers": "localhost:9092", "topic": "orders"}
 
@@ -75,7 +75,7 @@ def test_a_stream_has_no_version() -> None:
 
 def columns(ddl: str, topic: str | None = "t") -> Any:
     types = pytest.importorskip("pyspark.sql.types")
-    from barnabas.spark.sink_columns import SinkColumns
+    from barnabas.spark.sink.columns import SinkColumns
 
     kinds = {
         "binary": types.BinaryType(),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from barnabas.client.offset_messages import OffsetAndMetadata
 from barnabas.errors import UsageError
-from barnabas.spark.decision import (
+from barnabas.spark.sink.decision import (
     NOBODY,
     NOTE_BYTES_MAX,
     NOTHING,
@@ -23,7 +23,7 @@ from barnabas.spark.decision import (
     place_of,
     read_decision,
 )
-from barnabas.spark.two_phase import (
+from barnabas.spark.sink.two_phase import (
     Commit,
     Decide,
     End,
@@ -40,7 +40,7 @@ from barnabas.spark.two_phase import (
     end_all,
     task_id,
 )
-from barnabas.spark.worker_names import WorkerNames, WriteName
+from barnabas.spark.sink.worker_names import WorkerNames, WriteName
 from barnabas.types import TopicPartition
 
 from .sink_model import (

@@ -2,7 +2,7 @@
 
 import os
 
-from barnabas.spark.worker_names import WorkerNames, WriteName, next_in_this_process
+from barnabas.spark.sink.worker_names import WorkerNames, WriteName, next_in_this_process
 
 FIRST = WriteName("q", "run", 0)
 

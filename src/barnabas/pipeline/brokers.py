@@ -10,8 +10,8 @@ from barnabas.errors import UnknownTopicOrPartition
 from barnabas.pipeline.checkpoint import Checkpoint
 from barnabas.pipeline.diagnosis import BrokerView
 from barnabas.pipeline.errors import PipelineFailed
-from barnabas.spark.decision import NOTHING, read_decision
-from barnabas.spark.two_phase import group_of
+from barnabas.spark.sink.decision import NOTHING, read_decision
+from barnabas.spark.sink.two_phase import group_of
 from barnabas.types import TopicPartition
 
 __all__ = ["broker_view", "check_broker", "end_offsets", "open_admin"]

@@ -15,7 +15,7 @@ from barnabas.pipeline.declarative_spec import (
     load_spec,
     newest,
 )
-from barnabas.spark.offsets import StreamOffset, parse_stream_offset
+from barnabas.spark.source.offsets import StreamOffset, parse_stream_offset
 from barnabas.types import TopicPartition
 
 __all__ = ["Batch", "Checkpoint", "Damage", "find_checkpoints", "offsets_text", "read_checkpoint"]

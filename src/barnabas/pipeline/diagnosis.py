@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from barnabas.pipeline.checkpoint import Batch, Checkpoint, offsets_text
-from barnabas.spark.offsets import StreamOffset
+from barnabas.spark.source.offsets import StreamOffset
 from barnabas.types import TopicPartition
 
 __all__ = ["BrokerView", "Problem", "find_problems"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from barnabas.config.definitions import nearest
 from barnabas.errors import UsageError
 from barnabas.pipeline.errors import PipelineFailed
-from barnabas.spark.sampling import newest_values
+from barnabas.spark.source.sampling import newest_values
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

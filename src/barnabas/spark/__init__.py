@@ -7,11 +7,11 @@ pyspark: extra `spark`. Nothing else in Barnabas imports this package.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from barnabas.spark.generations import switch_generation
+    from barnabas.spark.data_source import BarnabasDataSource
     from barnabas.spark.query_listener import BarnabasQueryListener
     from barnabas.spark.sessions import register, session, session_settings
-    from barnabas.spark.sink_cluster import end_query
-    from barnabas.spark.source import BarnabasDataSource
+    from barnabas.spark.sink.cluster import end_query
+    from barnabas.spark.sink.generations import switch_generation
 
 __all__ = [
     "BarnabasDataSource",
@@ -23,20 +23,20 @@ __all__ = [
     "switch_generation",
 ]
 
-_HOME = {
-    "BarnabasDataSource": "source",
+_MODULES = {
+    "BarnabasDataSource": "data_source",
     "BarnabasQueryListener": "query_listener",
-    "end_query": "sink_cluster",
+    "end_query": "sink.cluster",
     "register": "sessions",
     "session": "sessions",
     "session_settings": "sessions",
-    "switch_generation": "generations",
+    "switch_generation": "sink.generations",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from barnabas.errors import UsageError
-from barnabas.spark.offsets import BEHIND, parse_stream_offset
+from barnabas.spark.source.offsets import BEHIND, parse_stream_offset
 from barnabas.types import TopicPartition
 
 __all__ = ["QueryProgress", "prometheus_text"]

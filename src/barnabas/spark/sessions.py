@@ -4,25 +4,26 @@ Measured with pyspark 4.3 on two cores, eight tasks from a Python source to a Py
 Spark's defaults, 120 ms with these. Our own source and sink do what they can without (`workers`, `planning.combined`).
 """
 
-import logging
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.spark.home import use_compiled_pyspark
 from barnabas.spark.java import find_java
+from barnabas.spark.workers import UNIX_SOCKETS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session", "session_settings", "tell_of_missing_settings"]
+__all__ = ["register", "session", "session_settings", "use_compiled_pyspark"]
 
-_log = logging.getLogger("barnabas.spark")
-
-_UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
-
+_PARTS_OF_HOME: Final = ("bin", "conf", "jars", "sbin")
 _SETTINGS: Final = {
-    _UNIX_SOCKETS: "true",  # by TCP each task of Python waits some 40 ms, unless it is one of ours
+    UNIX_SOCKETS: "true",  # by TCP each task of Python waits some 40 ms, unless it is one of ours
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",  # below that the JVM measures a batch after every row
 }
 _LOCAL_SETTINGS: Final = {
@@ -61,6 +62,27 @@ def session(
     return builder.getOrCreate()
 
 
+def use_compiled_pyspark() -> None:
+    """Makes a home of Spark without the archive of pyspark, for a session that this process starts on this machine.
+    Does nothing where SPARK_HOME is set.
+
+    Spark's workers look for pyspark first in `python/lib/pyspark.zip`, out of which Python compiles each module anew in
+    each of some ten processes: 0.6 s of CPU each. Without the archive they find the installed pyspark, which is
+    compiled."""
+    spec = find_spec("pyspark")
+    if os.environ.get("SPARK_HOME") or spec is None or not spec.submodule_search_locations:
+        return
+    installed = Path(spec.submodule_search_locations[0])
+    if not (installed / "jars").is_dir() or not (installed / "bin").is_dir():
+        return
+    home = Path(tempfile.mkdtemp(prefix="barnabas-spark-home-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for part in _PARTS_OF_HOME:
+        if (installed / part).is_dir():
+            (home / part).symlink_to(installed / part, target_is_directory=True)
+    os.environ["SPARK_HOME"] = str(home)
+
+
 def register(spark: "SparkSession") -> "SparkSession":
     """Makes `format("barnabas")` known to a session that was not made by `session`, and returns that session.
 
@@ -68,7 +90,7 @@ def register(spark: "SparkSession") -> "SparkSession":
     session was started, by default the first `python3` on the PATH. A registered data source needs no look. Where the
     variable is not set and the session is local, its Python tasks run with this interpreter from now on.
     """
-    from barnabas.spark.source import BarnabasDataSource
+    from barnabas.spark.data_source import BarnabasDataSource
 
     context = None if _is_remote(spark) else spark.sparkContext
     if context is not None and context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
@@ -80,13 +102,3 @@ def register(spark: "SparkSession") -> "SparkSession":
 def _is_remote(spark: "SparkSession") -> bool:
     """Returns whether the session is Spark Connect's, which has no SparkContext."""
     return not hasattr(spark, "_jsparkSession")
-
-
-def tell_of_missing_settings() -> None:
-    """Called where Spark plans a query: what can be seen there."""
-    if os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() != "true":
-        _log.info(
-            "%s is off: tasks that run other Python than ours take some 40 ms longer;"
-            " barnabas.spark.session_settings() has what to start a session with",
-            _UNIX_SOCKETS,
-        )

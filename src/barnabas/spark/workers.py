@@ -3,13 +3,17 @@ waiting for one another on the TCP connection that each has to the JVM."""
 
 import contextlib
 import gc
+import logging
 import os
 import socket
 import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-__all__ = ["TaskState", "settle", "speak_up"]
+__all__ = ["UNIX_SOCKETS", "TaskState", "settle", "speak_up", "tell_of_missing_settings"]
+
+UNIX_SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
+_log = logging.getLogger("barnabas.spark")
 
 _calls = 0
 _M_TRIM_THRESHOLD: Final = -1
@@ -94,3 +98,13 @@ def _tcp_connections() -> Iterator[socket.socket]:
         with connection:
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 yield connection
+
+
+def tell_of_missing_settings() -> None:
+    """Logs the session's settings that make tasks slow. Called where Spark plans a query."""
+    if os.environ.get("PYTHON_UNIX_DOMAIN_ENABLED", "").lower() != "true":
+        _log.info(
+            "%s is off: tasks that run other Python than ours take some 40 ms longer;"
+            " barnabas.spark.session_settings() has what to start a session with",
+            UNIX_SOCKETS,
+        )

@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from barnabas.spark.sink import StreamWriter
-from barnabas.spark.sink_cluster import SinkCluster
-from barnabas.spark.source import BarnabasDataSource
-from barnabas.spark.two_phase import Decide, End, Step, TakeOver
+from barnabas.spark.data_source import BarnabasDataSource
+from barnabas.spark.sink.cluster import SinkCluster
+from barnabas.spark.sink.two_phase import Decide, End, Step, TakeOver
+from barnabas.spark.sink.writers import StreamWriter
 
 DIRECTORY = "kafka.chaos"
 JITTER_MS = "kafka.chaos.jitter"

@@ -30,7 +30,6 @@ from pyspark.sql.types import (
 )
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats.rules import missing_package
 from barnabas.spark.formats.shapes import Shape, leaf, list_shape, map_shape, struct_shape
 
 __all__ = ["avro_shape", "parse_schema", "reading_schema", "require_fastavro", "value_type"]
@@ -65,7 +64,7 @@ def require_fastavro(value_format: str = "avro") -> Any:
         import fastavro
         import fastavro.schema
     except ImportError:
-        raise missing_package(value_format, "fastavro") from None
+        raise UsageError(f"valueFormat={value_format} needs fastavro: pip install 'barnabas[spark-formats]'") from None
     return fastavro
 
 

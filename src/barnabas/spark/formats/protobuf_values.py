@@ -21,7 +21,6 @@ from pyspark.sql.types import (
 )
 
 from barnabas.errors import UsageError
-from barnabas.spark.formats.rules import missing_package
 from barnabas.spark.formats.shapes import built, leaf
 
 __all__ = ["ProtobufDecoder", "message_type", "read_descriptors"]
@@ -69,7 +68,7 @@ def _require_protobuf() -> None:
     try:
         import google.protobuf  # noqa: F401
     except ImportError:
-        raise missing_package("protobuf", "protobuf") from None
+        raise UsageError("valueFormat=protobuf needs protobuf: pip install 'barnabas[spark-formats]'") from None
 
 
 def _descriptor(descriptors: bytes, name: str) -> Any:

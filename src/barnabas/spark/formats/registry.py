@@ -43,7 +43,7 @@ def _one_topic(options: Mapping[str, str]) -> str:
     given = {name.lower(): text for name, text in options.items()}
     topics = [topic.strip() for topic in given.get("subscribe", "").split(",") if topic.strip()]
     if not topics and "assign" in given:
-        from barnabas.spark.offsets import parse_partitions
+        from barnabas.spark.source.offsets import parse_partitions
 
         topics = list(dict.fromkeys(where.topic for where in parse_partitions(given["assign"], "assign")))
     if len(topics) != 1:

@@ -10,7 +10,7 @@ from barnabas.errors import UsageError
 from barnabas.spark.formats.times import time_zone
 from barnabas.spark.option_table import parse_choice, parse_count
 
-__all__ = ["CORRUPT", "FORMATS", "FormatRules", "missing_package"]
+__all__ = ["CORRUPT", "FORMATS", "FormatRules"]
 
 CORRUPT: Final = "_corrupt"
 """The column of raw values that do not parse."""
@@ -125,8 +125,3 @@ def _type_of_json(text: str) -> StructType:
             " `id bigint, name string` or what df.schema.json() gives"
         ) from None
     return found
-
-
-def missing_package(value_format: str, package: str) -> UsageError:
-    """For the one who has not installed the extra."""
-    return UsageError(f"valueFormat={value_format} needs {package}: pip install 'barnabas[spark-formats]'")

@@ -7,8 +7,8 @@ from itertools import pairwise
 from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.indexes.offset_index import OffsetIndex
 from barnabas.log.indexes.sparse_index import CorruptIndex
-from barnabas.spark.planning import OffsetRange, shares
 from barnabas.spark.segments.finding import SegmentFile
+from barnabas.spark.source.planning import OffsetRange, shares
 
 __all__ = ["FileRange", "cut", "offset_index"]
 

@@ -15,15 +15,15 @@ from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.time_index import TimeIndex
 from barnabas.spark.formats.rules import FormatRules
-from barnabas.spark.loss import DEAD_LETTERS, OnLoss
-from barnabas.spark.options import SourceOptions, Subscription
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
-from barnabas.spark.schema import Columns
 from barnabas.spark.segments.committed import Committed, committed_part
 from barnabas.spark.segments.cutting import FileRange, cut
 from barnabas.spark.segments.finding import SegmentFile, find_segments
 from barnabas.spark.segments.reading import Piece, read_piece
+from barnabas.spark.source.data_loss import DEAD_LETTERS, OnLoss
+from barnabas.spark.source.options import SourceOptions, Subscription
+from barnabas.spark.source.planning import OffsetRange
+from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
+from barnabas.spark.source.schema import Columns
 from barnabas.spark.workers import TaskState, settle
 from barnabas.types import TopicPartition
 

@@ -12,9 +12,9 @@ from barnabas.log.indexes.transaction_index import AbortedTransaction
 from barnabas.protocol.codec import Part
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC
 from barnabas.records.legacy import SIZE_MIN
-from barnabas.spark.loss import OnLoss, lost_for
 from barnabas.spark.segments.cutting import offset_index
 from barnabas.spark.segments.finding import SegmentFile
+from barnabas.spark.source.data_loss import OnLoss, lost_for
 
 if TYPE_CHECKING:
     import pyarrow

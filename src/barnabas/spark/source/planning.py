@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import ceil, floor
 from typing import Final, NamedTuple
 
-from barnabas.spark.offsets import Plan
+from barnabas.spark.source.offsets import Plan
 from barnabas.types import TopicPartition
 
 __all__ = ["TOGETHER_MAX", "OffsetRange", "bounded", "bounded_by_bytes", "combined", "shares", "split"]

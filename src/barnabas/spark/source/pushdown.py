@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.source.planning import OffsetRange
 from barnabas.types import TopicPartition
 
 __all__ = ["Condition", "conditions_of", "first_ms", "narrowed"]

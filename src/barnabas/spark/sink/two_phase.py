@@ -32,7 +32,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, Final, NamedTuple
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.decision import NOBODY, NOTHING, Decision, Transaction
+from barnabas.spark.sink.decision import NOBODY, NOTHING, Decision, Transaction
 
 __all__ = [
     "Commit",

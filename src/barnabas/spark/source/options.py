@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 from barnabas.client.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
-from barnabas.spark.loss import DEAD_LETTERS, OnLoss
-from barnabas.spark.offsets import EARLIEST, LATEST, parse_offsets, parse_partitions, parse_times
 from barnabas.spark.option_table import KAFKA, check_names, parse_bool, parse_choice, parse_count, parse_duration_ms
+from barnabas.spark.source.data_loss import DEAD_LETTERS, OnLoss
+from barnabas.spark.source.offsets import EARLIEST, LATEST, parse_offsets, parse_partitions, parse_times
 from barnabas.types import TopicPartition
 
 __all__ = ["Limits", "Position", "SourceOptions", "Subscription", "client_settings"]

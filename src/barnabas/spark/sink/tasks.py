@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import WriterCommitMessage
 
 from barnabas.client.producer.front import Producer
-from barnabas.spark.decision import Transaction
-from barnabas.spark.sink_columns import SinkColumns
-from barnabas.spark.two_phase import task_id
-from barnabas.spark.worker_names import WriteName, next_in_this_process
+from barnabas.spark.sink.columns import SinkColumns
+from barnabas.spark.sink.decision import Transaction
+from barnabas.spark.sink.two_phase import task_id
+from barnabas.spark.sink.worker_names import WriteName, next_in_this_process
 from barnabas.spark.workers import TaskState, settle
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 )
 
 from barnabas.errors import UsageError
-from barnabas.spark.generations import GENERATION, with_header
+from barnabas.spark.sink.generations import GENERATION, with_header
 
 if TYPE_CHECKING:
     import pyarrow

@@ -14,9 +14,8 @@ from pyspark.sql.types import StructType
 from barnabas.errors import UsageError
 from barnabas.spark.formats.rules import FormatRules
 from barnabas.spark.option_table import parse_bool
-from barnabas.spark.schema import record_schema
-from barnabas.spark.sessions import tell_of_missing_settings
-from barnabas.spark.workers import settle
+from barnabas.spark.source.schema import record_schema
+from barnabas.spark.workers import settle, tell_of_missing_settings
 
 __all__ = ["BarnabasDataSource"]
 
@@ -37,7 +36,7 @@ class BarnabasDataSource(DataSource):
         rules = self._format()
         if rules.needs_sample:
             from barnabas.spark.formats.inference import ddl_of, inferred
-            from barnabas.spark.sampling import newest_values
+            from barnabas.spark.source.sampling import newest_values
 
             values, what = newest_values(self._options(), rules.sample_size)
             rules = rules._replace(value_type=inferred(values, what))
@@ -47,7 +46,7 @@ class BarnabasDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settle()
-        from barnabas.spark.batch import batch_reader
+        from barnabas.spark.source.batch import batch_reader
 
         tell_of_missing_settings()
         if "segments" in self.options:
@@ -58,7 +57,7 @@ class BarnabasDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         settle()
-        from barnabas.spark.stream import StreamReader
+        from barnabas.spark.source.stream import StreamReader
 
         tell_of_missing_settings()
         if "segments" in self.options:
@@ -72,14 +71,14 @@ class BarnabasDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         settle()
-        from barnabas.spark.sink import batch_writer
+        from barnabas.spark.sink.writers import batch_writer
 
         tell_of_missing_settings()
         return batch_writer(self._options(), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         settle()
-        from barnabas.spark.sink import stream_writer
+        from barnabas.spark.sink.writers import stream_writer
 
         return stream_writer(self._options(), schema)
 

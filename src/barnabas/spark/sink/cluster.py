@@ -25,8 +25,8 @@ from barnabas.errors import (
     TransactionalIdNotFound,
     UnsupportedVersion,
 )
-from barnabas.spark.decision import NOBODY, Decision, Transaction, notes_of, place_of, read_decision
-from barnabas.spark.two_phase import (
+from barnabas.spark.sink.decision import NOBODY, Decision, Transaction, notes_of, place_of, read_decision
+from barnabas.spark.sink.two_phase import (
     Decide,
     End,
     Ended,

@@ -14,14 +14,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from barnabas.spark.feed import Feed
 from barnabas.spark.formats.rules import FormatRules
-from barnabas.spark.lookup import Lookup
-from barnabas.spark.offsets import BEHIND, nested, parse_stream_offset
-from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import combined, split
-from barnabas.spark.reading import RangePartition, TaskRules, read_ranges
-from barnabas.spark.schema import Columns
+from barnabas.spark.source.micro_batches import MicroBatches
+from barnabas.spark.source.offset_reader import OffsetReader
+from barnabas.spark.source.offsets import BEHIND, nested, parse_stream_offset
+from barnabas.spark.source.options import SourceOptions
+from barnabas.spark.source.planning import combined, split
+from barnabas.spark.source.schema import Columns
+from barnabas.spark.source.tasks import RangePartition, TaskRules, read_ranges
 
 if TYPE_CHECKING:
     import pyarrow
@@ -37,16 +37,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rules = TaskRules(
             self._options.client, self._options.on_data_loss, self._options.fetch_timeout_ms, Columns(schema, rules)
         )
-        self._lookup: Lookup | None = None
-        self._feed: Feed | None = None
+        self._lookup: OffsetReader | None = None
+        self._feed: MicroBatches | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_feed": None, "_lookup": None}
 
-    def _fed(self) -> Feed:
+    def _fed(self) -> MicroBatches:
         if self._feed is None:
-            self._lookup = Lookup(self._options)
-            self._feed = Feed(self._options, self._lookup)
+            self._lookup = OffsetReader(self._options)
+            self._feed = MicroBatches(self._options, self._lookup)
         return self._feed
 
     # --- on the driver ----------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from math import ceil
 from typing import Final
 
 from barnabas.client.partition_reader import PartitionReader
-from barnabas.spark.lookup import Lookup
-from barnabas.spark.options import SourceOptions
+from barnabas.spark.source.offset_reader import OffsetReader
+from barnabas.spark.source.options import SourceOptions
 
 __all__ = ["newest_values"]
 
@@ -25,7 +25,7 @@ def newest_values(options: Mapping[str, str], count: int) -> tuple[list[bytes | 
     given = {name: text for name, text in options.items() if not name.lower().startswith(_OF_POSITIONS)}
     parsed = SourceOptions.parse(given, streaming=False)
     found: list[bytes | None] = []
-    with Lookup(parsed) as lookup:
+    with OffsetReader(parsed) as lookup:
         partitions = lookup.topics().partitions
         starts, ends = lookup.earliest(partitions), lookup.latest(partitions)
     there = [where for where in partitions if ends[where] > starts[where]]

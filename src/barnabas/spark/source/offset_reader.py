@@ -18,15 +18,15 @@ from barnabas.errors import (
     UnsupportedVersion,
     UsageError,
 )
-from barnabas.spark.offsets import EARLIEST, LATEST, partitions_text
-from barnabas.spark.options import Position, SourceOptions
+from barnabas.spark.source.offsets import EARLIEST, LATEST, partitions_text
+from barnabas.spark.source.options import Position, SourceOptions
 from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
     from barnabas.client.offset_messages import PartitionOffset
     from barnabas.connection.cluster import TopicView
 
-__all__ = ["LogEnd", "Lookup", "Topics"]
+__all__ = ["LogEnd", "OffsetReader", "Topics"]
 
 _log = logging.getLogger("barnabas.spark")
 
@@ -51,7 +51,7 @@ class LogEnd(NamedTuple):
     epoch: int = NO_LEADER_EPOCH
 
 
-class Lookup:
+class OffsetReader:
     """Asks brokers, by connections that are kept. Close it."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -67,7 +67,7 @@ class Lookup:
     def close(self) -> None:
         self._watcher.close()
 
-    def __enter__(self) -> "Lookup":
+    def __enter__(self) -> "OffsetReader":
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from barnabas.client.settings import ConsumerSettings, ProducerSettings
 from barnabas.errors import UsageError
 from barnabas.spark.option_table import KAFKA, check_names, parse_choice, parse_count
-from barnabas.spark.options import client_settings
+from barnabas.spark.source.options import client_settings
 
 __all__ = ["TWO_PHASE", "SinkOptions"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.planning import OffsetRange
+from barnabas.spark.source.planning import OffsetRange
 from barnabas.types import TopicPartition
 
 __all__ = ["DEAD_LETTERS", "DataLoss", "OnLoss", "lost", "lost_for", "lost_from"]

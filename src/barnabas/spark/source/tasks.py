@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import InputPartition
 
 from barnabas.errors import OffsetOutOfRange
-from barnabas.spark.loss import OnLoss, lost
-from barnabas.spark.planning import OffsetRange
-from barnabas.spark.schema import Columns
+from barnabas.spark.source.data_loss import OnLoss, lost
+from barnabas.spark.source.planning import OffsetRange
+from barnabas.spark.source.schema import Columns
 from barnabas.spark.workers import TaskState, settle
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ from pyspark.sql.types import StructType
 
 from barnabas.errors import UsageError
 from barnabas.spark.formats.rules import FormatRules
-from barnabas.spark.lookup import Lookup
-from barnabas.spark.loss import lost
-from barnabas.spark.offsets import Plan
-from barnabas.spark.options import SourceOptions
-from barnabas.spark.planning import OffsetRange, combined, split
-from barnabas.spark.pushdown import Condition, conditions_of, first_ms, narrowed
-from barnabas.spark.reading import RangePartition, TaskRules, read_ranges
-from barnabas.spark.schema import Columns
+from barnabas.spark.source.data_loss import lost
+from barnabas.spark.source.offset_reader import OffsetReader
+from barnabas.spark.source.offsets import Plan
+from barnabas.spark.source.options import SourceOptions
+from barnabas.spark.source.planning import OffsetRange, combined, split
+from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
+from barnabas.spark.source.schema import Columns
+from barnabas.spark.source.tasks import RangePartition, TaskRules, read_ranges
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -36,18 +36,18 @@ class BatchReader(DataSourceReader):
         )
 
     def partitions(self) -> list[RangePartition]:
-        with Lookup(self.options) as lookup:
+        with OffsetReader(self.options) as lookup:
             tasks = self._tasks(lookup)
         return [RangePartition(task) for task in tasks or [()]]  # without any Spark would make one of its own
 
-    def _tasks(self, lookup: Lookup) -> list[tuple[OffsetRange, ...]]:
+    def _tasks(self, lookup: OffsetReader) -> list[tuple[OffsetRange, ...]]:
         limits = self.options.limits
         ranges = self._ranges(lookup)
         sizes = lookup.record_bytes([each.partition for each in ranges]) if limits.min_partitions else {}
         plan = Plan(limits.min_partitions, limits.max_records)
         return combined(split(ranges, plan, sizes), plan)
 
-    def _ranges(self, lookup: Lookup) -> list[OffsetRange]:
+    def _ranges(self, lookup: OffsetReader) -> list[OffsetRange]:
         options = self.options
         partitions = lookup.topics().partitions
         start = lookup.resolve(options.starting, partitions)
@@ -58,7 +58,7 @@ class BatchReader(DataSourceReader):
         ranges = [OffsetRange(where, start[where], end[where]) for where in partitions]
         return self._narrowed(ranges, lookup)
 
-    def _narrowed(self, ranges: list[OffsetRange], lookup: Lookup) -> list[OffsetRange]:
+    def _narrowed(self, ranges: list[OffsetRange], lookup: OffsetReader) -> list[OffsetRange]:
         """Without what the query's conditions leave out."""
         found = narrowed(ranges, self._conditions)
         since = first_ms(self._conditions)

@@ -12,14 +12,14 @@ from pyspark.sql.types import StructType
 
 from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction
 from barnabas.errors import BarnabasError, UsageError
-from barnabas.spark.checkpoint import Planned, planned
-from barnabas.spark.decision import Decision, Transaction
-from barnabas.spark.sink_cluster import Keeping, SinkCluster, keeping
-from barnabas.spark.sink_columns import SinkColumns
-from barnabas.spark.sink_options import SinkOptions
-from barnabas.spark.sink_tasks import SinkRules, write_rows
-from barnabas.spark.two_phase import Glance, Step, TakeOver, commit, end_all, group_of, refusal
-from barnabas.spark.worker_names import WriteName
+from barnabas.spark.sink.checkpoint import Planned, planned
+from barnabas.spark.sink.cluster import Keeping, SinkCluster, keeping
+from barnabas.spark.sink.columns import SinkColumns
+from barnabas.spark.sink.decision import Decision, Transaction
+from barnabas.spark.sink.options import SinkOptions
+from barnabas.spark.sink.tasks import SinkRules, write_rows
+from barnabas.spark.sink.two_phase import Glance, Step, TakeOver, commit, end_all, group_of, refusal
+from barnabas.spark.sink.worker_names import WriteName
 
 if TYPE_CHECKING:
     import pyarrow

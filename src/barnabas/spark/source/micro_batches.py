@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from barnabas.errors import BarnabasError
-from barnabas.spark.lookup import LogEnd, Topics
-from barnabas.spark.loss import lost, lost_from
-from barnabas.spark.offsets import Plan, StreamOffset, partitions_text
-from barnabas.spark.options import Position, SourceOptions
-from barnabas.spark.planning import OffsetRange, bounded, bounded_by_bytes
+from barnabas.spark.source.data_loss import lost, lost_from
+from barnabas.spark.source.offset_reader import LogEnd, Topics
+from barnabas.spark.source.offsets import Plan, StreamOffset, partitions_text
+from barnabas.spark.source.options import Position, SourceOptions
+from barnabas.spark.source.planning import OffsetRange, bounded, bounded_by_bytes
 from barnabas.types import TopicPartition
 
-__all__ = ["Cluster", "Feed", "ranges_of"]
+__all__ = ["Cluster", "MicroBatches", "ranges_of"]
 
 _log = logging.getLogger("barnabas.spark")
 
@@ -32,7 +32,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Cluster(Protocol):
-    """What a feed asks; `Lookup`."""
+    """What a feed asks; `OffsetReader`."""
 
     def topics(self, *, missing_ok: bool = False) -> Topics: ...
     def earliest(self, partitions: Any) -> dict[TopicPartition, int]: ...
@@ -60,7 +60,7 @@ class _Seen(NamedTuple):
     epochs: dict[TopicPartition, int]
 
 
-class Feed:
+class MicroBatches:
     """See the module."""
 
     def __init__(
