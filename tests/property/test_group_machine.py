@@ -5,17 +5,12 @@ member. Whatever happens: no two members own a partition in one generation, gene
 answered once, and reading the log anew gives the durable state that the coordinator has.
 """
 
-import sys
-from pathlib import Path
 from typing import Any, ClassVar
 
+from group_rig import SUBSCRIPTION, Later, Rig, failing
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "coordinator"))
-
-from group_rig import SUBSCRIPTION, Later, Rig, failing
 
 from barnabas import errors
 from barnabas.coordinator.group.classic_group import ClassicGroupState

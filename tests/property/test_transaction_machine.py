@@ -6,17 +6,12 @@ ends one way in all its partitions, and the way that its producer was told, none
 anew gives the state that the coordinator has.
 """
 
-import sys
-from pathlib import Path
 from typing import Any
 
+from group_rig import Later, MemoryLog
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "coordinator"))
-
-from group_rig import Later, MemoryLog
 from transaction_rig import MarkerChannel, TransactionRig
 
 from barnabas import errors

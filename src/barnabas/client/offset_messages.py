@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 from barnabas.protocol.messages import list_offsets, offset_commit, offset_fetch, offset_for_leader_epoch
-from barnabas.types import NO_LEADER_EPOCH, TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, LeaderEpoch, Offset, TopicPartition
 
 __all__ = [
     "EARLIEST",
@@ -73,9 +73,9 @@ OffsetsOfPartitions = (
 class PartitionOffset(NamedTuple):
     """An offset with the timestamp and leader epoch that belong to it; -1 for none."""
 
-    offset: int
+    offset: Offset
     timestamp: int
-    leader_epoch: int
+    leader_epoch: LeaderEpoch
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
@@ -232,7 +232,7 @@ def epoch_request(
     return offset_for_leader_epoch.OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
 
 
-def epoch_answers(response: Any) -> Iterator[tuple[TopicPartition, int, tuple[int, int]]]:
+def epoch_answers(response: Any) -> Iterator[tuple[TopicPartition, int, tuple[LeaderEpoch, Offset]]]:
     """Yields (partition, error code, (epoch, end offset)); the epoch is the largest one up to the requested one."""
     for topic in response.topics:
         for p in topic.partitions:

@@ -10,7 +10,7 @@ from barnabas import Admin
 from barnabas.client.admin.transactions import ProducerOnPartition
 from barnabas.client.errors import ItemsFailed
 from barnabas.errors import TransactionalIdNotFound
-from barnabas.types import TopicPartition
+from barnabas.types import ProducerId, TopicPartition
 
 __all__ = ["HangingTransaction", "find_hanging_transactions"]
 
@@ -56,7 +56,7 @@ def find_hanging_transactions(
     ]
 
 
-def _pending(admin: Admin, owners: Mapping[int, str]) -> dict[int, tuple[TopicPartition, ...]]:
+def _pending(admin: Admin, owners: Mapping[ProducerId, str]) -> dict[ProducerId, tuple[TopicPartition, ...]]:
     """Returns for each producer id the partitions that its coordinator will still write a marker to."""
     try:
         found = admin.describe_transactions(owners.values())

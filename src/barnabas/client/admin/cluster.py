@@ -9,6 +9,7 @@ from barnabas.connection.cluster import Broker, brokers_of
 from barnabas.connection.network_client import ANY, Node
 from barnabas.connection.retry import Answer
 from barnabas.errors import UnsupportedVersion
+from barnabas.types import BrokerId
 
 __all__ = ["ClusterDescription", "ClusterOperations", "FeatureLevels", "Features", "LogDir", "LogDirReplica"]
 
@@ -17,7 +18,7 @@ class ClusterDescription(NamedTuple):
     """The brokers that live, by node id, and the controller's node id (-1: none)."""
 
     cluster_id: str | None
-    controller_id: int
+    controller_id: BrokerId
     brokers: dict[int, Broker]
 
 
@@ -39,7 +40,7 @@ class LogDir(NamedTuple):
     """One log directory of a broker; -1 for sizes that the broker does not tell. With an error code nothing else is
     known."""
 
-    broker_id: int
+    broker_id: BrokerId
     path: str
     error_code: int
     total_bytes: int
@@ -126,7 +127,9 @@ def _log_dir(node_id: int, result: Any) -> LogDir:
         for topic in result.topics
         for p in topic.partitions
     )
-    return LogDir(node_id, result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas)
+    return LogDir(
+        BrokerId(node_id), result.log_dir, result.error_code, result.total_bytes, result.usable_bytes, replicas
+    )
 
 
 def _compaction(text: str | None) -> dict[str, Any] | None:

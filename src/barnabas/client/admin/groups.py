@@ -17,7 +17,7 @@ from barnabas.client.offset_messages import (
 from barnabas.connection.network_client import Coordinator, Node
 from barnabas.connection.retry import Answer, RequestBuilder
 from barnabas.errors import GroupIdNotFound, KafkaError, UnknownMemberId, error_for
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, TopicPartition
 
 __all__ = [
     "GroupDescription",
@@ -72,7 +72,7 @@ class GroupDescription(NamedTuple):
     state: str
     protocol_type: str
     protocol: str
-    coordinator: int
+    coordinator: BrokerId
     members: tuple[GroupMemberView, ...]
     rebalances: tuple[dict[str, Any], ...] = ()
 
@@ -294,7 +294,7 @@ def _description(group: Any, coordinator: int) -> GroupDescription:
         group.group_state,
         group.protocol_type,
         group.protocol_data,
-        coordinator,
+        BrokerId(coordinator),
         tuple(sorted(members, key=lambda m: (m.client_id, m.member_id))),
         rebalances_of(getattr(group, _REBALANCES, None)),
     )

@@ -21,7 +21,7 @@ from barnabas.errors import (
     UsageError,
     error_for,
 )
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, Offset, ProducerId, TopicPartition
 
 __all__ = ["STATES", "ProducerOnPartition", "TransactionDescription", "TransactionListing", "TransactionOperations"]
 
@@ -44,8 +44,8 @@ class TransactionListing(NamedTuple):
     """A transactional id in its coordinator's list."""
 
     transactional_id: str
-    coordinator: int
-    producer_id: int
+    coordinator: BrokerId
+    producer_id: ProducerId
     state: str
 
 
@@ -54,9 +54,9 @@ class TransactionDescription(NamedTuple):
     `start_time_ms` is -1 if no transaction is open."""
 
     transactional_id: str
-    coordinator: int
+    coordinator: BrokerId
     state: str
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     timeout_ms: int
     start_time_ms: int
@@ -66,12 +66,12 @@ class TransactionDescription(NamedTuple):
 class ProducerOnPartition(NamedTuple):
     """An idempotent or transactional producer that a partition knows; -1 for fields that do not apply."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int
-    current_transaction_start_offset: int
+    current_transaction_start_offset: Offset
 
 
 class TransactionOperations(AdminOperations):
@@ -108,7 +108,7 @@ class TransactionOperations(AdminOperations):
             if error == InvalidRegularExpression.code:
                 error = InvalidRegularExpression(f"{pattern!r} is no regular expression")
             listings = [
-                TransactionListing(t.transactional_id, asked[0], t.producer_id, t.transaction_state)
+                TransactionListing(t.transactional_id, BrokerId(asked[0]), t.producer_id, t.transaction_state)
                 for t in response.transaction_states
             ]
             yield asked[0], error, listings
@@ -258,7 +258,7 @@ class TransactionOperations(AdminOperations):
 def _description(found: Any, coordinator: int) -> TransactionDescription:
     return TransactionDescription(
         found.transactional_id,
-        coordinator,
+        BrokerId(coordinator),
         found.transaction_state,
         found.producer_id,
         found.producer_epoch,
