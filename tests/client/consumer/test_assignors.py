@@ -12,13 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from barnabas.client.consumer.assignors import (
+    Assignments,
     Assignor,
     CooperativeStickyAssignor,
     LastAssignment,
     Member,
     RangeAssignor,
     RoundRobinAssignor,
-    Shares,
     StickyAssignor,
     assignor_for,
     members_of,
@@ -44,7 +44,7 @@ def at(text: str) -> TopicPartition:
     return TopicPartition(topic, int(partition))
 
 
-def shown(shares: Shares) -> dict[str, list[str]]:
+def shown(shares: Assignments) -> dict[str, list[str]]:
     return {name: [str(topic_partition) for topic_partition in share] for name, share in shares.items()}
 
 
@@ -52,7 +52,7 @@ def group(names: Sequence[str], topics: Sequence[str]) -> list[Member]:
     return [Member(name, tuple(topics)) for name in names]
 
 
-def holding(members: Sequence[Member], shares: Shares, generation: int = 1) -> list[Member]:
+def holding(members: Sequence[Member], shares: Assignments, generation: int = 1) -> list[Member]:
     """The members as they join the next time: with what they have, in both forms of telling it."""
     return [
         member._replace(
@@ -196,7 +196,9 @@ def groups(draw: st.DrawFn, *, alike: bool | None = None) -> tuple[list[Member],
     return members, counts
 
 
-def check_shares(shares: Shares, members: Sequence[Member], counts: Mapping[str, int], *, whole: bool = True) -> None:
+def check_shares(
+    shares: Assignments, members: Sequence[Member], counts: Mapping[str, int], *, whole: bool = True
+) -> None:
     """Every member is there; each partition that somebody wants has one owner, who wants it."""
     assert shares.keys() == {member.member_id for member in members}
     given_away = [topic_partition for share in shares.values() for topic_partition in share]
@@ -448,8 +450,8 @@ class EverythingToTheFirst:
     def user_data(self, last: LastAssignment | None) -> bytes | None:
         return None
 
-    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Shares:
-        shares: Shares = {member.member_id: [] for member in members}
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
+        shares: Assignments = {member.member_id: [] for member in members}
         shares[min(shares)] = [TopicPartition(t, p) for t, count in partition_counts.items() for p in range(count)]
         return shares
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.client.consumer.assignors import LastAssignment, Member, Shares, assignor_for, members_of
+from barnabas.client.consumer.assignors import Assignments, LastAssignment, Member, assignor_for, members_of
 from barnabas.client.consumer.group.consumer_protocol import Subscription, decode_assignment, encode_subscription
 from barnabas.client.consumer.group.leader_assignment import LeaderAssignment
 from barnabas.errors import KafkaError, UsageError
@@ -30,7 +30,7 @@ class Custom:
     def user_data(self, last: LastAssignment | None) -> bytes | None:
         return b"data"
 
-    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Shares:
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
         if self.to == "fails":
             raise RuntimeError("no luck")
         self.counts = partition_counts

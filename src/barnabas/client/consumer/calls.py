@@ -21,7 +21,7 @@ __all__ = ["ConsumerCalls", "OffsetAndTimestamp", "OffsetsArgument", "Partitions
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 Times = Mapping[TopicPartition, int] | Mapping[tuple[str, int], int]
 OffsetsArgument = AnyRecord | OffsetsOfPartitions
-"""What to commit: a record, which means all of its partition up to and with it; or the next offsets to read."""
+"""A record to commit, with all of its partition before it; or the next offsets to read."""
 
 
 class OffsetAndTimestamp(NamedTuple):
@@ -55,7 +55,7 @@ class ConsumerCalls:
     async def committed(
         self, partitions: Partitions, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None for nothing."""
+        """The offsets that the group has committed, None for nothing."""
         timeout_s, wanted = self._timeout(timeout), arguments.partitions("partitions", partitions)
         return await self._core.group().commits.committed(wanted, timeout_s)
 

@@ -50,7 +50,7 @@ class ConsumerCore:
         self.is_waiting = False
         """The application waits in a poll. Unset without the lock, so that nothing can come before that."""
         self.polled_at = float("-inf")
-        """When an iteration last showed that the application is alive; set without the lock."""
+        """The time at which an iteration last asked for records; set without the lock."""
         self.needs_poll = False
         """The application has to call `poll`; an iteration ends for it."""
         reset = ResetStrategy.parse(settings.auto_offset_reset)
@@ -458,7 +458,6 @@ class ConsumerCore:
     # --- metrics ----------------------------------------------------------------------------------------------------
 
     def metrics(self) -> dict[str, int]:
-        """What this consumer did and has in store, as plain numbers."""
         coordinator = self.coordinator
         return {
             "fetches": self.fetch_requests.answers,

@@ -36,7 +36,7 @@ class DecodedRecords:
 
     @property
     def delivered_count(self) -> int:
-        """How many records the application has received; may be read while it takes more."""
+        """The number of records that the application has received; may be read while it takes more."""
         return self._count - length_hint(self.iterator)
 
     @property

@@ -32,7 +32,7 @@ __all__ = ["CLOSE_TIMEOUT_S", "ConsumerBase"]
 T = TypeVar("T")
 
 CLOSE_TIMEOUT_S: Final = 0.05
-"""How long a close waits for answers, unless it is told otherwise."""
+"""The time that a close waits for responses by default."""
 
 _log = logging.getLogger("barnabas.consumer")
 _offset = arguments.number(0, arguments.INT64_MAX, "give the next offset to read, a number from 0 on")
@@ -236,11 +236,11 @@ class ConsumerBase(ABC):
     # --- health -----------------------------------------------------------------------------------------------------
 
     def health(self) -> Health:
-        """What it has, what it waits for, and why it was rebalanced; also while another thread polls."""
+        """Returns its assignment, what it waits for, and why it was rebalanced; also while another thread polls."""
         return self._run(lambda: health_of(self._core))
 
     def metrics(self) -> dict[str, int]:
-        """What this consumer did, as plain numbers."""
+        """Returns counts of fetches, commits, rebalances and so on."""
         return self._run(lambda: self._core.metrics())
 
     def group_metadata(self) -> GroupMetadata:

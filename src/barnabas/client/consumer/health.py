@@ -22,7 +22,7 @@ class PastRebalance(NamedTuple):
     took_s: float
     generation_id: int
     setbacks: tuple[str, ...]
-    """What made the member start over, in order."""
+    """Errors that made the member start again, in order."""
 
 
 class Health(NamedTuple):
@@ -33,7 +33,7 @@ class Health(NamedTuple):
     membership's: `unjoined`, `preparing rebalance`, `completing rebalance`, `stable`."""
     assigned: tuple[TopicPartition, ...]
     rejoining: str | None
-    """Why the group is joined again, now or with the next poll; None if it is not."""
+    """The reason to join the group again, now or with the next poll; None if there is none."""
     lag: dict[TopicPartition, int | None]
     """Records behind the positions; None where no answer has told yet."""
     paused: tuple[TopicPartition, ...]
@@ -50,7 +50,7 @@ class Health(NamedTuple):
     since_heartbeat: float | None
     """Since the coordinator last confirmed the membership."""
     deadline: str | None
-    """What happens next if the application does nothing: "leaves the group (max.poll.interval.ms)"."""
+    """The next event if the application does nothing: "leaves the group (max.poll.interval.ms)"."""
     deadline_in: float | None
     rebalances: tuple[PastRebalance, ...]
     """The last ones, oldest first; the one in progress comes last."""

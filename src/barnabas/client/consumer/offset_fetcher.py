@@ -1,8 +1,6 @@
-"""Where to read from: every assigned partition gets a position, from what is committed, by a reset, or as its new
-leader confirms it.
+"""Finds the positions of assigned partitions: committed offsets, resets, and validation with new leaders.
 
-Works by itself in the client's turns, one question after the other without pauses; what cannot be mended is kept for
-the application to hear.
+Works in the network client's turns. Errors that are not retriable are kept for the application.
 """
 
 import logging
@@ -24,8 +22,6 @@ _log = logging.getLogger("barnabas.consumer")
 
 
 class OffsetFetcher:
-    """See the module. `commits` is None without a group."""
-
     def __init__(
         self,
         client: NetworkClient,
@@ -38,7 +34,7 @@ class OffsetFetcher:
         on_position_known: Callable[[], None],
     ) -> None:
         self._failures: dict[str, BarnabasError] = {}
-        """For the application, oldest first, each once."""
+        """Errors for the application, oldest first, by their texts."""
         self._client = client
         self._subscription = subscription
         self._commits = commits
@@ -46,23 +42,23 @@ class OffsetFetcher:
         self._timeout_s = timeout_s
         self._wall_ms = wall_ms
         self._on_position_known = on_position_known
-        self._asking = False
-        """Whether committed offsets are asked for now."""
-        self._start_at = float("-inf")
-        """Not before this."""
+        self._fetches_committed = False
+        """Whether a request for committed offsets is in flight."""
+        self._fetch_committed_at = float("-inf")
+        """The earliest time of the next one."""
         self._failed = 0
-        self._look_at = float("-inf")
-        """When there is something to do; set to the past whenever a state may have changed."""
+        self._next_check_at = float("-inf")
+        """The time of the next check for something to do; in the past whenever a state may have changed."""
 
     def changed(self) -> None:
-        """Partitions came, positions were lost: look at once."""
-        self._look_at = float("-inf")
+        """Checks at once: partitions or positions have changed."""
+        self._next_check_at = float("-inf")
         for key, error in list(self._failures.items()):
-            if not self._still_stands(error):
+            if not self._is_current(error):
                 del self._failures[key]
 
-    def _still_stands(self, error: BarnabasError) -> bool:
-        """Not after the application has sought, or the partition is gone."""
+    def _is_current(self, error: BarnabasError) -> bool:
+        """Whether the application has not sought since, and the partition is still assigned."""
         if isinstance(error, LogTruncation):
             state = self._subscription.get(error.partition)
             return state is not None and state.position == error.position and not state.is_valid
@@ -72,7 +68,7 @@ class OffsetFetcher:
         return True
 
     def take_failure(self) -> BarnabasError | None:
-        """What the application has to hear, one after the other."""
+        """Returns the oldest error, once."""
         return self._failures.pop(next(iter(self._failures))) if self._failures else None
 
     @property
@@ -83,22 +79,22 @@ class OffsetFetcher:
         self._failures[str(error)] = error
 
     def advance(self, now: float) -> None:
-        if now < self._look_at:
+        if now < self._next_check_at:
             return
-        self._look_at = float("inf")
-        self._start(now)
+        self._next_check_at = float("inf")
+        self._fetch_committed(now)
         self._reset(now)
         self._validate(now)
 
     def next_deadline(self) -> float:
-        return self._look_at
+        return self._next_check_at
 
     def _leader(self, partition: TopicPartition) -> tuple[int, int]:
         view = self._client.metadata.partition(partition)
         return (-1, NO_LEADER_EPOCH) if view is None else (view.leader, view.leader_epoch)
 
-    def _again(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
-        """Ask once more after a pause; what will not pass is the application's to hear. When the pause is over."""
+    def _retry_later(self, partitions: Iterable[TopicPartition], error: BaseException) -> float:
+        """Puts off the next request, and keeps an error that is not retriable. Returns the time of the next request."""
         self._failed += 1
         retry_at = self._client.now + self._client.backoff_s(self._failed)
         self._subscription.request_failed(partitions, retry_at)
@@ -109,20 +105,20 @@ class OffsetFetcher:
 
     # --- committed offsets ------------------------------------------------------------------------------------------
 
-    def _start(self, now: float) -> None:
+    def _fetch_committed(self, now: float) -> None:
         starting = self._subscription.initializing()
-        if not starting or self._asking or now < self._start_at:
+        if not starting or self._fetches_committed or now < self._fetch_committed_at:
             return
         if self._commits is None:
-            self._without_commit(starting)
+            self._reset_uncommitted(starting)
             return
-        self._asking = True
+        self._fetches_committed = True
         asked = {partition: self._subscription.get(partition) for partition in starting}
 
         def found(promise: Promise[dict[TopicPartition, OffsetAndMetadata | None]]) -> None:
-            self._asking = False
+            self._fetches_committed = False
             if promise.error is not None:
-                self._start_at = self._again((), promise.error)
+                self._fetch_committed_at = self._retry_later((), promise.error)
                 return
             self._failed = 0
             # A partition that went meanwhile and came again may have been read on, and committed, by its owner between
@@ -138,14 +134,14 @@ class OffsetFetcher:
         for partition, committed in found.items():
             if committed is not None:
                 self._subscription.start_at(partition, committed, *self._leader(partition))
-        self._without_commit([partition for partition, committed in found.items() if committed is None])
+        self._reset_uncommitted([partition for partition, committed in found.items() if committed is None])
 
-    def _without_commit(self, partitions: Collection[TopicPartition]) -> None:
+    def _reset_uncommitted(self, partitions: Collection[TopicPartition]) -> None:
         try:
             self._subscription.reset_without_commit(partitions)
         except BarnabasError as error:
-            # the application has to seek; as long as it does not, it hears of it now and again
-            self._start_at = self._again((), error)
+            # the application has to seek; until it does, it gets the error again and again
+            self._fetch_committed_at = self._retry_later((), error)
 
     # --- resets -----------------------------------------------------------------------------------------------------
 
@@ -154,9 +150,9 @@ class OffsetFetcher:
         if not wanted:
             return
         wall_ms = self._wall_ms()
-        self._ask_resets(wanted, {partition: strategy.timestamp(wall_ms) for partition, strategy in wanted.items()})
+        self._look_up_resets(wanted, {partition: strategy.timestamp(wall_ms) for partition, strategy in wanted.items()})
 
-    def _ask_resets(
+    def _look_up_resets(
         self, wanted: Mapping[TopicPartition, ResetStrategy], timestamps: Mapping[TopicPartition, int]
     ) -> None:
         self._subscription.request_failed(timestamps, float("inf"))
@@ -164,7 +160,7 @@ class OffsetFetcher:
 
         def each(partition: TopicPartition, found: PartitionOffset) -> None:
             if found.offset == NO_OFFSET and timestamps[partition] >= 0:
-                beyond[partition] = LATEST  # nothing so new is there
+                beyond[partition] = LATEST  # there is no record so new
                 return
             position = FetchPosition(max(found.offset, 0), NO_LEADER_EPOCH, *self._leader(partition))
             if self._subscription.reset_to(partition, wanted[partition], position):
@@ -173,9 +169,9 @@ class OffsetFetcher:
 
         def done(promise: Promise[dict[TopicPartition, PartitionOffset]]) -> None:
             if promise.error is not None:
-                self._again(timestamps, promise.error)
+                self._retry_later(timestamps, promise.error)
             elif beyond:
-                self._ask_resets(wanted, beyond)
+                self._look_up_resets(wanted, beyond)
             else:
                 self._failed = 0
 
@@ -196,7 +192,7 @@ class OffsetFetcher:
             self._on_position_known()
             truncation = self._subscription.validated(partition, asked, *found)
             if truncation is not None:
-                self._again([partition], truncation)
+                self._retry_later([partition], truncation)
                 return
             state = self._subscription.get(partition)
             after = None if state is None else state.position
@@ -213,7 +209,7 @@ class OffsetFetcher:
                         state.seek(asked)  # brokers before 2.3 cannot say
                 self._on_position_known()
             elif promise.error is not None:
-                self._again(wanted, promise.error)
+                self._retry_later(wanted, promise.error)
             else:
                 self._failed = 0
 

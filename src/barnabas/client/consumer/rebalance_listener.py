@@ -1,4 +1,4 @@
-"""What an application's rebalance listener is told, and the callbacks that it consists of."""
+"""The application's rebalance listener: its callbacks, and the events that it receives."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple

@@ -1,7 +1,7 @@
-"""What a consumer reads: the subscription or the partitions assigned by hand, and its position in each of them.
+"""The state of a consumer's subscription: its topics or its partitions assigned by hand, and its positions in them.
 
-The state that fetching, resetting, committing and rebalancing share. Nothing here asks anybody; `needing_*` say what
-has to be asked.
+Fetches, resets, commits and rebalances share it. It sends no requests: `initializing` and `partitions_needing_*` return
+what has to be requested.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,7 +17,7 @@ __all__ = ["AssignmentChange", "Pattern", "SubscriptionKind", "SubscriptionState
 
 
 class SubscriptionKind(Enum):
-    """How partitions come about; they exclude each other until `unsubscribe`."""
+    """The ways to get partitions, of which a consumer uses one until `unsubscribe`."""
 
     NONE = "nothing"
     TOPICS = "a list of topics"
@@ -26,32 +26,28 @@ class SubscriptionKind(Enum):
 
 
 class AssignmentChange(NamedTuple):
-    """What a new assignment changed."""
-
     added: tuple[TopicPartition, ...]
     removed: tuple[TopicPartition, ...]
 
 
 class Pattern(Protocol):
-    """What `re.compile` gives."""
+    """A compiled regular expression, or an object with the same method."""
 
     def fullmatch(self, string: str, /) -> object | None: ...
 
 
 class SubscriptionState:
-    """See the module."""
-
     def __init__(self, reset: ResetStrategy, *, exclude_internal_topics: bool = True) -> None:
         self.kind = SubscriptionKind.NONE
         self.reset = reset
         """`auto.offset.reset`."""
         self.topics: frozenset[str] = frozenset()
-        """What this consumer subscribes to; of a pattern, what matched the last time."""
+        """The subscribed topics; those of a pattern as of the last metadata."""
         self._exclude_internal = exclude_internal_topics
         self._pattern: Pattern | None = None
         self._states: dict[TopicPartition, PartitionState] = {}
 
-    # --- what is subscribed to --------------------------------------------------------------------------------------
+    # --- the subscription -------------------------------------------------------------------------------------------
 
     def _become(self, kind: SubscriptionKind) -> None:
         if self.kind not in (SubscriptionKind.NONE, kind):
@@ -59,7 +55,7 @@ class SubscriptionState:
         self.kind = kind
 
     def subscribe(self, topics: Iterable[Any]) -> bool:
-        """Whether that is news, so that the group has to rebalance."""
+        """Returns whether the topics have changed, so that the group has to rebalance."""
         if isinstance(topics, str):
             raise UsageError(f"subscribe takes a list of topics: [{topics!r}]")
         try:
@@ -74,12 +70,12 @@ class SubscriptionState:
         return self._change_topics(names)
 
     def subscribe_pattern(self, pattern: Pattern) -> None:
-        """Topics whose whole name matches; `match_pattern` then takes those that there are."""
+        """Subscribes to topics whose whole names match; `match_pattern` then finds those that exist."""
         self._become(SubscriptionKind.PATTERN)
         self._pattern = pattern
 
     def match_pattern(self, topics: Iterable[tuple[str, bool]]) -> bool:
-        """`topics`: name, and whether it is internal, of all there are. Whether other ones match now than before."""
+        """Compares the pattern with all topics (name, whether internal); returns whether other ones match now."""
         assert self._pattern is not None
         matching = self._pattern.fullmatch
         names = (name for name, internal in topics if not (internal and self._exclude_internal) and matching(name))
@@ -91,7 +87,7 @@ class SubscriptionState:
 
     @property
     def subscribes(self) -> bool:
-        """Whether topics are subscribed to, whose partitions the group assigns, or without a group the consumer."""
+        """Whether partitions are assigned by the group, or without a group by the consumer itself."""
         return self.kind in (SubscriptionKind.TOPICS, SubscriptionKind.PATTERN)
 
     @property
@@ -99,7 +95,7 @@ class SubscriptionState:
         return self.kind is SubscriptionKind.PATTERN
 
     def assign(self, partitions: Iterable[TopicPartition]) -> bool:
-        """By hand; positions of those that stay are kept. Whether the topics changed. None at all: back to nothing."""
+        """Assigns partitions by hand; those that stay keep their positions. Returns whether the topics have changed."""
         wanted = dict.fromkeys(TopicPartition(*partition) for partition in partitions)
         self._become(SubscriptionKind.MANUAL)
         if not wanted:
@@ -121,22 +117,21 @@ class SubscriptionState:
         self._states = {partition: self._states.get(partition) or PartitionState() for partition in partitions}
 
     def is_subscribed(self, partition: TopicPartition) -> bool:
-        """Whether an assignment of that partition fits the subscription: it may have changed since the group met."""
+        """Whether a partition fits the subscription, which may have changed since the group rebalanced."""
         if self._pattern is not None:
             return self._pattern.fullmatch(partition.topic) is not None
         return partition.topic in self.topics
 
     def unsubscribe(self) -> None:
-        """Back to nothing."""
         self.kind = SubscriptionKind.NONE
         self.topics = frozenset()
         self._pattern = None
         self._set_assignment(())
 
-    # --- what is assigned -------------------------------------------------------------------------------------------
+    # --- the assignment ---------------------------------------------------------------------------------------------
 
     def assigned(self) -> list[TopicPartition]:
-        """In the order in which they take turns."""
+        """Returns the partitions in the order in which they are fetched."""
         return list(self._states)
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
@@ -148,11 +143,11 @@ class SubscriptionState:
             raise UsageError(f"{partition} is not assigned to this consumer")
         return state
 
-    def _where(self, wanted: Callable[[PartitionState], bool]) -> list[TopicPartition]:
+    def _partitions_with(self, wanted: Callable[[PartitionState], bool]) -> list[TopicPartition]:
         return [partition for partition, state in self._states.items() if wanted(state)]
 
     def take_turn(self, partition: TopicPartition) -> None:
-        """It was served: the others come first the next time."""
+        """Has the other partitions fetched before this one the next time."""
         states = self._states
         if partition in states:  # no call between the next steps: a KeyboardInterrupt there would lose the partition
             state = states[partition]
@@ -168,33 +163,33 @@ class SubscriptionState:
             state.paused = False
 
     def paused(self) -> list[TopicPartition]:
-        return self._where(lambda state: state.paused)
+        return self._partitions_with(lambda state: state.paused)
 
     def mark_pending_revocation(self, partitions: Iterable[TopicPartition]) -> None:
-        """They go as soon as the listener knows: nothing of them is fetched or returned any more."""
+        """Stops the fetches of partitions that will be given up once the listener was called."""
         for partition in partitions:
             self._state(partition).pending_revocation = True
 
     def mark_pending_callback(self, partitions: Iterable[TopicPartition], pending: bool) -> None:
-        """Nothing of them is fetched before the listener knows that they came: it may seek."""
+        """Puts off the fetches of new partitions until the listener was called, which may seek."""
         for partition in partitions:
             state = self._states.get(partition)
             if state is not None:
                 state.pending_callback = pending
 
     def pending_callback(self) -> list[TopicPartition]:
-        """Returns the partitions that the listener does not know yet."""
-        return self._where(lambda state: state.pending_callback)
+        """Returns the new partitions for which the listener was not called yet."""
+        return self._partitions_with(lambda state: state.pending_callback)
 
     # --- positions --------------------------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> FetchPosition | None:
-        """None until there is one that is valid."""
+        """Returns the position; None if there is no valid one."""
         state = self._state(partition)
         return state.position if state.is_valid else None
 
     def seek(self, partition: TopicPartition, offset: int, offset_epoch: int = NO_LEADER_EPOCH) -> None:
-        """The application says where to go on. With an epoch the leader is asked whether its log agrees."""
+        """Sets the position for the application. With an epoch the leader is asked whether its log agrees."""
         if offset < 0:
             raise UsageError(f"{partition}: offset {offset} is negative")
         state = self._state(partition)
@@ -203,25 +198,25 @@ class SubscriptionState:
         state.resumed_from = None
 
     def start_at(self, partition: TopicPartition, committed: OffsetAndMetadata, leader: int, leader_epoch: int) -> None:
-        """What the group committed; ignored if the partition has got a position otherwise meanwhile."""
+        """Sets the position to a committed offset, if the partition has not got another one meanwhile."""
         state = self._states.get(partition)
         if state is not None and state.state is FetchState.INITIALIZING:
             state.seek_unvalidated(FetchPosition(committed.offset, committed.leader_epoch, leader, leader_epoch))
             state.resumed_from = committed
 
     def resume_at(self, partition: TopicPartition, offset: OffsetAndMetadata) -> None:
-        """Back to where work stands that was begun in this assignment and not finished."""
+        """Moves the position back to the first record that `process` has not done."""
         self.seek(partition, offset.offset)
         self._states[partition].resumed_from = offset
 
     def rewind(self, partition: TopicPartition, before: OffsetAndMetadata) -> None:
-        """What was returned since `before` has not come to the application."""
+        """Moves the position back to `before`: the records since were not delivered."""
         state = self._states.get(partition)
         if state is not None and state.position is not None:
             state.advance(before.offset, before.leader_epoch)
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What can be committed: all positions that are valid."""
+        """Returns all valid positions."""
         return {
             partition: stands
             for partition, state in self._states.items()
@@ -233,14 +228,14 @@ class SubscriptionState:
         return state is not None and state.is_fetchable
 
     def initializing(self) -> list[TopicPartition]:
-        """Without any position: ask for what is committed. Those that the listener does not know yet may wait, unless
-        it asks itself where they stand."""
-        return self._where(
+        """Returns the partitions without a position, whose committed offsets are fetched next. New ones wait until the
+        listener was called, unless the application asks for their positions."""
+        return self._partitions_with(
             lambda state: state.state is FetchState.INITIALIZING and (state.is_asked_for or not state.pending_callback)
         )
 
     def request_failed(self, partitions: Iterable[TopicPartition], retry_at: float) -> None:
-        """What their state awaits was asked for in vain."""
+        """Puts off the next request for these partitions."""
         for partition in partitions:
             state = self._states.get(partition)
             if state is not None:
@@ -249,7 +244,7 @@ class SubscriptionState:
     # --- resets -----------------------------------------------------------------------------------------------------
 
     def request_reset(self, partition: TopicPartition, strategy: ResetStrategy | None = None) -> None:
-        """The position is void. Raises NoOffsetForPartition if nobody said what then."""
+        """Voids the position. Raises NoOffsetForPartition without a reset strategy."""
         state = self._state(partition)
         chosen = strategy or self.reset
         if chosen.kind == "none":
@@ -257,7 +252,8 @@ class SubscriptionState:
         state.await_reset(chosen)
 
     def reset_without_commit(self, partitions: Iterable[TopicPartition]) -> None:
-        """Nothing is committed for these. Raises NoOffsetForPartition, for all of them, if nobody said what then."""
+        """Resets partitions without a committed offset. Raises NoOffsetForPartition, for all of them, without a reset
+        strategy."""
         starting = [
             partition
             for partition in partitions
@@ -269,7 +265,7 @@ class SubscriptionState:
             self.request_reset(partition)
 
     def partitions_needing_reset(self, now: float) -> dict[TopicPartition, ResetStrategy]:
-        """Which positions to ask for, and how."""
+        """Returns the partitions whose offsets have to be looked up, and by which strategy."""
         return {
             partition: state.reset
             for partition, state in self._states.items()
@@ -277,7 +273,7 @@ class SubscriptionState:
         }
 
     def reset_to(self, partition: TopicPartition, strategy: ResetStrategy, position: FetchPosition) -> bool:
-        """The answer to a reset; ignored if it is no longer what is awaited."""
+        """Sets the position that a reset has found; returns whether that reset is still wanted."""
         state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_RESET or state.reset != strategy:
             return False
@@ -287,7 +283,7 @@ class SubscriptionState:
     # --- leaders and validation (KIP-320) ---------------------------------------------------------------------------
 
     def partitions_needing_validation(self, now: float) -> dict[TopicPartition, FetchPosition]:
-        """Positions to ask the leaders about, by OffsetsForLeaderEpoch."""
+        """Returns the positions to validate with OffsetsForLeaderEpoch."""
         return {
             partition: state.position
             for partition, state in self._states.items()
@@ -297,8 +293,8 @@ class SubscriptionState:
     def validated(
         self, partition: TopicPartition, asked: FetchPosition, end_epoch: int, end_offset: int
     ) -> LogTruncation | None:
-        """The leader's answer: where its largest epoch not above the asked one ends. The position is confirmed, moved
-        to where the logs part, or reset; what to raise if nobody said what to do about a log that was cut."""
+        """Takes the leader's answer: the end of its largest epoch that is not above the requested one. Confirms the
+        position, moves it to where the logs diverge, or resets it; returns the error if there is no reset strategy."""
         state = self._states.get(partition)
         if state is None or state.state is not FetchState.AWAIT_VALIDATION or state.position != asked:
             return None

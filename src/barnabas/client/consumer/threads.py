@@ -31,7 +31,7 @@ T = TypeVar("T")
 TURN_S: Final = 0.001
 """For how long an application that reads buffered records may keep the network client from its turn."""
 INTERRUPT_S: Final = 0.05
-"""How long a close waits for the thread that polls to come out, at least."""
+"""The least time that a close waits for the thread that polls to leave its call."""
 
 
 class ThreadedReading(ReadingBase):

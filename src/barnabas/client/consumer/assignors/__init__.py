@@ -1,22 +1,22 @@
-"""How the members of a classic group share partitions; the member that leads computes it for all.
+"""Assignors: they decide which member of a classic group gets which partitions. The group's leader uses one for all.
 
-Main names: `Assignor` (what a caller's own must be), `Member`, `assignor_for`. Pure functions from what the members
-tell to who gets what, so that members of any make give and take the same.
+Main names: `Assignor` (the interface of an application's own), `Member`, `assignor_for`. An assignment depends on the
+members alone, as with Kafka's assignors of the same names.
 """
 
-from barnabas.client.consumer.assignors.members import Assignor, LastAssignment, Member, Shares, members_of
+from barnabas.client.consumer.assignors.members import Assignments, Assignor, LastAssignment, Member, members_of
 from barnabas.client.consumer.assignors.simple import RangeAssignor, RoundRobinAssignor
 from barnabas.client.consumer.assignors.sticky import CooperativeStickyAssignor, StickyAssignor
 from barnabas.errors import UsageError
 
 __all__ = [
+    "Assignments",
     "Assignor",
     "CooperativeStickyAssignor",
     "LastAssignment",
     "Member",
     "RangeAssignor",
     "RoundRobinAssignor",
-    "Shares",
     "StickyAssignor",
     "assignor_for",
     "members_of",
@@ -29,7 +29,7 @@ _BY_NAME: dict[str, Assignor] = {
 
 
 def assignor_for(strategy: object) -> Assignor:
-    """What an item of `partition.assignment.strategy` stands for: a name, an assignor, or the class of one."""
+    """Returns the assignor for an item of `partition.assignment.strategy`: a name, an assignor, or the class of one."""
     if isinstance(strategy, str):
         return _BY_NAME[strategy]
     assignor = strategy() if isinstance(strategy, type) else strategy

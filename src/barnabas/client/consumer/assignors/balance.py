@@ -1,11 +1,13 @@
-"""Even shares where members want different topics: nobody could give a partition to somebody who has two fewer, not
-even through others, and as little moves as this allows."""
+"""Balances partitions over members that subscribe to different topics, and moves as few partitions as that allows.
+
+It ends when no member can give a partition to one that has two fewer, not even through other members.
+"""
 
 from collections import deque
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
-from barnabas.client.consumer.assignors.members import Member, Shares
+from barnabas.client.consumer.assignors.members import Assignments, Member
 from barnabas.types import TopicPartition
 
 __all__ = ["balance"]
@@ -16,8 +18,8 @@ def balance(
     subscribers: Mapping[str, Sequence[Member]],
     partition_counts: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
-) -> Shares:
-    """`subscribers`: of each topic with partitions; `owners`: who has what now, where that may stay."""
+) -> Assignments:
+    """`subscribers`: of each topic with partitions; `owners`: the current owners of partitions that may stay."""
     table = _Table(members, subscribers, owners)
     table.add_free(partition_counts)
     table.level()
@@ -46,7 +48,7 @@ class _Table:
         self.load[name] += 1
 
     def add_free(self, partition_counts: Mapping[str, int]) -> None:
-        """Whatever nobody has goes to whoever has least, topics with few takers first."""
+        """Gives partitions without an owner to the subscriber that has least, topics with few subscribers first."""
         for topic in sorted(self.wanting, key=lambda topic: (len(self.wanting[topic]), topic)):
             queue = [(self.load[name], name) for name in self.wanting[topic]]
             heapify(queue)
@@ -57,10 +59,10 @@ class _Table:
                     heappush(queue, (self.load[name], name))
 
     def level(self) -> None:
-        """Move partitions, through third members where need be, until no one has two more than somebody within reach.
+        """Moves partitions until no member has two more than one that it reaches, through third members if need be.
 
-        The fullest goes first. If nobody in reach of it has much less, the same holds for all in its reach, because
-        they reach no further: so each member is looked at once, and once more for each move.
+        The fullest member goes first. If all members that it reaches have enough, the same holds for each of them,
+        because they reach no others: so each member is visited once, and once more for each move.
         """
         queue = [(-load, name) for name, load in self.load.items()]
         heapify(queue)
@@ -78,8 +80,8 @@ class _Table:
             heappush(queue, (-self.load[target], target))
 
     def _search(self, start: str) -> tuple[dict[str, tuple[str, str]], str | None]:
-        """How each member in reach was reached (from whom, by which topic), and the one with least of the nearest that
-        have at least two fewer, if there is one."""
+        """Returns for each reachable member the member and the topic that lead to it, and a target: of the nearest
+        members that have at least two partitions fewer, the one with least."""
         before: dict[str, tuple[str, str]] = {start: ("", "")}
         seen_topics: set[str] = set()
         limit = self.load[start] - 2
@@ -112,7 +114,7 @@ class _Table:
             name = giver
 
     def _move(self, giver: str, taker: str, topic: str) -> None:
-        """One partition of the topic: best one that the taker had, then one that the giver did not have."""
+        """Moves one partition of the topic: best one that the taker owned, then one that the giver did not own."""
 
         def regret(index: int) -> int:
             owner = self._owners.get(TopicPartition(topic, index))

@@ -1,4 +1,4 @@
-"""What an assignor is told, and what it has to be."""
+"""The interface of assignors, and the members that the group's leader passes to them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -7,33 +7,31 @@ from barnabas.client.consumer.group.consumer_protocol import decode_subscription
 from barnabas.protocol.messages.join_group import JoinGroupResponseMember
 from barnabas.types import TopicPartition
 
-__all__ = ["Assignor", "LastAssignment", "Member", "Shares", "members_of", "subscribers_of"]
+__all__ = ["Assignments", "Assignor", "LastAssignment", "Member", "members_of", "subscribers_of"]
 
-Shares: TypeAlias = dict[str, list[TopicPartition]]
-"""Member id to partitions; every member is there."""
+Assignments: TypeAlias = dict[str, list[TopicPartition]]
+"""The partitions of each member id; every member has an entry."""
 
 
 class Member(NamedTuple):
-    """A member as the leader sees it."""
-
     member_id: str
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
-    """What it has not given up: nothing in a group that rebalances eagerly."""
+    """The partitions that it has not given up; none in a group that rebalances eagerly."""
     generation_id: int = -1
-    """That in which it got `owned`; -1 if it does not say."""
+    """The generation in which it got `owned`; -1 if unknown."""
     group_instance_id: str | None = None
     rack: str | None = None
     user_data: bytes | None = None
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Kafka's order of members: static ones by their instance id, then the others by their member id."""
+        """Sorts members as Kafka does: static ones by their instance id, then the others by their member id."""
         return (1, self.member_id) if self.group_instance_id is None else (0, self.group_instance_id)
 
 
 class LastAssignment(NamedTuple):
-    """What a member got the last time, whether or not it still has it."""
+    """The last assignment of a member, whether or not it still has the partitions."""
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int
@@ -41,46 +39,45 @@ class LastAssignment(NamedTuple):
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Shares partitions among members. All members of a group must have one of the same name; it keeps no state."""
+    """Assigns partitions to members, and keeps no state. All members of a group must have an assignor of one name."""
 
     @property
     def name(self) -> str:
-        """What the group agrees on."""
+        """The name that the members agree on."""
 
     @property
     def cooperative(self) -> bool:
-        """Whether members keep what does not move (KIP-429): then no partition may be given to one member while
-        another still owns it."""
+        """Whether members keep the partitions that do not move (KIP-429). Then `assign` must not give a partition to a
+        member while another still owns it."""
 
     def user_data(self, last: LastAssignment | None) -> bytes | None:
-        """What a member tells the leader beside its topics and what it owns."""
+        """Returns the data that a member sends to the leader beside its topics and partitions."""
 
-    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Shares:
-        """Who gets what. Topics that do not exist have no count."""
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
+        """Returns the partitions of each member. Topics that do not exist have no count."""
 
 
 def members_of(joined: Iterable[JoinGroupResponseMember]) -> list[Member]:
-    """The members of a JoinGroup answer, as its leader gets it."""
+    """Returns the members of the leader's JoinGroup response."""
     found = []
     for each in joined:
-        told = decode_subscription(each.metadata)
+        subscription = decode_subscription(each.metadata)
         found.append(
             Member(
                 each.member_id,
-                told.topics,
-                told.owned,
-                told.generation_id,
+                subscription.topics,
+                subscription.owned,
+                subscription.generation_id,
                 each.group_instance_id,
-                told.rack,
-                told.user_data,
+                subscription.rack,
+                subscription.user_data,
             )
         )
     return found
 
 
 def subscribers_of(members: Sequence[Member], partition_counts: Mapping[str, int]) -> dict[str, list[Member]]:
-    """Who wants which topic, in Kafka's order of members; topics in the order of their names, those without partitions
-    left out."""
+    """Returns the subscribers of each topic, sorted by rank; topics are sorted, those without partitions left out."""
     wanted: dict[str, list[Member]] = {}
     for member in sorted(members, key=lambda member: member.rank):
         for topic in dict.fromkeys(member.topics):

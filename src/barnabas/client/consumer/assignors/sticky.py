@@ -1,7 +1,7 @@
-"""Sticky assignment: as even as can be, and of all such the one that moves least from what the members have.
+"""Sticky assignment: as even as possible, and of all such assignments the one that moves the fewest partitions.
 
-Who has a partition is what the members say; of two that claim the same one the later generation is right, and if both
-are of one generation neither is. The cooperative form holds back what another member has to give up first.
+The members report their partitions. Of two members that report the same one, that of the later generation owns it; in
+the same generation neither does. The cooperative form holds back the partitions that another member has to give up.
 """
 
 import struct
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from barnabas.client.consumer.assignors.balance import balance
-from barnabas.client.consumer.assignors.members import LastAssignment, Member, Shares, subscribers_of
+from barnabas.client.consumer.assignors.members import Assignments, LastAssignment, Member, subscribers_of
 from barnabas.types import TopicPartition
 
 __all__ = ["CooperativeStickyAssignor", "StickyAssignor", "decode_previous", "encode_previous"]
@@ -20,7 +20,7 @@ _NOTHING: Final = LastAssignment((), -1)
 
 
 class StickyAssignor:
-    """Eager: members give up everything before they join, and tell what they had in their user data."""
+    """Eager: members give up all partitions before they join, and report them in their user data."""
 
     name = "sticky"
     cooperative = False
@@ -28,14 +28,14 @@ class StickyAssignor:
     def user_data(self, last: LastAssignment | None) -> bytes | None:
         return None if last is None else encode_previous(last)
 
-    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Shares:
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
         had = {member.member_id: decode_previous(member.user_data) for member in members}
-        return _share(members, partition_counts, had)
+        return _assign(members, partition_counts, had)
 
 
 class CooperativeStickyAssignor:
-    """Members keep what does not move. What moves is given to nobody first, and to its new owner by the rebalance that
-    follows when the old one has given it up."""
+    """Members keep the partitions that do not move. One that moves has no owner until its old one has given it up; the
+    next rebalance gives it to its new owner."""
 
     name = "cooperative-sticky"
     cooperative = True
@@ -43,21 +43,21 @@ class CooperativeStickyAssignor:
     def user_data(self, last: LastAssignment | None) -> bytes | None:
         return _I32.pack(-1 if last is None else last.generation_id)
 
-    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Shares:
+    def assign(self, members: Sequence[Member], partition_counts: Mapping[str, int]) -> Assignments:
         had = {member.member_id: LastAssignment(member.owned, _generation_of(member)) for member in members}
-        return _without_moving(_share(members, partition_counts, had), members)
+        return _without_moving(_assign(members, partition_counts, had), members)
 
 
 def _generation_of(member: Member) -> int:
-    """Members of versions below 2 have it in their user data: alone as Java, or behind what they had as franz-go."""
+    """Versions below 2 have it in their user data: alone (Java) or behind the partitions (franz-go)."""
     data = member.user_data
     if member.generation_id >= 0 or data is None:
         return member.generation_id
     return int(_I32.unpack(data)[0]) if len(data) == _I32.size else decode_previous(data).generation_id
 
 
-def _without_moving(shares: Shares, members: Sequence[Member]) -> Shares:
-    """The shares less what any other member still has."""
+def _without_moving(assignments: Assignments, members: Sequence[Member]) -> Assignments:
+    """Leaves out the partitions that another member still owns."""
     claims: dict[TopicPartition, list[str]] = {}
     for member in members:
         for partition in member.owned:
@@ -68,17 +68,17 @@ def _without_moving(shares: Shares, members: Sequence[Member]) -> Shares:
             for topic_partition in share
             if all(claimant == name for claimant in claims.get(topic_partition, ()))
         ]
-        for name, share in shares.items()
+        for name, share in assignments.items()
     }
 
 
-# --- who had what ----------------------------------------------------------------------------------------------------
+# --- owners ----------------------------------------------------------------------------------------------------------
 
 
 def _owners(
     members: Sequence[Member], partition_counts: Mapping[str, int], had: Mapping[str, LastAssignment]
 ) -> dict[TopicPartition, str]:
-    """Partition to the member that rightly has it, of those that exist and that the member still wants."""
+    """Returns the owner of each partition that exists and whose topic its owner still subscribes to."""
     owners: dict[TopicPartition, str] = {}
     latest: dict[TopicPartition, int] = {}
     for member in members:
@@ -96,16 +96,18 @@ def _owners(
     return owners
 
 
-def _share(members: Sequence[Member], partition_counts: Mapping[str, int], had: Mapping[str, LastAssignment]) -> Shares:
+def _assign(
+    members: Sequence[Member], partition_counts: Mapping[str, int], had: Mapping[str, LastAssignment]
+) -> Assignments:
     owners = _owners(members, partition_counts, had)
     subscribers = subscribers_of(members, partition_counts)
     if all(len(wanting) == len(members) for wanting in subscribers.values()):
-        shares = _even(members, subscribers, partition_counts, owners)
+        assignments = _even(members, subscribers, partition_counts, owners)
     else:
-        shares = balance(members, subscribers, partition_counts, owners)
-    for share in shares.values():
+        assignments = balance(members, subscribers, partition_counts, owners)
+    for share in assignments.values():
         share.sort()
-    return shares
+    return assignments
 
 
 def _even(
@@ -113,41 +115,41 @@ def _even(
     topics: Iterable[str],
     partition_counts: Mapping[str, int],
     owners: Mapping[TopicPartition, str],
-) -> Shares:
-    """All want all topics: each gets `low` or `low + 1`, and whoever has more than that keeps as much as it may."""
-    shares: Shares = {name: [] for name in sorted(member.member_id for member in members)}
+) -> Assignments:
+    """Assigns where all members subscribe to all topics: each gets `low` or `low + 1`, of its own partitions first."""
+    assignments: Assignments = {name: [] for name in sorted(member.member_id for member in members)}
     partitions = [TopicPartition(topic, index) for topic in topics for index in range(partition_counts[topic])]
-    if not shares:
-        return shares
-    low, extra = divmod(len(partitions), len(shares))
+    if not assignments:
+        return assignments
+    low, extra = divmod(len(partitions), len(assignments))
     for topic_partition, owner in owners.items():
-        shares[owner].append(topic_partition)
-    for share in sorted(shares.values(), key=len, reverse=True):
+        assignments[owner].append(topic_partition)
+    for share in sorted(assignments.values(), key=len, reverse=True):
         keep = low
         if len(share) > low and extra:
             keep, extra = low + 1, extra - 1
         if len(share) > keep:
             share.sort(key=lambda topic_partition: (topic_partition.partition, topic_partition.topic))
             del share[keep:]
-    taken = {topic_partition for share in shares.values() for topic_partition in share}
+    taken = {topic_partition for share in assignments.values() for topic_partition in share}
     free = [topic_partition for topic_partition in partitions if topic_partition not in taken]
-    _deal(shares, free, low, extra)
-    return shares
+    _deal(assignments, free, low, extra)
+    return assignments
 
 
-def _deal(shares: Shares, free: Sequence[TopicPartition], low: int, extra: int) -> None:
-    """Deal out what is free in turns to those below `low`, then one more each to some that are at it."""
-    hungry = [name for name, share in shares.items() if len(share) < low]
-    satisfied = [name for name, share in shares.items() if len(share) == low]
+def _deal(assignments: Assignments, free: Sequence[TopicPartition], low: int, extra: int) -> None:
+    """Deals out the free partitions in turns to members below `low`, then one more each to some members with `low`."""
+    hungry = [name for name, share in assignments.items() if len(share) < low]
+    satisfied = [name for name, share in assignments.items() if len(share) == low]
     rest = iter(free)
     while hungry:
         for name in hungry:
-            shares[name].append(next(rest))
-            if len(shares[name]) == low:
+            assignments[name].append(next(rest))
+            if len(assignments[name]) == low:
                 satisfied.append(name)
-        hungry = [name for name in hungry if len(shares[name]) < low]
+        hungry = [name for name in hungry if len(assignments[name]) < low]
     for name, topic_partition in zip(satisfied, rest, strict=False):
-        shares[name].append(topic_partition)
+        assignments[name].append(topic_partition)
 
 
 # --- user data of the eager form -------------------------------------------------------------------------------------
@@ -166,7 +168,7 @@ def encode_previous(last: LastAssignment) -> bytes:
 
 
 def decode_previous(data: bytes | None) -> LastAssignment:
-    """Nothing, in generation -1, for bytes that are something else. Version 0 has no generation."""
+    """Returns no partitions and generation -1 for other bytes. Version 0 has no generation."""
     if not data:
         return _NOTHING
     found: list[TopicPartition] = []

@@ -26,7 +26,7 @@ from barnabas.types import TopicPartition
 __all__ = ["ConsumerCoordinator"]
 
 COMMIT_TIMEOUT_S: Final = 30.0
-"""How long a rebalance waits for the commit before it: the other members wait for this one."""
+"""The longest wait of a rebalance for the commit before it: the other members wait for this one."""
 
 _log = logging.getLogger("barnabas.consumer")
 
@@ -76,7 +76,7 @@ class ConsumerCoordinator:
         self._on_assignment_changed = on_assignment_changed
         self._steps: _Steps | None = None
         self._item: RebalanceEvent | Promise[None] | None = None
-        """What the steps gave last."""
+        """The event or the promise that the steps wait for."""
 
     @property
     def is_reachable(self) -> bool:

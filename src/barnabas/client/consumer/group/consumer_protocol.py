@@ -1,6 +1,6 @@
-"""What members of a classic consumer group tell each other: subscriptions and assignments (ConsumerProtocol).
+"""Encodes the subscriptions and assignments that members of a classic group exchange (Kafka's ConsumerProtocol).
 
-Versions 0 to 3: 1 added what a member owns (KIP-429), 2 its generation (KIP-792), 3 its rack (KIP-881).
+Version 1 added a member's partitions (KIP-429), 2 its generation (KIP-792), 3 its rack (KIP-881).
 """
 
 from collections.abc import Iterable
@@ -19,8 +19,6 @@ NEWEST: Final = 3
 
 
 class Subscription(NamedTuple):
-    """What a member asks for."""
-
     topics: tuple[str, ...]
     owned: tuple[TopicPartition, ...] = ()
     generation_id: int = -1

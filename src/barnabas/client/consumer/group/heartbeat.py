@@ -1,4 +1,4 @@
-"""When a member of a group sends heartbeats, and when its application has not polled for too long.
+"""The times of a group member's heartbeats, and of its application's polls.
 
 Numbers only: no clock, no request.
 """
@@ -34,7 +34,7 @@ class Heartbeat:
         self._warned = False
         self.due = float("inf")
         self.answered_at = float("-inf")
-        """When the coordinator last confirmed the membership."""
+        """The time at which the coordinator last confirmed the membership."""
 
     def begin(self, now: float) -> None:
         """The member has joined."""

@@ -85,10 +85,10 @@ class Membership:
         self.is_subscribed = False
         """Whether the consumer subscribes to topics, whose partitions come from the group."""
         self._reason: str | None = None
-        """Why to join again; None if there is no need."""
+        """The reason to join again; None if there is none."""
         self._needs_join_prepare = False
         self._join_at = float("inf")
-        """When to send JoinGroup again."""
+        """The time to send JoinGroup again."""
         self._attempt = 0
         """Number of the attempt to join; answers to earlier attempts are ignored."""
         self._in_flight = False
@@ -114,7 +114,7 @@ class Membership:
 
     @property
     def rejoin_reason(self) -> str | None:
-        """Why a rebalance is due or in progress; None if neither."""
+        """The reason of the rebalance that is due or in progress; None if there is none."""
         if self._reason is not None:
             return self._reason
         return self.history.reason if self.history.is_under_way else None

@@ -25,7 +25,7 @@ class RebalanceHistory:
         self.past: deque[Rebalance] = deque(maxlen=KEPT)
         self.count = 0
         self.reason = ""
-        """Why the last one began."""
+        """The reason of the last rebalance."""
         self._began_at: float | None = None
         self._setbacks: list[str] = []
 

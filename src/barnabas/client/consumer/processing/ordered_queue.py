@@ -1,7 +1,7 @@
-"""Records on their way through a pool of workers: those of one key one after the other, all others side by side.
+"""A queue of records for a pool of workers: those of one ordering key one after the other, all others concurrently.
 
-A lane is a key of a partition (or the whole partition, or one record alone) and has at most one record in work. There
-is no queue for each worker, so a slow key delays nobody but itself.
+An ordering key is a key of a partition, the whole partition, or a record alone. There is no queue for each worker, so a
+slow key delays only itself.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ ORDERS: Final = ("key", "partition", "none")
 
 
 class QueuedRecord(NamedTuple):
-    """A record for a worker; hand it back with `done`."""
+    """A record for a worker, which calls `done` with it."""
 
     partition: TopicPartition
     ordering_key: Hashable
@@ -29,19 +29,19 @@ _limit = number(1, INT64_MAX)
 
 
 class OrderedQueue:
-    """See the module. Not safe for several threads by itself."""
+    """Not safe for several threads."""
 
     def __init__(self, ordered_by: str = "key", limit: int = 1000) -> None:
-        """At most `limit` records wait or are in work; the reader stops at `is_full`."""
+        """`limit` is the number of records, waiting or in progress, at which the queue is full."""
         if ordered_by not in ORDERS:
             raise UsageError(f"ordered_by={ordered_by!r} is not known: give one of {', '.join(ORDERS)}")
         self._ordered_by = ordered_by
         self._limit = _limit("limit", limit)
         self._waiting: dict[Hashable, deque[QueuedRecord]] = {}
-        """What waits behind the record that is in work or ready; a lane that is here has one of these."""
+        """The records that wait behind the one in progress or ready, for each ordering key that has one of these."""
         self._ready: deque[QueuedRecord] = deque()
         self._counts: dict[TopicPartition, int] = {}
-        """Records of each partition that are not done."""
+        """The number of records of each partition that are not done."""
         self.size = 0
 
     @property
@@ -49,7 +49,7 @@ class OrderedQueue:
         return self.size >= self._limit
 
     def add(self, partition: TopicPartition, record: Any) -> None:
-        """Records of one partition in the order of their offsets."""
+        """Adds a record; those of one partition in the order of their offsets."""
         task = QueuedRecord(partition, self._ordering_key(partition, record), record)
         self.size += 1
         self._counts[partition] = self._counts.get(partition, 0) + 1
@@ -65,7 +65,7 @@ class OrderedQueue:
         if self._ordered_by == "partition":
             return partition
         if self._ordered_by == "none" or key is None:
-            return partition, record.offset  # nothing says what it would have to wait for
+            return partition, record.offset  # it waits for no other record
         if type(key) is bytes or type(key) is str:
             return partition, key
         try:
@@ -75,11 +75,11 @@ class OrderedQueue:
         return partition, key
 
     def take(self) -> QueuedRecord | None:
-        """The next record to work on, None if all are in work or wait for their turn."""
+        """Returns the next record to process; None if all are in progress or wait for one that is."""
         return self._ready.popleft() if self._ready else None
 
     def done(self, task: QueuedRecord) -> None:
-        """The record's work has ended; the next one of its lane is ready."""
+        """Notes that a record is done: the next one of its ordering key is ready."""
         self.size -= 1
         left = self._counts[task.partition] - 1
         if left:
@@ -93,11 +93,11 @@ class OrderedQueue:
             del self._waiting[task.ordering_key]
 
     def unfinished(self, partitions: Iterable[TopicPartition]) -> int:
-        """How many records of these are not done."""
+        """Returns the number of records of these partitions that are not done."""
         return sum(self._counts.get(partition, 0) for partition in partitions)
 
     def drop_waiting(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what is not in work yet of these; nobody will commit it."""
+        """Drops the records of these partitions that are not in progress yet."""
         gone = set(partitions)
         kept = deque(task for task in self._ready if task.partition not in gone)
         for task in self._ready:

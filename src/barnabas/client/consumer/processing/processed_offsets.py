@@ -1,7 +1,7 @@
-"""What may be committed while records of a partition are worked on side by side and end out of order.
+"""Finds the offsets that may be committed while records of a partition are processed concurrently and out of order.
 
-A committed offset says "all before it is done", so it moves only over records that are done without a gap. What is done
-behind a gap can travel in the metadata of the commit, so that after a restart it is not done again.
+A committed offset means that all records before it are done, so it stops at the first one that is not. Records that are
+done behind such a gap are noted in the commit's metadata, so that they are not done again after a restart.
 """
 
 import base64
@@ -16,39 +16,39 @@ __all__ = ["ProcessedOffsets", "decode_done", "encode_done"]
 
 _MARK: Final = "done:"
 METADATA_MAX_BYTES: Final = 4096
-"""What brokers take by default (offset.metadata.max.bytes)."""
+"""The brokers' default of offset.metadata.max.bytes."""
 _SKIP_MAX: Final = 1_000_000
-"""Offsets that a commit's metadata may declare as done; a stranger's could declare any number."""
+"""The most offsets that a commit's metadata may declare as done: foreign metadata could declare any number."""
 
 
 class ProcessedOffsets:
-    """Bookkeeping for any number of partitions, bounded by `limit` records that are begun or wait behind a gap."""
+    """Tracks the records of all partitions; at most `limit` may be begun, or done behind a gap."""
 
     def __init__(self, limit: int = 10_000) -> None:
         assert limit > 0, limit
         self._limit = limit
         self._partitions: dict[TopicPartition, _Partition] = {}
         self.size = 0
-        """Records that are begun and not done, and those that are done behind a gap."""
+        """The number of records that are begun and not done, or done behind a gap."""
 
     @property
     def is_full(self) -> bool:
-        """Begin nothing more before something is done."""
+        """Whether no record may begin before one is done."""
         return self.size >= self._limit
 
     def begin(self, topic_partition: TopicPartition, offset: int, leader_epoch: int = -1) -> None:
-        """Work on a record begins; in the order of offsets, though some may be missing."""
+        """Notes that a record begins. Records begin in the order of their offsets, some of which may be missing."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             partition = self._partitions[topic_partition] = _Partition(offset)
         assert offset >= partition.next_offset, f"{topic_partition}: offset {offset} after {partition.next_offset - 1}"
-        assert not self.is_full, f"{self.size} records are under way, more than {self._limit} must not be"
+        assert not self.is_full, f"{self.size} records are in progress, more than {self._limit} must not be"
         partition.order.append((offset, leader_epoch))
         partition.next_offset = offset + 1
         self.size += 1
 
     def done(self, topic_partition: TopicPartition, offset: int) -> bool:
-        """A record is done; whether there is something new to commit. False for one that is no longer of interest."""
+        """Notes that a record is done; returns whether there is a new offset to commit. Ignores records of before."""
         partition = self._partitions.get(topic_partition)
         if partition is None or not partition.order or not partition.order[0][0] <= offset < partition.next_offset:
             return False
@@ -66,7 +66,7 @@ class ProcessedOffsets:
         return True
 
     def skip_to(self, topic_partition: TopicPartition, offset: int) -> None:
-        """Nothing comes before `offset`: what lies between was compacted away, or is not for consumers."""
+        """Notes that there are no records up to `offset`: they were compacted away, or are not for consumers."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             self._partitions[topic_partition] = _Partition(offset)
@@ -74,33 +74,33 @@ class ProcessedOffsets:
             partition.next_offset = max(partition.next_offset, offset)
 
     def committable(self, topic_partition: TopicPartition) -> tuple[int, int] | None:
-        """The offset that may be committed and the epoch of the record before it; None if nothing is known."""
+        """Returns the offset that may be committed, and the epoch before it; None before the first record."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return None
         return (partition.order[0][0] if partition.order else partition.next_offset), partition.leader_epoch
 
     def metadata(self, topic_partition: TopicPartition, max_bytes: int = METADATA_MAX_BYTES) -> str:
-        """What is done beyond `committable`, for the commit's metadata; as much as fits."""
+        """Returns the commit's metadata: the records that are done beyond `committable`, as many as fit."""
         partition = self._partitions.get(topic_partition)
         if partition is None or not partition.done:
             return ""
         return encode_done(partition.order[0][0], partition.runs(), max_bytes)
 
     def is_idle(self, topic_partition: TopicPartition) -> bool:
-        """Whether all that was begun is done."""
+        """Whether all begun records are done."""
         partition = self._partitions.get(topic_partition)
         return partition is None or not partition.order
 
     def unfinished(self, topic_partition: TopicPartition) -> list[int]:
-        """Offsets that are begun and not done."""
+        """Returns the offsets that are begun and not done."""
         partition = self._partitions.get(topic_partition)
         if partition is None:
             return []
         return [offset for offset, _ in partition.order if offset not in partition.done]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """They belong to somebody else now; whatever of theirs is done later does not count."""
+        """Drops partitions; records of theirs that are done later are ignored."""
         for topic_partition in partitions:
             partition = self._partitions.pop(topic_partition, None)
             if partition is not None:
@@ -112,15 +112,15 @@ class _Partition:
 
     def __init__(self, first_offset: int) -> None:
         self.order: deque[tuple[int, int]] = deque()
-        """(offset, epoch) from the first that is not done on."""
+        """Offset and epoch of each record from the first that is not done on."""
         self.done: set[int] = set()
-        """Those of them that are."""
+        """Offsets in `order` that are done."""
         self.next_offset = first_offset
         self.leader_epoch = -1
-        """Of the last record before the first that is not done."""
+        """The epoch of the last record before the first that is not done."""
 
     def runs(self) -> list[tuple[int, int]]:
-        """First and last offset of each run of records that are done, behind the first gap."""
+        """Returns the first and the last offset of each run of done records behind the first gap."""
         found: list[tuple[int, int]] = []
         going = False
         for offset, _ in self.order:
@@ -135,8 +135,8 @@ class _Partition:
 
 
 def encode_done(base: int, runs: Iterable[tuple[int, int]], max_bytes: int = METADATA_MAX_BYTES) -> str:
-    """Runs of offsets as text: how far each begins behind the one before, or `base`, and how long it is. Runs that do
-    not fit are left out: their records are done once more."""
+    """Encodes runs of offsets as text: the distance of each from the one before or from `base`, and its length. Records
+    of runs that do not fit are done again."""
     room = (max_bytes - len(_MARK)) // 4 * 3
     out = bytearray()
     at = base
@@ -159,7 +159,7 @@ def _number(value: int) -> bytes:
 
 
 def decode_done(base: int, metadata: str) -> set[int]:
-    """Offsets that a commit at `base` says are done. Nothing for metadata of another kind, or that says too much."""
+    """Returns the offsets that the metadata of a commit at `base` declares as done; none for foreign metadata."""
     if not metadata.startswith(_MARK):
         return set()
     try:

@@ -23,7 +23,7 @@ Handler = Callable[[AnyRecord], Any]
 OnError = Callable[[AnyRecord, Exception], Any]
 
 SHORT_S: Final = 0.02
-"""What work in progress gets when the application is in a hurry: Ctrl-C, close."""
+"""The time for work in progress to end when the application is in a hurry: Ctrl-C, close."""
 
 _log = logging.getLogger("barnabas.consumer")
 _workers = number(1)
@@ -42,7 +42,7 @@ class Pool(Protocol):
 
     @property
     def room(self) -> int:
-        """How many records to add; 0 until enough are done to be worth a fetch."""
+        """The number of records to add; 0 until enough are done to be worth a fetch."""
 
     def add(self, records: list[AnyRecord]) -> None: ...
     def offsets(self, read: Offsets) -> Offsets: ...

@@ -12,7 +12,7 @@ from barnabas.types import TopicPartition
 __all__ = ["RecordsInProgress"]
 
 BEHIND_GAPS: Final = 10
-"""How many times as many records may be done behind a slow one as may wait."""
+"""The number of records that may be done behind a slow one, as a multiple of those that may wait."""
 
 
 class RecordsInProgress:
@@ -24,28 +24,28 @@ class RecordsInProgress:
         limit: int,
         resumed_from: Callable[[TopicPartition], OffsetAndMetadata | None],
     ) -> None:
-        """`limit`: records that wait or are in work. `resumed_from`: the commit that a partition's position comes from;
-        its metadata may say what beyond it is done already."""
-        self._keyed = OrderedQueue(ordered_by, limit)
-        self._commits = ProcessedOffsets(limit * (BEHIND_GAPS + 1))
+        """`limit`: the most records that wait or are in progress. `resumed_from` returns the commit that a partition's
+        position comes from, whose metadata may declare later records as done."""
+        self._queue = OrderedQueue(ordered_by, limit)
+        self._processed = ProcessedOffsets(limit * (BEHIND_GAPS + 1))
         self._limit = limit
         self._resumed_from = resumed_from
         self._next: dict[TopicPartition, int] = {}
-        """Behind the last record that came of each partition."""
+        """The offset behind the last added record of each partition."""
         self._done_before: dict[TopicPartition, set[int]] = {}
 
     @property
     def room(self) -> int:
-        """Records that may be added."""
-        return max(min(self._limit - self._keyed.size, self._limit * (BEHIND_GAPS + 1) - self._commits.size), 0)
+        """The number of records that may be added."""
+        return max(min(self._limit - self._queue.size, self._limit * (BEHIND_GAPS + 1) - self._processed.size), 0)
 
     @property
     def wants_more(self) -> bool:
-        """Whether there is room for enough to be worth the trouble."""
+        """Whether there is room for enough records to be worth a fetch."""
         return self.room > self._limit // 2
 
     def add(self, records: Sequence[AnyRecord]) -> None:
-        """Records of one partition, at most as many as there is room for. After a seek they may be earlier ones."""
+        """Adds records of one partition, for which there has to be room. After a seek they may be earlier ones."""
         if not records:
             return
         partition = TopicPartition(records[0].topic, records[0].partition)
@@ -56,43 +56,40 @@ class RecordsInProgress:
             self._done_before[partition] = set() if resumed is None else decode_done(resumed.offset, resumed.metadata)
         done_before = self._done_before[partition]
         for record in records:
-            self._commits.begin(partition, record.offset, record.leader_epoch)
+            self._processed.begin(partition, record.offset, record.leader_epoch)
             if record.offset in done_before:
                 done_before.discard(record.offset)
-                self._commits.done(partition, record.offset)
+                self._processed.done(partition, record.offset)
             else:
-                self._keyed.add(partition, record)
+                self._queue.add(partition, record)
         self._next[partition] = records[-1].offset + 1
 
     def take(self) -> QueuedRecord | None:
-        """The next record to work on, None if there is none just now."""
-        return self._keyed.take()
+        return self._queue.take()
 
-    def done(self, task: QueuedRecord) -> None:
-        self._keyed.done(task)
-        self._commits.done(task.partition, task.record.offset)
+    def done(self, queued: QueuedRecord) -> None:
+        self._queue.done(queued)
+        self._processed.done(queued.partition, queued.record.offset)
 
     def unfinished(self, partitions: Iterable[TopicPartition]) -> int:
-        """Records of these that are in work or wait."""
-        return self._keyed.unfinished(partitions)
+        return self._queue.unfinished(partitions)
 
     def drop_waiting(self, partitions: Collection[TopicPartition]) -> None:
-        """Work on no more of these; what is in work goes on."""
-        self._keyed.drop_waiting(partitions)
+        self._queue.drop_waiting(partitions)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """They are somebody else's, or read from elsewhere."""
-        self._keyed.drop_waiting(partitions)
-        self._commits.forget(partitions)
+        """Drops partitions that are given up, or read from another position."""
+        self._queue.drop_waiting(partitions)
+        self._processed.forget(partitions)
         for partition in partitions:
             self._next.pop(partition, None)
             self._done_before.pop(partition, None)
 
     def offsets(self, read: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What may be committed: never beyond a record that is not done. `read`: how far each partition was read."""
+        """Returns the offsets that may be committed: the `read` ones, or that of the first record that is not done."""
         found = dict(read)
         for partition, position in read.items():
-            known = self._commits.committable(partition)
-            if known is not None and not (self._commits.is_idle(partition) and position.offset >= known[0]):
-                found[partition] = OffsetAndMetadata(known[0], self._commits.metadata(partition), known[1])
+            known = self._processed.committable(partition)
+            if known is not None and not (self._processed.is_idle(partition) and position.offset >= known[0]):
+                found[partition] = OffsetAndMetadata(known[0], self._processed.metadata(partition), known[1])
         return found

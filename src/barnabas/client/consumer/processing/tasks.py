@@ -93,7 +93,7 @@ class TaskPool:
         await asyncio.sleep(0)
 
     async def finish(self, seconds: float, partitions: Collection[TopicPartition] | None = None) -> int:
-        """What takes longer is cancelled."""
+        """Cancels the tasks that take longer."""
         deadline = time.monotonic() + seconds
 
         def left() -> list[asyncio.Task[None]]:

@@ -15,7 +15,7 @@ from barnabas.types import TopicPartition
 __all__ = ["ThreadPool"]
 
 CHECK_S: Final = 0.01
-"""How often a wait for work in progress checks whether the consumer is being closed."""
+"""The interval at which a wait for work in progress checks whether the consumer is being closed."""
 
 
 class ThreadPool:
