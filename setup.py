@@ -25,6 +25,7 @@ KERNELS = [
         "compaction_kernel",
     )
 ]
+KERNELS += [f"src/barnabas/protocol/{name}.py" for name in ("fetch", "primitives", "produce")]
 KERNELS += [f"src/barnabas/client/producer/{name}.py" for name in ("producer_batch", "record_appender")]
 # what every request of a client goes through: half of the time that a record takes there and back was interpreted
 KERNELS += [
@@ -39,15 +40,12 @@ KERNELS += [
                 "drivers/sync",
             )
         ),
-        *(
-            f"client/fetch/{part}"
-            for part in ("fetch_buffer", "fetch_response", "fetch_session", "fetcher", "positions", "sections")
-        ),
+        *(f"client/fetch/{part}" for part in ("fetch_buffer", "fetch_session", "fetcher", "positions", "sections")),
         *(f"client/consumer/{part}" for part in ("consumer_core", "subscription_state")),
         *(
             f"client/producer/{part}"
             for part in (
-                *("kafka_producer", "partition_batches", "partitioner", "produce_request", "producer_id"),
+                *("kafka_producer", "partition_batches", "partitioner", "producer_id"),
                 *("record_accumulator", "sender", "sync_driver"),
             )
         ),

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.client.fetch import fetch_response
+from barnabas.client.fetch import fetcher
 from barnabas.client.partition_reader import PartitionReader
 from barnabas.errors import InvalidTopic, LogTruncation, OffsetOutOfRange, OperationTimedOut
-from barnabas.protocol.codec import Part
+from barnabas.protocol.fetch import FetchResponse, read_fetch_response
+from barnabas.protocol.primitives import Part
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
 from stopwatch import Stopwatch
@@ -179,7 +180,15 @@ def test_a_log_whose_last_records_are_compacted_away_ends_there(
 ) -> None:
     """The broker says that it has everything up to the end, and gives nothing."""
     topic_partition = write(broker, name, 20)
-    monkeypatch.setattr(fetch_response, "Part", lambda data, start, end: Part(data, start, start))
+
+    def without_records(data: bytes, position: int, version: int) -> FetchResponse:
+        response = read_fetch_response(data, position, version)
+        for _, partitions in response.topics:
+            for partition in partitions:
+                partition.records = Part(data, 0, 0)
+        return response
+
+    monkeypatch.setattr(fetcher, "read_fetch_response", without_records)
     assert offsets(reader, topic_partition, 12, 20) == []
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.errors import KafkaError
-from barnabas.protocol.codec import Part
+from barnabas.protocol.primitives import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, iter_headers, set_crc
 from barnabas.records.compression import DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.reader import iter_any, read_records

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible
-from barnabas.protocol.codec import encode, uvarint
+from barnabas.protocol.codec import encode
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
+from barnabas.protocol.primitives import uvarint
 from stopwatch import Stopwatch
 
 FRAME_MAX = 100 * 1024 * 1024

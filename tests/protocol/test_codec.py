@@ -9,10 +9,11 @@ kio_index = pytest.importorskip("kio.index", reason="kio is a development depend
 from kio.serial import entity_reader, entity_writer  # noqa: E402
 
 from barnabas.protocol import apis  # noqa: E402
-from barnabas.protocol.codec import MalformedMessage, Part, decode, encode, encode_slices  # noqa: E402
+from barnabas.protocol.codec import MalformedMessage, decode, encode, encode_slices  # noqa: E402
 from barnabas.protocol.messages.fetch import FetchResponse  # noqa: E402
 from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse  # noqa: E402
 from barnabas.protocol.messages.index import REQUESTS  # noqa: E402
+from barnabas.protocol.primitives import Part  # noqa: E402
 from barnabas.protocol.schema import Field, Message  # noqa: E402
 
 OWN_TAGS_FROM = 10_000

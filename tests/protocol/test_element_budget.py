@@ -7,17 +7,15 @@ import pytest
 
 from barnabas.protocol.codec import (
     ARRAY_ELEMENTS_MAX,
-    REQUEST_ELEMENTS_MAX,
     MalformedMessage,
-    TooManyElements,
     decode,
     encode,
-    uvarint,
 )
 from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseBroker
 from barnabas.protocol.messages.offset_commit import OffsetCommitRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
-from barnabas.protocol.produce import read_produce_request, skip_tags
+from barnabas.protocol.primitives import REQUEST_ELEMENTS_MAX, TooManyElements, skip_tags, uvarint
+from barnabas.protocol.produce import read_produce_request
 
 
 def offset_fetch(topics: int, partitions: int) -> bytes:

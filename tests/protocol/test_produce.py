@@ -5,18 +5,28 @@ import random
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from barnabas.protocol import produce
 from barnabas.protocol.codec import MalformedMessage, decode, encode
 from barnabas.protocol.messages.produce import (
+    BatchIndexAndErrorMessage,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
     PartitionProduceData,
+    PartitionProduceResponse,
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
 from barnabas.protocol.produce import (
-    PartitionResult,
+    PartitionResponse,
+    ProduceRequestWriter,
     encode_produce_response,
     read_produce_request,
+    read_produce_response,
     read_single_partition,
 )
 
@@ -100,7 +110,7 @@ def test_short_way_is_taken_for_one_partition(version):
     assert bytes(records) == b"r" * 100
     response = single.response(77, 1000, -1, 5)
     topic = read_produce_request(frame, 0, version).topics[0]
-    body = encode_produce_response([(topic, [PartitionResult(3, 0, 1000, -1, 5)])], version)
+    body = encode_produce_response([(topic, [PartitionResponse(3, 0, 1000, -1, 5)])], version)
     header = b"\0" if version >= 9 else b""
     assert response == (len(body) + len(header) + 4).to_bytes(4, "big") + (77).to_bytes(4, "big") + header + body
 
@@ -109,8 +119,8 @@ def test_short_way_is_taken_for_one_partition(version):
 def test_response_is_what_the_codec_reads(version):
     topic = read_produce_request(memoryview(encode(SHAPES[0], version)), 0, version).topics[0]
     results = [
-        PartitionResult(0, 0, 12, 34, 5),
-        PartitionResult(1, 87, record_errors=[(3, "no key"), (9, None)], error_message="refused" * 5_000),
+        PartitionResponse(0, 0, 12, 34, 5),
+        PartitionResponse(1, 87, record_errors=[(3, "no key"), (9, None)], error_message="refused" * 5_000),
     ]
     message, _ = decode(ProduceResponse, version, encode_produce_response([(topic, results)], version))
     first, second = message.responses[0].partition_responses
@@ -145,3 +155,178 @@ def test_damage_is_malformed_or_a_request(version):
                 continue
             if found is not None:
                 assert bytes(found[1]) == bytes(long.topics[0].partitions[0][1])
+
+
+INT64 = st.integers(-1, 2**63 - 1)
+NAMES = st.text("täø", min_size=1, max_size=4)
+BATCHES = st.lists(st.tuples(st.integers(0, 99), st.just(b"h" * 61), st.binary(max_size=200)), min_size=1, max_size=3)
+
+
+@given(
+    st.lists(st.tuples(NAMES, st.binary(min_size=16, max_size=16), BATCHES), min_size=1, max_size=3),
+    st.sampled_from(VERSIONS),
+    st.none() | NAMES,
+)
+def test_a_written_request_is_read_by_hand_and_by_the_codec(topics, version, transactional_id):
+    writer = ProduceRequestWriter(-1, 1500)
+    for _ in range(2):  # the second one finds what stands in front of a single batch
+        data = b"".join(writer.write(version, topics, transactional_id))
+    expected = ProduceRequest(
+        transactional_id=transactional_id,
+        acks=-1,
+        timeout_ms=1500,
+        topic_data=[
+            TopicProduceData(
+                **({"topic_id": UUID(bytes=topic_id)} if version >= 13 else {"name": name}),
+                partition_data=[PartitionProduceData(index=i, records=head + rest) for i, head, rest in batches],
+            )
+            for name, topic_id, batches in topics
+        ],
+    )
+    assert decode(ProduceRequest, version, data) == (expected, len(data))
+    read = read_produce_request(memoryview(data), 0, version)
+    assert (read.transactional_id, read.acks, read.timeout_ms) == (transactional_id, -1, 1500)
+    assert [
+        (topic.topic_id.bytes if version >= 13 else topic.name, [(i, bytes(part)) for i, part in topic.partitions])
+        for topic in read.topics
+    ] == [
+        (topic_id if version >= 13 else name, [(index, head + rest) for index, head, rest in batches])
+        for name, topic_id, batches in topics
+    ]
+
+
+ERRORS = st.builds(
+    BatchIndexAndErrorMessage, batch_index=st.integers(0, 9), batch_index_error_message=st.none() | NAMES
+)
+LEADERS = st.builds(LeaderIdAndEpoch, leader_id=st.integers(-1, 3), leader_epoch=st.integers(-1, 3))
+PARTITION_RESPONSES = st.builds(
+    PartitionProduceResponse,
+    index=st.integers(0, 99),
+    error_code=st.sampled_from([0, 0, 6, 87]),
+    base_offset=INT64,
+    log_append_time_ms=INT64,
+    log_start_offset=INT64,
+    record_errors=st.just([]) | st.lists(ERRORS, max_size=2),
+    error_message=st.none() | NAMES,
+    current_leader=st.none() | LEADERS,
+)
+RESPONSES = st.builds(
+    ProduceResponse,
+    responses=st.lists(
+        st.builds(
+            TopicProduceResponse,
+            name=NAMES,
+            topic_id=st.uuids(),
+            partition_responses=st.lists(PARTITION_RESPONSES, max_size=3),
+        ),
+        max_size=3,
+    ),
+    throttle_time_ms=st.sampled_from([0, 7]),
+    node_endpoints=st.just([]) | st.lists(st.builds(NodeEndpoint, node_id=st.integers(0, 9)), max_size=1),
+)
+
+
+def values(message, version):
+    """What `read_produce_response` returns for a message of the codec's."""
+    return (
+        [
+            (
+                topic.topic_id.bytes if version >= 13 else topic.name,
+                [
+                    (
+                        each.index,
+                        each.error_code,
+                        each.base_offset,
+                        each.log_append_time_ms,
+                        each.log_start_offset,
+                        tuple((error.batch_index, error.batch_index_error_message) for error in each.record_errors),
+                        each.error_message,
+                        each.current_leader.leader_id,
+                        each.current_leader.leader_epoch,
+                    )
+                    for each in topic.partition_responses
+                ],
+            )
+            for topic in message.responses
+        ],
+        message.throttle_time_ms,
+        list(message.node_endpoints),
+    )
+
+
+def read_values(data, position, version):
+    read = read_produce_response(data, position, version)
+    return read.topics, read.throttle_time_ms, list(read.node_endpoints)
+
+
+@given(RESPONSES, st.sampled_from(VERSIONS))
+def test_reads_the_response_that_the_codec_reads(response, version):
+    data = b"head" + encode(response, version)
+    assert read_values(data, 4, version) == values(decode(ProduceResponse, version, data, 4)[0], version)
+
+
+@given(RESPONSES, st.sampled_from(VERSIONS), st.data())
+def test_a_damaged_response_is_refused_as_by_the_codec(response, version, draw):
+    data = bytearray(encode(response, version))
+    if draw.draw(st.booleans()):
+        del data[draw.draw(st.integers(0, len(data) - 1)) :]
+    else:
+        data[draw.draw(st.integers(0, len(data) - 1))] = draw.draw(st.integers(0, 255))
+    try:
+        expected = values(decode(ProduceResponse, version, bytes(data))[0], version)
+    except MalformedMessage:
+        with pytest.raises(MalformedMessage):
+            read_produce_response(bytes(data), 0, version)
+    else:
+        assert read_values(bytes(data), 0, version) == expected
+
+
+@given(
+    st.lists(
+        st.tuples(
+            NAMES,
+            st.uuids(),
+            st.lists(
+                st.builds(
+                    PartitionResponse,
+                    st.integers(0, 99),
+                    st.sampled_from([0, 0, 6]),
+                    INT64,
+                    INT64,
+                    INT64,
+                    st.just(()) | st.lists(st.tuples(st.integers(0, 9), st.none() | NAMES), max_size=2).map(tuple),
+                    st.none() | NAMES,
+                    st.just(-1),
+                    st.just(-1),
+                ),
+                max_size=3,
+            ),
+        ),
+        max_size=3,
+    ),
+    st.sampled_from(VERSIONS),
+)
+def test_a_written_response_is_read_by_hand_and_by_the_codec(topics, version):
+    parts = [(produce.TopicProduceData(name, topic_id, []), results) for name, topic_id, results in topics]
+    data = encode_produce_response(parts, version, 7)
+    message, end = decode(ProduceResponse, version, data)
+    assert end == len(data)
+    read = read_produce_response(data, 0, version)
+    assert (read.topics, read.throttle_time_ms, list(read.node_endpoints)) == values(message, version)
+    left_out = {"log_start_offset": -1} if version < 5 else {}
+    if version < 8:
+        left_out |= {"record_errors": (), "error_message": None}
+    assert read.topics == [
+        (topic_id.bytes if version >= 13 else name, [result._replace(**left_out) for result in results])
+        for name, topic_id, results in topics
+    ]
+    assert read.throttle_time_ms == 7
+
+
+def test_the_usual_response_needs_no_codec(monkeypatch):
+    monkeypatch.setattr(produce, "decode", None)
+    for version in range(9, 14):
+        topic = produce.TopicProduceData("orders", TOPIC_ID, [])
+        data = encode_produce_response([(topic, [PartitionResponse(3, 0, 1000, -1, 5)])], version)
+        key = TOPIC_ID.bytes if version >= 13 else "orders"
+        assert read_values(data, 0, version) == ([(key, [PartitionResponse(3, 0, 1000, -1, 5)])], 0, [])

@@ -4,7 +4,7 @@ from typing import Any
 
 from barnabas.broker.fetch_sessions import FetchPartition, FetchSession
 from barnabas.protocol.apis import ApiKey, message_classes, request_header_version, response_header_version
-from barnabas.protocol.codec import decode, encode, read_uvarint
+from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.messages import (
     find_coordinator,
     heartbeat,
@@ -16,6 +16,7 @@ from barnabas.protocol.messages import (
     offset_for_leader_epoch,
     sync_group,
 )
+from barnabas.protocol.primitives import read_uvarint
 
 
 class ReceivedRequest:

@@ -1,9 +1,10 @@
 """A cluster as Metadata responses describe it."""
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from barnabas.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+from barnabas.protocol.messages.metadata import MetadataResponseTopic
 from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = ["Broker", "ClusterView", "PartitionView", "TopicView", "brokers_of", "topic_view"]
@@ -13,6 +14,15 @@ class Broker(NamedTuple):
     """A broker as Metadata advertises it."""
 
     node_id: BrokerId
+    host: str
+    port: int
+    rack: str | None
+
+
+class Endpoint(Protocol):
+    """A broker in a Metadata, Produce or Fetch response."""
+
+    node_id: int
     host: str
     port: int
     rack: str | None
@@ -53,8 +63,9 @@ class ClusterView(NamedTuple):
     topics: dict[str, TopicView]
 
 
-def brokers_of(response: MetadataResponse) -> dict[int, Broker]:
-    return {b.node_id: Broker(BrokerId(b.node_id), b.host, b.port, b.rack) for b in response.brokers}
+def brokers_of(endpoints: Iterable[Endpoint]) -> dict[int, Broker]:
+    """Returns the brokers that a response lists, by their ids."""
+    return {b.node_id: Broker(BrokerId(b.node_id), b.host, b.port, b.rack) for b in endpoints}
 
 
 def topic_view(topic: MetadataResponseTopic) -> TopicView:

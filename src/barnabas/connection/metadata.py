@@ -102,7 +102,7 @@ class Metadata:
             if topic.name in self._topics and _may_change(topic):
                 self.update_requested = True
             known[answer.name] = self._newest(topic)
-        self.cluster = ClusterView(response.cluster_id, response.controller_id, brokers_of(response), known)
+        self.cluster = ClusterView(response.cluster_id, response.controller_id, brokers_of(response.brokers), known)
         self._names = {topic.topic_id: name for name, topic in known.items() if topic.topic_id != ZERO_ID}
         self._id_bytes = {name: topic.topic_id.bytes for name, topic in known.items()}
         self.has_all_topics = asked is None

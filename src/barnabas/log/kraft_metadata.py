@@ -16,7 +16,8 @@ from uuid import UUID
 
 from barnabas.errors import CorruptMessage
 from barnabas.log.directories.data_directory import METADATA_TOPIC
-from barnabas.protocol.codec import MalformedMessage, read_uvarint
+from barnabas.protocol.codec import MalformedMessage
+from barnabas.protocol.primitives import read_uvarint
 from barnabas.records.batch import iter_batches
 from barnabas.records.reader import read_records
 

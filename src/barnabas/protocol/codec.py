@@ -21,30 +21,30 @@ from collections.abc import Callable, Generator
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from barnabas.errors import BarnabasError
+from barnabas.protocol.primitives import (
+    REQUEST_ELEMENTS_MAX,
+    MalformedMessage,
+    Part,
+    TooManyElements,
+    put_compact_text,
+    put_legacy_text,
+    read_uvarint,
+    uvarint,
+)
 from barnabas.protocol.schema import NEVER, Field, Message, Request
 
 __all__ = [
     "ARRAY_ELEMENTS_MAX",
-    "REQUEST_ELEMENTS_MAX",
     "MalformedMessage",
-    "Part",
-    "TooManyElements",
     "decode",
     "encode",
     "encode_into",
     "encode_slices",
     "encode_struct",
-    "put_compact_text",
-    "put_legacy_text",
-    "read_uvarint",
-    "uvarint",
 ]
 
 ARRAY_ELEMENTS_MAX: Final = 1_000_000
 """As Kafka 4.4: no array of a request has more elements."""
-REQUEST_ELEMENTS_MAX: Final = 150_000
-"""Of all arrays of a request together: a full Fetch of 100,000 partitions in 50,000 topics has that many."""
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -69,39 +69,6 @@ _FIXED: Final = {
     "bool": ("?", 1),
     "uuid": ("16s", 16),
 }
-
-
-_TEXT_MAX_BYTES: Final = 2**15 - 1
-"""Longer texts do not fit into an int16, and Kafka's clients give up a flexible message that has one. In practice it is
-a sentence about somebody's long name."""
-
-
-class MalformedMessage(BarnabasError):
-    """The peer sent bytes that are not the message they claim to be. The connection ends; nothing else does."""
-
-
-class TooManyElements(MalformedMessage):
-    """A request that would take too long: see the module's docstring."""
-
-    def __init__(self) -> None:
-        super().__init__(f"the arrays have more than {REQUEST_ELEMENTS_MAX} elements together")
-
-
-class Part:
-    """The bytes `data[start:end]`, not copied: they are kept as long as the whole is."""
-
-    __slots__ = ("data", "end", "start")
-
-    def __init__(self, data: bytes, start: int, end: int) -> None:
-        self.data = data
-        self.start = start
-        self.end = end
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-    def __bytes__(self) -> bytes:
-        return self.data[self.start : self.end]
 
 
 class _Counted(bytes):
@@ -157,35 +124,6 @@ def encode_struct(struct_message: Message, version: int, *, flexible: bool) -> b
     return bytes(out)
 
 
-def uvarint(value: int) -> bytes:
-    """An unsigned varint, 7 bits a byte, low bits first."""
-    if value < 0x80:
-        return bytes((value,))
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position behind). Raises MalformedMessage beyond 5 bytes and IndexError beyond the end."""
-    byte = data[position]
-    if byte < 0x80:
-        return byte, position + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        position += 1
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position + 1
-        shift += 7
-        if shift > 28:
-            raise MalformedMessage("a varint runs over five bytes")
-
-
 # --- run-time helpers of the compiled functions ---------------------------------------------------------------------
 
 
@@ -226,39 +164,6 @@ def _skip_tag(data: bytes, position: int) -> int:
     if position + size > len(data):
         raise MalformedMessage("a tagged field runs past the end")
     return position + size
-
-
-def put_legacy_text(out: bytearray, value: str | None) -> None:
-    """Append a nullable string of the versions before the flexible ones."""
-    if value is None:
-        out += b"\xff\xff"
-        return
-    data = value.encode()
-    if len(data) > _TEXT_MAX_BYTES:
-        data = _cut(data)
-    out += len(data).to_bytes(2, "big")
-    out += data
-
-
-def put_compact_text(out: bytearray, value: str | None) -> None:
-    """Append a nullable string of the flexible versions."""
-    if value is None:
-        out.append(0)
-        return
-    data = value.encode()
-    size = len(data) + 1
-    if size < 0x80:
-        out.append(size)
-    else:
-        if size > _TEXT_MAX_BYTES:
-            data = _cut(data)
-        out += uvarint(len(data) + 1)
-    out += data
-
-
-def _cut(data: bytes) -> bytes:
-    """The longest text that a message can carry, ended behind a whole character."""
-    return data[:_TEXT_MAX_BYTES].decode(errors="ignore").encode()
 
 
 def _put_legacy_bytes(out: bytearray, value: bytes | None) -> None:

@@ -1,51 +1,114 @@
-"""Fetch responses on the wire, by hand: bytes around slices of segment files, which nobody reads.
+"""Fetch responses on the wire, by hand, in both directions. Compiled by mypyc.
 
-Versions 4 to 18. Requests are read by the codec. Source: the protocol's Fetch schemas; KIP-227 (sessions, v7),
-KIP-516 (topic ids, v13), KIP-595 (diverging epoch, v12).
+The records are never copied: a broker names slices of segment files, which nobody reads, and a client gets places in
+the received frame. Requests go through the codec. Versions 4 to 18. Source: the protocol's Fetch schemas; KIP-227
+(sessions, v7), KIP-516 (topic ids, v13), KIP-595 (diverging epoch, v12), KIP-951 (leader, v16).
 """
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 from uuid import UUID
 
-from barnabas.protocol.codec import uvarint
+from barnabas.protocol.codec import decode
+from barnabas.protocol.messages import fetch as messages
+from barnabas.protocol.primitives import Part, put_count, put_text, read_size
 from barnabas.records.file_slice import FileSlice
 
-__all__ = ["FLEXIBLE_FROM", "TOPIC_IDS_FROM", "PartitionData", "encode_fetch_response"]
+__all__ = [
+    "FLEXIBLE_FROM",
+    "SESSIONS_FROM",
+    "TOPIC_IDS_FROM",
+    "FetchResponse",
+    "PartitionData",
+    "encode_fetch_response",
+    "from_message",
+    "read_fetch_response",
+]
 
+SESSIONS_FROM: Final = 7
 FLEXIBLE_FROM: Final = 12
 TOPIC_IDS_FROM: Final = 13
-SESSIONS_FROM: Final = 7
 _LOG_START_OFFSET_FROM: Final = 5
 _PREFERRED_REPLICA_FROM: Final = 11
 
-_PARTITION_V4: Final = struct.Struct(">ihqq")
-_PARTITION_V5: Final = struct.Struct(">ihqqq")
 _HEAD_V4: Final = struct.Struct(">i")
 _HEAD_V7: Final = struct.Struct(">ihi")
+_PARTITION_V4: Final = struct.Struct(">ihqq")
+_PARTITION_V5: Final = struct.Struct(">ihqqq")
 _ABORTED: Final = struct.Struct(">qq")
 _INT32: Final = struct.Struct(">i")
 
 
-class PartitionData(NamedTuple):
-    """One partition's part of a response."""
+class PartitionData:
+    """One partition's part of a response. Its records are a FileSlice in a broker and a Part in a client."""
 
-    partition: int
-    error_code: int = 0
-    high_watermark: int = -1
-    last_stable_offset: int = -1
-    log_start_offset: int = -1
-    records: FileSlice | None = None
-    aborted_transactions: Sequence[tuple[int, int]] | None = None
-    """(producer id, first offset) in the order of offsets; None for read_uncommitted."""
-    preferred_read_replica: int = -1
-    diverging_epoch: tuple[int, int] | None = None
-    """(epoch, end offset)"""
+    __slots__ = (
+        "aborted_transactions",
+        "diverging_epoch",
+        "error_code",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "leader_id",
+        "log_start_offset",
+        "partition",
+        "preferred_read_replica",
+        "records",
+    )
+
+    def __init__(
+        self,
+        partition: int,
+        error_code: int = 0,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        records: FileSlice | Part | None = None,
+        aborted_transactions: Sequence[tuple[int, int]] | None = None,
+        preferred_read_replica: int = -1,
+        diverging_epoch: tuple[int, int] | None = None,
+    ) -> None:
+        self.partition = partition
+        self.error_code = error_code
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records = records
+        self.aborted_transactions = aborted_transactions
+        """(producer id, first offset) in the order of offsets; None for read_uncommitted."""
+        self.preferred_read_replica = preferred_read_replica
+        self.diverging_epoch = diverging_epoch
+        """(epoch, end offset)"""
+        self.leader_id = -1
+        """Read, not written: which broker leads the partition now, and since which epoch."""
+        self.leader_epoch = -1
+
+
+class FetchResponse:
+    """A response as `read_fetch_response` returns it."""
+
+    __slots__ = ("error_code", "node_endpoints", "session_id", "throttle_time_ms", "topics")
+
+    def __init__(
+        self,
+        throttle_time_ms: int,
+        error_code: int,
+        session_id: int,
+        topics: list[tuple[str | bytes, list[PartitionData]]],
+        node_endpoints: Sequence[messages.NodeEndpoint] = (),
+    ) -> None:
+        self.throttle_time_ms = throttle_time_ms
+        self.error_code = error_code
+        self.session_id = session_id
+        self.topics = topics
+        """By the topic's name, or from version 13 on by its id."""
+        self.node_endpoints = node_endpoints
+        """The brokers that partitions name as their leaders."""
 
 
 def encode_fetch_response(
-    topics: Sequence[tuple[str, UUID | None, Sequence[PartitionData]]],
+    topics: Sequence[tuple[str | UUID, Sequence[PartitionData]]],
     version: int,
     prefix: bytes,
     *,
@@ -53,7 +116,10 @@ def encode_fetch_response(
     session_id: int = 0,
     throttle_time_ms: int = 0,
 ) -> list[bytes | FileSlice]:
-    """The parts of the body: `prefix` (the frame's header, whose size the caller fills in) and all that follows."""
+    """The parts of the body: `prefix` (the frame's header, whose size the caller fills in) and all that follows.
+
+    Topics go by their ids from version 13 on, by their names before.
+    """
     flexible = version >= FLEXIBLE_FROM
     out = bytearray(prefix)
     parts: list[bytes | FileSlice] = []
@@ -61,23 +127,21 @@ def encode_fetch_response(
         out += _HEAD_V7.pack(throttle_time_ms, error_code, session_id)
     else:
         out += _HEAD_V4.pack(throttle_time_ms)
-    out += uvarint(len(topics) + 1) if flexible else _INT32.pack(len(topics))
-    for name, topic_id, partitions in topics:
-        if version >= TOPIC_IDS_FROM:
-            assert topic_id is not None
-            out += topic_id.bytes
+    put_count(out, len(topics), flexible)
+    for topic, partitions in topics:
+        if isinstance(topic, str):
+            put_text(out, topic, flexible)
         else:
-            data = name.encode()
-            out += uvarint(len(data) + 1) if flexible else len(data).to_bytes(2, "big")
-            out += data
-        out += uvarint(len(partitions) + 1) if flexible else _INT32.pack(len(partitions))
+            out += topic.bytes
+        put_count(out, len(partitions), flexible)
         for partition in partitions:
             _put_partition_head(out, partition, version, flexible)
             records = partition.records
-            size = 0 if records is None else records.size
+            size = 0 if records is None else len(records)
             # Clients refuse null here: no records are zero bytes of records.
-            out += uvarint(size + 1) if flexible else _INT32.pack(size)
-            if records is not None and size:
+            put_count(out, size, flexible)
+            if size:
+                assert isinstance(records, FileSlice)
                 parts.append(bytes(out))
                 parts.append(records)
                 out = bytearray()
@@ -92,30 +156,110 @@ def encode_fetch_response(
     return parts
 
 
-def _put_partition_head(out: bytearray, partition: PartitionData, version: int, flexible: bool) -> None:
+def _put_partition_head(out: bytearray, data: PartitionData, version: int, flexible: bool) -> None:
+    index, code, high_watermark, stable = data.partition, data.error_code, data.high_watermark, data.last_stable_offset
     if version >= _LOG_START_OFFSET_FROM:
-        out += _PARTITION_V5.pack(*partition[:5])
+        out += _PARTITION_V5.pack(index, code, high_watermark, stable, data.log_start_offset)
     else:
-        out += _PARTITION_V4.pack(*partition[:4])
-    aborted = partition.aborted_transactions
-    if flexible:
-        out += b"\0" if aborted is None else uvarint(len(aborted) + 1)
-        for transaction in aborted or ():
-            out += _ABORTED.pack(*transaction)
-            out.append(0)
+        out += _PARTITION_V4.pack(index, code, high_watermark, stable)
+    aborted = data.aborted_transactions
+    if aborted is None:
+        out += b"\0" if flexible else b"\xff\xff\xff\xff"
     else:
-        out += _INT32.pack(-1 if aborted is None else len(aborted))
-        for transaction in aborted or ():
-            out += _ABORTED.pack(*transaction)
+        put_count(out, len(aborted), flexible)
+        for producer_id, first_offset in aborted:
+            out += _ABORTED.pack(producer_id, first_offset)
+            if flexible:
+                out.append(0)
     if version >= _PREFERRED_REPLICA_FROM:
-        out += _INT32.pack(partition.preferred_read_replica)
+        out += _INT32.pack(data.preferred_read_replica)
 
 
-def _put_partition_tags(out: bytearray, partition: PartitionData) -> None:
-    if partition.diverging_epoch is None:
+def _put_partition_tags(out: bytearray, data: PartitionData) -> None:
+    if data.diverging_epoch is None:
         out.append(0)
         return
-    epoch, end_offset = partition.diverging_epoch
+    epoch, end_offset = data.diverging_epoch
     out += b"\x01\x00\x0d"  # one field, tag 0, 13 bytes
     out += struct.pack(">iq", epoch, end_offset)
     out.append(0)
+
+
+def read_fetch_response(data: bytes, position: int, version: int) -> FetchResponse:
+    """The response whose body starts there; records stay where they were received. Raises MalformedMessage."""
+    if version >= FLEXIBLE_FROM:
+        try:
+            response = _read_usual(data, position, by_id=version >= TOPIC_IDS_FROM)
+        except (struct.error, IndexError, UnicodeDecodeError):
+            response = None  # the codec says what is wrong with it
+        if response is not None:
+            return response
+    return from_message(decode(messages.FetchResponse, version, data, position, parts=True)[0])
+
+
+def _read_usual(data: bytes, position: int, *, by_id: bool) -> FetchResponse | None:
+    """A response without tagged fields and aborted transactions; None if it has some, or is cut off."""
+    throttle_ms, error_code, session_id = _HEAD_V7.unpack_from(data, position)
+    position += 10
+    topics: list[tuple[str | bytes, list[PartitionData]]] = []
+    count, position = read_size(data, position)
+    for _ in range(count):
+        topic: str | bytes
+        if by_id:
+            topic = data[position : position + 16]
+            position += 16
+        else:
+            size, position = read_size(data, position)
+            topic = data[position : position + size].decode()
+            position += size
+        partitions: list[PartitionData] = []
+        partition_count, position = read_size(data, position)
+        for _ in range(partition_count):
+            index, code, high_watermark, stable, start = _PARTITION_V5.unpack_from(data, position)
+            position += 30
+            if data[position] > 1:
+                return None
+            (preferred,) = _INT32.unpack_from(data, position + 1)
+            position += 5
+            records: Part | None = None
+            if data[position]:
+                size, position = read_size(data, position)
+                records = Part(data, position, position + size)
+                position += size
+            else:
+                position += 1
+            if data[position]:  # beyond the end of data: IndexError
+                return None
+            position += 1
+            partitions.append(PartitionData(index, code, high_watermark, stable, start, records, None, preferred))
+        if data[position]:
+            return None
+        position += 1
+        topics.append((topic, partitions))
+    return None if data[position] else FetchResponse(throttle_ms, error_code, session_id, topics)
+
+
+def from_message(response: messages.FetchResponse) -> FetchResponse:
+    """The same response from what the codec has read with parts for records."""
+    topics: list[tuple[str | bytes, list[PartitionData]]] = [
+        (topic.topic or topic.topic_id.bytes, [_partition_of(each) for each in topic.partitions])
+        for topic in response.responses
+    ]
+    return FetchResponse(
+        response.throttle_time_ms, response.error_code, response.session_id, topics, response.node_endpoints
+    )
+
+
+def _partition_of(message: Any) -> PartitionData:  # its records are a Part, whatever the class says
+    data = PartitionData(
+        message.partition_index,
+        message.error_code,
+        message.high_watermark,
+        message.last_stable_offset,
+        message.log_start_offset,
+        message.records,
+        [(each.producer_id, each.first_offset) for each in message.aborted_transactions or ()],
+        message.preferred_read_replica,
+    )
+    data.leader_id, data.leader_epoch = message.current_leader.leader_id, message.current_leader.leader_epoch
+    return data

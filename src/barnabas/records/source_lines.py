@@ -16,6 +16,7 @@ __all__ = ["show_source"]
 _PACKAGE: Final = Path(__file__).parents[1]
 _COMPILED_IN: Final = (
     "records",
+    "protocol",
     "connection",
     "connection/broker",
     "connection/drivers",

@@ -18,7 +18,7 @@ from barnabas.client.fetch.completed_fetch import CompletedFetch, RecordDeserial
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.client.fetch.sections import AbortedTransactions
 from barnabas.errors import CorruptMessage, UsageError
-from barnabas.protocol.codec import Part
+from barnabas.protocol.primitives import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, pack_header, read_header, set_crc
 from barnabas.records.builder import build_batch, build_control_batch
 from barnabas.records.compression import CODECS

@@ -17,7 +17,6 @@ from hypothesis.stateful import (
 )
 
 from barnabas.client.consumer.subscription_state import SubscriptionState
-from barnabas.client.fetch.fetch_response import answer_of
 from barnabas.client.fetch.fetch_session import FetchConfig, FetchRequestBuilder
 from barnabas.client.fetch.fetcher import RETRY_S, Fetcher
 from barnabas.client.fetch.positions import FetchPosition, PartitionState, ResetStrategy
@@ -31,8 +30,10 @@ from barnabas.errors import (
     TopicAuthorizationFailed,
 )
 from barnabas.protocol.apis import ApiKey
+from barnabas.protocol.fetch import from_message
 from barnabas.protocol.messages import fetch as messages
 from barnabas.protocol.messages.metadata import MetadataRequest
+from barnabas.protocol.primitives import Part
 from barnabas.records.consumer_kernel import ConsumerRecord
 from barnabas.types import TopicPartition
 from simulation.cluster import Cluster
@@ -104,7 +105,7 @@ class Rig:
         return response
 
     def answer(self, request: FetchRequestBuilder, response: messages.FetchResponse | None = None) -> None:
-        self.fetcher.answered(request, answer_of(response or self.fetch(request)), self.now)
+        self.fetcher.answered(request, from_message(response or self.fetch(request)), self.now)
 
     def round(self) -> int:
         """One request to each broker and its answer."""
@@ -586,7 +587,7 @@ def test_bytes_without_a_whole_batch() -> None:
     response = rig.fetch(request)
     partition = response.responses[0].partitions[0]
     assert partition.records is not None
-    partition.records = bytes(partition.records)[:50]
+    partition.records = Part(bytes(partition.records), 0, 50)
     rig.answer(request, response)
     with pytest.raises(CorruptMessage, match="50 bytes that came for offset 0 hold no whole batch"):
         rig.offsets()
@@ -599,7 +600,7 @@ def test_a_broken_record_comes_up_again_until_there_is_a_seek() -> None:
     partition = response.responses[0].partitions[0]
     data = bytearray(bytes(partition.records or b""))
     data[-1] ^= 1
-    partition.records = bytes(data)
+    partition.records = Part(bytes(data), 0, len(data))
     rig.answer(request, response)
     assert rig.offsets() == {T0: [0, 1, 2, 3, 4, 5]}
     for _ in range(2):

@@ -19,7 +19,7 @@ from barnabas.errors import BarnabasError
 from barnabas.network.connection import Connection, Parts, PendingReply
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
-from barnabas.protocol.produce import skip_tags
+from barnabas.protocol.primitives import skip_tags
 from barnabas.protocol.schema import Response
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Dispatcher:
             self._flexible[api_key, version] = flexible
         if flexible:
             try:
-                position = skip_tags(frame, position)  # type: ignore[arg-type]
+                position = skip_tags(frame, position)
             except IndexError:
                 raise MalformedMessage("the header's tagged fields run past the end of the frame") from None
         return context, position

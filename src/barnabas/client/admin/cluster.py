@@ -75,7 +75,7 @@ class ClusterOperations(AdminOperations):
             response = await driver.send(DescribeClusterRequest(), ANY, lambda r: r.error_code)
         except UnsupportedVersion:  # before Kafka 2.8
             response = await driver.send(MetadataRequest(topics=[], allow_auto_topic_creation=False), ANY)
-            return ClusterDescription(response.cluster_id, response.controller_id, brokers_of(response))
+            return ClusterDescription(response.cluster_id, response.controller_id, brokers_of(response.brokers))
         brokers = {b.broker_id: Broker(b.broker_id, b.host, b.port, b.rack) for b in response.brokers}
         return ClusterDescription(response.cluster_id, response.controller_id, brokers)
 

@@ -7,7 +7,7 @@ from barnabas.client.fetch.columns import Columns, columns_of, require_pyarrow, 
 from barnabas.client.fetch.record_batch import RecordBatch, cursor_of, origin_of
 from barnabas.client.fetch.sections import AbortedTransactions, Section, Sections, end_offset
 from barnabas.errors import BarnabasError, CorruptMessage, RecordDeserializationFailed, UsageError
-from barnabas.protocol.codec import Part
+from barnabas.protocol.primitives import Part
 from barnabas.records.batch import Buffer
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
 from barnabas.records.consumer_kernel import RecordCursor, RecordOrigin

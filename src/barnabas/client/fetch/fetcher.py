@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.client.fetch.fetch_buffer import FetchBuffer
-from barnabas.client.fetch.fetch_response import FetchAnswer, PartitionAnswer, read_answer
 from barnabas.client.fetch.fetch_session import (
     FetchConfig,
     FetchRequestBuilder,
@@ -21,7 +20,7 @@ from barnabas.client.fetch.fetch_session import (
 )
 from barnabas.client.fetch.positions import NO_NODE, AssignedPartitions, FetchPosition, PartitionState
 from barnabas.connection.broker.client_request import ClientRequest, Error
-from barnabas.connection.cluster import Broker
+from barnabas.connection.cluster import Broker, brokers_of
 from barnabas.connection.metadata import Metadata
 from barnabas.connection.network_client import NetworkClient, Node
 from barnabas.errors import (
@@ -45,7 +44,9 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     error_for,
 )
+from barnabas.protocol.fetch import FetchResponse, PartitionData, read_fetch_response
 from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.protocol.primitives import Part
 from barnabas.types import TopicPartition
 
 __all__ = ["FETCH_ROLE", "FetchRequestManager", "Fetcher"]
@@ -240,7 +241,7 @@ class Fetcher:
             if state is not None:
                 state.clear_preferred_replica()
 
-    def answered(self, request: FetchRequestBuilder, response: FetchAnswer, now: float) -> bool:
+    def answered(self, request: FetchRequestBuilder, response: FetchResponse, now: float) -> bool:
         """Takes in a response; returns False if it does not fit the session, so that the next request is a full one."""
         if self._in_flight.get(request.node) is not request:
             return True
@@ -258,7 +259,8 @@ class Fetcher:
                 continue  # it is no longer assigned, or its position is no longer valid
             offset = request.data.partitions[topic_partition].offset
             if answer.error_code:
-                self._take_error(topic_partition, state, offset, answer, response.brokers, now)
+                brokers = brokers_of(response.node_endpoints)
+                self._take_error(topic_partition, state, offset, answer, brokers, now)
             else:
                 self._take_records(topic_partition, state, offset, answer, state.position, now)
         return True
@@ -268,29 +270,31 @@ class Fetcher:
         topic_partition: TopicPartition,
         state: PartitionState,
         offset: int,
-        answer: PartitionAnswer,
+        answer: PartitionData,
         position: FetchPosition,
         now: float,
     ) -> None:
         self._backoffs.pop(topic_partition, None)
         state.note_offsets(answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
-        preferred = answer.preferred_replica
+        preferred = answer.preferred_read_replica
         if preferred >= 0 and self._is_online(topic_partition, preferred):
             state.prefer_replica(preferred, now + self.config.replica_max_age_s)
         elif preferred >= 0:  # the leader would name it again at once
             self._metadata.request_update()
             self._back_off(topic_partition, now)
-        if not answer.records:
+        records = answer.records
+        if records is None or len(records) == 0:  # compiled, the truth of a Part does not depend on its length
             state.empty_at = offset
             return
+        assert isinstance(records, Part)
         if offset != self.buffer.next_offset(topic_partition, position):
             return
         fetch = CompletedFetch(
             topic_partition,
-            answer.records,
+            records,
             offset,
             check_crcs=self.config.check_crcs,
-            aborted=answer.aborted if self.config.read_committed else None,
+            aborted=answer.aborted_transactions or () if self.config.read_committed else None,
             key_deserializer=self.config.key_deserializer,
             value_deserializer=self.config.value_deserializer,
         )
@@ -311,7 +315,7 @@ class Fetcher:
         topic_partition: TopicPartition,
         state: PartitionState,
         offset: int,
-        answer: PartitionAnswer,
+        answer: PartitionData,
         brokers: Mapping[int, Broker],
         now: float,
     ) -> None:
@@ -326,7 +330,7 @@ class Fetcher:
         if code in _REFRESH_METADATA:
             state.clear_preferred_replica()
             self._metadata.request_update()
-            leader, epoch = answer.leader, answer.leader_epoch
+            leader, epoch = answer.leader_id, answer.leader_epoch
             # the broker tells of the new leader (KIP-951): no need to wait for metadata
             if (
                 code in _HAS_NEW_LEADER
@@ -360,17 +364,18 @@ class Fetcher:
             self.buffer.fail(topic_partition, offset, error)
 
 
-def _by_partition(request: FetchRequestBuilder, response: FetchAnswer) -> dict[TopicPartition, PartitionAnswer]:
+def _by_partition(request: FetchRequestBuilder, response: FetchResponse) -> dict[TopicPartition, PartitionData]:
     names: dict[bytes, str] | None = None
     found = {}
-    for topic in response.topics:
-        name = topic.name
-        if not name:
+    for topic, partitions in response.topics:
+        if isinstance(topic, str):
+            name = topic
+        else:
             if names is None:
                 names = {data.topic_id.bytes: tp.topic for tp, data in request.data.partitions.items()}
             # an id that was never requested gets a name that no topic has
-            name = names.get(topic.topic_id) or topic.topic_id.hex()
-        for partition in topic.partitions:
+            name = names.get(topic) or topic.hex()
+        for partition in partitions:
             found[TopicPartition(name, partition.partition)] = partition
     return found
 
@@ -464,7 +469,12 @@ class FetchRequestManager:
 
         timeout_s = self._client.settings.connection.request_timeout_s + request.max_wait_ms / 1000
         call = ClientRequest(
-            FetchRequest, done, build=request.build, decode=read_answer, at_most=request.at_most, timeout_s=timeout_s
+            FetchRequest,
+            done,
+            build=request.build,
+            decode=read_fetch_response,
+            at_most=request.at_most,
+            timeout_s=timeout_s,
         )
         self._client.send(call, Node(request.node, FETCH_ROLE))
 

@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from barnabas.client.producer.produce_request import Answer
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.connection.broker.client_request import Error
 from barnabas.connection.network_client import NetworkClient
 from barnabas.errors import Attempt, ClientError, KafkaError, OperationTimedOut, error_for
+from barnabas.protocol.produce import PartitionResponse
 
 __all__ = ["error_of", "name_refused", "note_failure", "timed_out"]
 
@@ -23,7 +23,7 @@ def note_failure(batch: ProducerBatch, error: Error) -> None:
     batch.failures = [*(batch.failures or ()), *attempts][-FAILURES_KEPT:]
 
 
-def error_of(answer: Answer, batch: ProducerBatch) -> KafkaError:
+def error_of(answer: PartitionResponse, batch: ProducerBatch) -> KafkaError:
     """Returns the error in a broker's answer about the batch."""
     reasons = [f"record {index}: {text}" for index, text in answer.record_errors[:3]]
     text = "; ".join(filter(None, [answer.error_message, *reasons]))
@@ -31,7 +31,7 @@ def error_of(answer: Answer, batch: ProducerBatch) -> KafkaError:
     return error_for(answer.error_code, f"{batch.topic}-{batch.partition}: {text or kind.kafka_name}")
 
 
-def name_refused(batch: ProducerBatch, error: KafkaError, answer: Answer) -> KafkaError:
+def name_refused(batch: ProducerBatch, error: KafkaError, answer: PartitionResponse) -> KafkaError:
     """Gives the records that the broker refuses by index errors of their own. Returns the error of the others, which
     failed only because they were in the same batch."""
     if not answer.record_errors:

@@ -11,6 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from librt.strings import BytesWriter
 
 from barnabas.connection.promise import Promise
+from barnabas.records.batch import (
+    BATCH_LENGTH_OVERHEAD,
+    CHECKED,
+    HEADER_SIZE,
+    MAGIC,
+    PREFIX,
+    TRANSACTIONAL_FLAG,
+)
+from barnabas.records.checksum import crc32c
 from barnabas.records.compiled import mypyc_attr
 
 if TYPE_CHECKING:
@@ -109,6 +118,23 @@ class ProducerBatch:
         """(index, timestamp, function of the error and the metadata) of single records, in their order."""
         self.listeners: list[Any] | None = None
         """Functions without arguments, called when the batch is done or split."""
+
+    def header(self, transactional: bool) -> bytes:
+        """Returns the 61 bytes in front of the body, checksum included."""
+        body = self.body
+        assert body is not None
+        checked = CHECKED.pack(
+            self.compression | (TRANSACTIONAL_FLAG if transactional else 0),
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        )
+        crc = crc32c(body, crc32c(checked))
+        return PREFIX.pack(0, HEADER_SIZE - BATCH_LENGTH_OVERHEAD + len(body), -1, MAGIC, crc) + checked
 
     def add_callback(self, index: i64, timestamp: i64, callback: Any) -> None:
         if self.callbacks is None:

@@ -11,21 +11,13 @@ from typing import Final
 
 from barnabas.client.producer.delivery_errors import error_of, name_refused, note_failure, timed_out
 from barnabas.client.producer.partition_batches import PartitionBatches
-from barnabas.client.producer.produce_request import (
-    TOPIC_IDS_FROM,
-    TRANSACTION_V2_FROM,
-    Answer,
-    Answers,
-    Placed,
-    ProduceBodies,
-    read_answers,
-)
 from barnabas.client.producer.producer_batch import ProducerBatch
 from barnabas.client.producer.producer_id import ProducerIds
 from barnabas.client.producer.record_accumulator import RecordAccumulator
 from barnabas.client.producer.transactions.transaction_manager import TransactionManager
 from barnabas.client.settings import ProducerSettings
 from barnabas.connection.broker.client_request import ClientRequest, Error
+from barnabas.connection.cluster import brokers_of
 from barnabas.connection.metadata import NO_ID_BYTES
 from barnabas.connection.network_client import NetworkClient, Node
 from barnabas.connection.retry import CONCURRENT_TRANSACTIONS_BACKOFF_S
@@ -48,6 +40,16 @@ from barnabas.errors import (
     UnknownServerError,
 )
 from barnabas.protocol.messages.produce import ProduceRequest
+from barnabas.protocol.produce import (
+    TOPIC_IDS_FROM,
+    TRANSACTION_V2_FROM,
+    PartitionResponse,
+    ProduceRequestWriter,
+    ProduceResponse,
+    TopicBatches,
+    read_produce_response,
+)
+from barnabas.records.batch import Buffer
 from barnabas.types import TopicPartition
 
 __all__ = ["Sender"]
@@ -59,6 +61,9 @@ PERHAPS_WRITTEN: Final = (
     NetworkException,
 )
 """Answers of a broker that leave open whether the batch is in its log."""
+
+Placed = tuple[str, bytes, list[ProducerBatch]]
+"""A topic, its id, and one batch for each of some partitions."""
 
 
 class Sender:
@@ -85,7 +90,7 @@ class Sender:
         self._in_flight: dict[int, int] = {}
         """Requests by node."""
         self._nodes: dict[int, Node] = {}
-        self._bodies = ProduceBodies(settings.acks, settings.request_timeout_ms)
+        self._writer = ProduceRequestWriter(settings.acks, settings.request_timeout_ms)
         self._due = NEVER
         self.requests = 0
         self.retries = 0
@@ -204,21 +209,31 @@ class Sender:
             if not self._transactions.adds_implicitly:
                 at_most = TRANSACTION_V2_FROM - 1
 
-        def done(response: Answers | None, error: Error | None) -> None:
+        def done(response: ProduceResponse | None, error: Error | None) -> None:
             self._in_flight[node.node_id] -= 1
             self._handle_response(placed, response, error)
 
         request = ClientRequest(
             ProduceRequest,
             done,
-            encode=lambda version: self._bodies.parts(version, placed, transactional_id),
-            decode=read_answers,
+            encode=lambda version: self._encode(version, placed, transactional_id),
+            decode=read_produce_response,
             at_most=at_most,
             one_way=self._acks == 0,
         )
         self._in_flight[node.node_id] = self._in_flight.get(node.node_id, 0) + 1
         self.requests += 1
         self._client.send(request, node)
+
+    def _encode(self, version: int, placed: list[Placed], transactional_id: str | None) -> list[Buffer]:
+        topics: list[TopicBatches] = []
+        for name, topic_id, batches in placed:
+            partitions: list[tuple[int, bytes, bytes]] = []
+            for batch in batches:
+                assert batch.body is not None
+                partitions.append((batch.partition, batch.header(transactional_id is not None), batch.body))
+            topics.append((name, topic_id, partitions))
+        return self._writer.write(version, topics, transactional_id)
 
     def _take_from_queue(self, partition: PartitionBatches, batch: ProducerBatch, now: float) -> None:
         """Moves the first queued batch to those in flight, with a sequence."""
@@ -240,34 +255,37 @@ class Sender:
 
     # --- responses --------------------------------------------------------------------------------------------------
 
-    def _handle_response(self, placed: list[Placed], response: Answers | None, error: Error | None) -> None:
+    def _handle_response(self, placed: list[Placed], response: ProduceResponse | None, error: Error | None) -> None:
         if response is None:
             for _, _, batches in placed:
                 for batch in batches:
                     self._end_attempt(batch, error, None)
             return
-        answers = {(found.topic, found.partition): found for found in response.answers}
+        answers: dict[tuple[str | bytes, int], PartitionResponse] = {}
+        for topic, partitions in response.topics:
+            for partition in partitions:
+                answers[topic, partition.partition] = partition
         for name, topic_id, batches in placed:
             for batch in batches:
                 answer = answers.get((topic_id, batch.partition)) or answers.get((name, batch.partition))
                 self._handle_answer(batch, answer, response)
 
-    def _handle_answer(self, batch: ProducerBatch, answer: Answer | None, response: Answers) -> None:
+    def _handle_answer(self, batch: ProducerBatch, answer: PartitionResponse | None, response: ProduceResponse) -> None:
         if answer is None:
             attempt = Attempt(f"{batch.topic}-{batch.partition}", "request", "the answer leaves it out", "")
             self._end_attempt(batch, ConnectionLost(str(attempt), (attempt,)), None)
         elif answer.error_code:
-            if answer.leader >= 0:  # the leader has changed, and the answer names the new one (KIP-951)
+            if answer.leader_id >= 0:  # the leader has changed, and the answer names the new one (KIP-951)
                 topic_partition = TopicPartition(batch.topic, batch.partition)
-                broker = response.endpoints.get(answer.leader)
-                self._client.metadata.update_leader(topic_partition, answer.leader, answer.leader_epoch, broker)
+                broker = brokers_of(response.node_endpoints).get(answer.leader_id)
+                self._client.metadata.update_leader(topic_partition, answer.leader_id, answer.leader_epoch, broker)
             self._end_attempt(batch, error_of(answer, batch), answer)
         else:
             batch.base_offset = answer.base_offset
-            batch.append_timestamp = answer.append_timestamp
+            batch.append_timestamp = answer.log_append_time_ms
             self._end_attempt(batch, None, answer)
 
-    def _end_attempt(self, batch: ProducerBatch, error: Error | None, answer: Answer | None) -> None:
+    def _end_attempt(self, batch: ProducerBatch, error: Error | None, answer: PartitionResponse | None) -> None:
         """Ends one try of a batch: completes the batch, or queues it again."""
         partition = self._accumulator.partitions[batch.topic, batch.partition]
         partition.in_flight.remove(batch)

@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from barnabas.errors import Attempt, ClientError, ConnectionLost, KafkaError, UnsupportedVersion
 from barnabas.protocol.apis import response_header_version
-from barnabas.protocol.codec import MalformedMessage, encode_into, read_uvarint
+from barnabas.protocol.codec import MalformedMessage, encode_into
+from barnabas.protocol.primitives import read_uvarint
 from barnabas.protocol.schema import Request
 
 __all__ = [

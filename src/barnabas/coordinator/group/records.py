@@ -12,7 +12,8 @@ from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from barnabas.errors import CorruptMessage
-from barnabas.protocol.codec import MalformedMessage, decode, encode_into, read_uvarint, uvarint
+from barnabas.protocol.codec import MalformedMessage, decode, encode_into
+from barnabas.protocol.primitives import read_uvarint, uvarint
 from barnabas.protocol.schema import Field, Message
 from barnabas.types import NO_LEADER_EPOCH, NO_TIMESTAMP
 

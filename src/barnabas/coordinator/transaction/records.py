@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 
 from barnabas.coordinator.transaction.transaction_metadata import NO_PARTITIONS, TransactionMetadata, TransactionState
 from barnabas.errors import CorruptMessage
-from barnabas.protocol.codec import MalformedMessage, decode, uvarint
+from barnabas.protocol.codec import MalformedMessage, decode
+from barnabas.protocol.primitives import uvarint
 from barnabas.protocol.schema import Field, Message
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from barnabas.client.fetch.completed_fetch import CompletedFetch
 from barnabas.errors import CorruptMessage
 from barnabas.log.indexes.transaction_index import AbortedTransaction
-from barnabas.protocol.codec import Part
+from barnabas.protocol.primitives import Part
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC
 from barnabas.records.legacy import SIZE_MIN
 from barnabas.spark.segments.cutting import offset_index

@@ -19,7 +19,7 @@ from barnabas.errors import (
 )
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.protocol.codec import decode
-from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, TOPIC_IDS_FROM, PartitionData, encode_fetch_response
+from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, PartitionData, encode_fetch_response
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.replication.partition import Partition
 
@@ -130,7 +130,7 @@ class Fetch:
             data = self._read_partition(wanted, left)
             results.append(data)
             if data.records is not None:
-                size = data.records.size
+                size = len(data.records)
                 self._bytes += size
                 left = max(0, left - size)
             elif data.error_code in _UNKNOWN:
@@ -222,9 +222,9 @@ class Fetch:
                 if now.error_code or now.diverging_epoch is not None:
                     return True
                 if before.records is not None:
-                    self._bytes -= before.records.size
+                    self._bytes -= len(before.records)
                 if now.records is not None:
-                    self._bytes += now.records.size
+                    self._bytes += len(now.records)
         return self.is_satisfied()
 
     def expire(self) -> None:
@@ -264,9 +264,7 @@ def _frame(
 ) -> Parts:
     version = context.api_version
     prefix = bytes(9 if version >= FLEXIBLE_FROM else 8)
-    by_id = version >= TOPIC_IDS_FROM
-    keyed = [(("", topic, data) if by_id else (topic, None, data)) for topic, data in topics]
-    parts = encode_fetch_response(keyed, version, prefix, error_code=error_code, session_id=session_id)  # type: ignore[arg-type]
+    parts = encode_fetch_response(topics, version, prefix, error_code=error_code, session_id=session_id)
     size = sum(len(part) for part in parts)
     head = parts[0]
     assert isinstance(head, bytes)

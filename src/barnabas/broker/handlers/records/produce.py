@@ -37,10 +37,10 @@ from barnabas.metadata.image import INTERNAL_TOPICS
 from barnabas.network.connection import NO_REPLY, Parts, PendingReply
 from barnabas.protocol.produce import (
     FLEXIBLE_FROM,
-    PartitionResult,
-    ProducedTopic,
+    PartitionResponse,
     ProduceRequest,
     SinglePartition,
+    TopicProduceData,
     encode_produce_response,
     read_produce_request,
     read_single_partition,
@@ -72,7 +72,7 @@ _WITHOUT_START: Final = (
     UnknownTopicOrPartition,
 )
 
-Topics = list[tuple[ProducedTopic, list[PartitionResult]]]
+Topics = list[tuple[TopicProduceData, list[PartitionResponse]]]
 Place = tuple[int, int]
 """Of a partition's result: its topic's index, its own."""
 
@@ -221,7 +221,7 @@ def _append_all(
             end_offset = info.last_offset + 1
             if request.acks != 0 and not partition.is_committed(end_offset) and _must_wait(partition, request.acks):
                 waiting.append(Uncommitted(partition, end_offset, (topic_index, len(results))))
-            results.append(PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset))
+            results.append(PartitionResponse(index, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         topics.append((topic, results))
     if request.acks == 0:
         return _unanswered(context, topics)
@@ -267,7 +267,7 @@ def _append_single(
         return _respond(context, [(topic, [_failed(index, failure)])])
     end_offset = info.last_offset + 1
     if partition.log.high_watermark < end_offset and _must_wait(partition, single.acks):
-        result = PartitionResult(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
+        result = PartitionResponse(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
         waiting = [Uncommitted(partition, end_offset, (0, 0))]
         return _parked(broker, context, [(topic, [result])], waiting, single.timeout_ms)
     return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
@@ -277,7 +277,7 @@ def _must_wait(partition: Partition, acks: int) -> bool:
     return acks == -1 or partition.waits_for_commit
 
 
-def _name_of(broker: "Broker", topic: ProducedTopic, context: RequestContext) -> tuple[str, KafkaError | None]:
+def _name_of(broker: "Broker", topic: TopicProduceData, context: RequestContext) -> tuple[str, KafkaError | None]:
     name = topic.name
     if topic.topic_id is not None:
         found = broker.replica_manager.topic_name(topic.topic_id)
@@ -296,11 +296,11 @@ def _no_transaction() -> KafkaError:
     return TransactionalIdAuthorizationFailed("a batch belongs to a transaction, but the request names none")
 
 
-def _failed(index: int, error: KafkaError) -> PartitionResult:
-    return PartitionResult(index, error.code, record_errors=record_errors_of(error), error_message=error.message)
+def _failed(index: int, error: KafkaError) -> PartitionResponse:
+    return PartitionResponse(index, error.code, record_errors=record_errors_of(error), error_message=error.message)
 
 
-def _refused(broker: "Broker", name: str, index: int, error: KafkaError) -> PartitionResult:
+def _refused(broker: "Broker", name: str, index: int, error: KafkaError) -> PartitionResponse:
     """What the log refused by its rules comes with the log's start, as in Kafka; what is no batch at all without."""
     result = _failed(index, error)
     if isinstance(error, _WITHOUT_START) or (isinstance(error, InvalidRecord) and not result.record_errors):
@@ -322,7 +322,7 @@ def _unanswered(context: RequestContext, topics: Topics) -> Parts:
     return NO_REPLY
 
 
-def _respond(context: RequestContext, topics: Sequence[tuple[ProducedTopic, Sequence[PartitionResult]]]) -> Parts:
+def _respond(context: RequestContext, topics: Sequence[tuple[TopicProduceData, Sequence[PartitionResponse]]]) -> Parts:
     version = context.api_version
     body = encode_produce_response(topics, version)
     if version >= FLEXIBLE_FROM:

@@ -18,7 +18,7 @@ from barnabas.errors import (
 )
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.network.time_slicing import Slices
-from barnabas.protocol.codec import decode, encode_struct, uvarint
+from barnabas.protocol.codec import decode, encode_struct
 from barnabas.protocol.messages.metadata import (
     ZERO_UUID,
     MetadataRequest,
@@ -27,6 +27,7 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from barnabas.protocol.primitives import put_count, put_text
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -50,16 +51,15 @@ def handle_frame(broker: "Broker", frame: memoryview, position: int, context: Re
     if version >= 3:
         out += b"\0\0\0\0"
     brokers = broker.advertised_brokers(context.connection)
-    out += uvarint(len(brokers) + 1) if flexible else len(brokers).to_bytes(4, "big")
+    put_count(out, len(brokers), flexible)
     for node_id, host, port, rack in brokers:
         node = MetadataResponseBroker(node_id=node_id, host=host, port=port, rack=rack)
         out += encode_struct(node, version, flexible=flexible)
     if version >= 2:
-        cluster_id = broker.cluster_id.encode()
-        out += (uvarint(len(cluster_id) + 1) if flexible else len(cluster_id).to_bytes(2, "big")) + cluster_id
+        put_text(out, broker.cluster_id, flexible)
     if version >= 1:
         out += broker.image.controller_id.to_bytes(4, "big", signed=True)
-    out += uvarint(len(topics) + 1) if flexible else len(topics).to_bytes(4, "big")
+    put_count(out, len(topics), flexible)
     end = b""
     if 8 <= version <= 10:
         asked = request.include_cluster_authorized_operations
