@@ -27,12 +27,12 @@ class ThreadDriver(SyncDriver):
     """One thread does all input and output."""
 
     def _may_lead(self) -> bool:
-        return threading.current_thread() is self._helper
+        return threading.current_thread() is self._background_thread
 
     def _employ(self) -> None:
-        if self._helper is None:
-            self._helper = threading.Thread(target=self._background, daemon=True)
-            self._helper.start()
+        if self._background_thread is None:
+            self._background_thread = threading.Thread(target=self._background, daemon=True)
+            self._background_thread.start()
         elif self._leader:
             self._waker.wake()
 
@@ -42,7 +42,7 @@ class ThreadDriver(SyncDriver):
     def run(self, action: Callable[[], T]) -> T:
         with self.lock:
             self._check_open()
-            self.network_client.now = time.monotonic()
+            self.client.now = time.monotonic()
             result = action()
             self._employ()
         return result
@@ -74,7 +74,7 @@ class ThreadDriver(SyncDriver):
         with self.lock:
             if self.closed:
                 return False
-            self._work_turn()
+            self._turn()
             self._followers.wake(everyone=False)
             self._lead(POLL_MAX_S)
         self._call_back()

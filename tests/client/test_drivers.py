@@ -18,7 +18,7 @@ from barnabas.connection.broker.addresses import split_address
 from barnabas.connection.broker.cluster_connections import Connect, ConnectionSettings
 from barnabas.connection.drivers import channel
 from barnabas.connection.drivers.aio import AioDriver
-from barnabas.connection.drivers.channel import Channel, makes_room, resolve
+from barnabas.connection.drivers.channel import Channel, lowat_grows_buffer, resolve
 from barnabas.connection.drivers.sync import SyncDriver
 from barnabas.connection.network_client import ANY, NetworkClient, NetworkClientSettings
 from barnabas.connection.promise import Promise
@@ -109,7 +109,9 @@ def test_a_turn_that_is_left_to_a_wait_is_made_by_whoever_leads(driver: SyncDriv
     other.start()
     try:
         assert held.wait(60)
-        driver.ask(lambda: made.append(send_with_retries(driver.client, ListGroupsRequest(), ANY, timeout_s=60)))
+        driver.run_before_wait(
+            lambda: made.append(send_with_retries(driver.client, ListGroupsRequest(), ANY, timeout_s=60))
+        )
         asked.set()
         deadline = time.monotonic() + 60
         while driver._leader != other.ident and not made[0].done:
@@ -256,7 +258,7 @@ class LatePoller:
         return getattr(self.poller, name)
 
     def poll(self, timeout: float) -> Any:
-        background = self.driver._helper
+        background = self.driver._background_thread
         if timeout and background is not None and background is not threading.current_thread():
             self.polls.set()
             assert self.closed.wait(60)
@@ -273,7 +275,7 @@ def test_close_while_two_threads_poll() -> None:
         driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
         late = driver._waker.poller = LatePoller(driver)  # type: ignore[assignment]
         groups(driver)
-        while driver._helper is None or driver._leader != driver._helper.ident:
+        while driver._background_thread is None or driver._leader != driver._background_thread.ident:
             pass
         heard: list[BaseException] = []
 
@@ -401,8 +403,8 @@ def test_descriptors_are_given_back(broker: Broker) -> None:
         driver = SyncDriver(engine_at(broker.bootstrap_servers))
         driver.wait_for(groups(driver), 60)
         driver.close()
-        assert driver._helper is not None
-        driver._helper.join(60)
+        assert driver._background_thread is not None
+        driver._background_thread.join(60)
     broker.wait_for(lambda: opened() <= before, what="as few descriptors as before, the broker's among them")
 
 
@@ -434,7 +436,7 @@ def peeked(seen: socket.socket) -> bytes:
 def test_nobody_looks_before_as_much_of_a_large_frame_has_come_as_is_of_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as poller:
         address = listener.getsockname()
-        grows = makes_room(os.uname().sysname, os.uname().release)
+        grows = lowat_grows_buffer(os.uname().sysname, os.uname().release)
         for buffers, waits in (((-1, -1), grows), ((-1, 65536), False)):  # a buffer of a set size may not hold so much
             channel = Channel(Connect(1, *address, 5.0), None, buffers)
             assert channel.begin(resolve(*address, numeric=True))
@@ -459,8 +461,16 @@ def test_nobody_looks_before_as_much_of_a_large_frame_has_come_as_is_of_use() ->
 
 def test_a_system_whose_buffer_does_not_grow_with_the_mark_is_given_none() -> None:
     systems = ("4.4.0", "4.17.19", "5.4.0-216-generic", "5.7.0", "6.18.44-fc", "10.1-rc3", "odd")
-    assert [makes_room("Linux", release) for release in systems] == [False, False, False, True, True, True, False]
-    assert makes_room("Darwin", "9.8.0")
+    assert [lowat_grows_buffer("Linux", release) for release in systems] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert lowat_grows_buffer("Darwin", "9.8.0")
 
 
 # --- asyncio ----------------------------------------------------------------------------------------------------------
@@ -613,14 +623,14 @@ def test_asyncio_leaves_no_connection_that_was_given_up_while_it_opened(
 def test_asyncio_goes_on_where_one_go_was_not_enough(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         driver = AioDriver(engine_at(broker.bootstrap_servers))
-        left, obey = 250, driver._obey
+        left, flush = 250, driver._flush
 
-        def obey_often() -> bool:
+        def flush_often() -> bool:
             nonlocal left
             left -= 1
-            return obey() or left > 0
+            return flush() or left > 0
 
-        monkeypatch.setattr(driver, "_obey", obey_often)
+        monkeypatch.setattr(driver, "_flush", flush_often)
         assert await driver.wait(lambda: left <= 0, 0.01) is False, "nothing has turned it yet"
         driver.run(lambda: None)
         assert left > 0, "the loop gets its turn between them"
@@ -638,7 +648,7 @@ def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> N
     at_work = threading.Event()
     driver.run(lambda: driver.client.at(time.monotonic() + 0.1, lambda: (at_work.set(), fails())))
     assert at_work.wait(30)
-    thread = driver._helper
+    thread = driver._background_thread
     assert thread is not None
     thread.join(30)
     with pytest.raises(ClientClosed, match=r"mistake of its own: AssertionError\('made for this test'\)"):

@@ -56,9 +56,9 @@ def test_sockets_are_looked_at_as_long_as_they_may_have_something_to_tell() -> N
     cluster.run(seconds=1)
     assert not cluster.network_client.has_in_flight_requests
     number = next(iter(cluster.links))
-    cluster.network_client.congested(number, True)
+    cluster.network_client.connections.congested(number, True)
     assert cluster.network_client.has_in_flight_requests
-    cluster.network_client.congested(number, False)
+    cluster.network_client.connections.congested(number, False)
     assert not cluster.network_client.has_in_flight_requests
 
 
@@ -326,14 +326,14 @@ def test_rubbish_instead_of_an_answer_ends_the_connection() -> None:
 def arrive(cluster: SingleClientCluster, number: int, data: bytes, piece: int, *, in_room: bool) -> None:
     """As a driver hands it over that gets so many bytes from its socket at a time."""
     while data:
-        room = cluster.network_client.receive_buffer(number) if in_room else None
+        room = cluster.network_client.connections.receive_buffer(number) if in_room else None
         if room is None:
-            cluster.network_client.received(number, data[:piece], cluster.now)
+            cluster.network_client.connections.received(number, data[:piece], 0, cluster.now)
             data = data[piece:]
         else:
             count = min(piece, len(room), len(data))
             room[:count] = data[:count]
-            cluster.network_client.buffer_filled(number, count, cluster.now)
+            cluster.network_client.connections.received(number, None, count, cluster.now)
             data = data[count:]
 
 
@@ -350,7 +350,7 @@ def test_answers_in_pieces(piece: int, in_room: bool) -> None:
             data = b"".join(answer for answer in answers if answer is not None)
             arrive(cluster, link.number, data, piece, in_room=in_room)
     assert [promise.result() for promise in promises] == [ListGroupsResponse()] * 3
-    assert all(cluster.network_client.receive_buffer(number) is None for number in cluster.links), (
+    assert all(cluster.network_client.connections.receive_buffer(number) is None for number in cluster.links), (
         "nothing is left over"
     )
 
@@ -367,11 +367,13 @@ def test_a_connection_may_end_within_an_answer(in_room: bool) -> None:
     assert data is not None
     arrive(cluster, link.number, data[:-1], 3, in_room=in_room)
     assert not promise.done
-    cluster.network_client.lost(link.number, (), cluster.now)
+    cluster.network_client.connections.lost(link.number, (), cluster.now)
     with pytest.raises(ConnectionLost):
         promise.result()
-    assert cluster.network_client.receive_buffer(link.number) is None
-    cluster.network_client.buffer_filled(link.number, 1, cluster.now)  # of a read that had begun: it is nobody's
+    assert cluster.network_client.connections.receive_buffer(link.number) is None
+    cluster.network_client.connections.received(
+        link.number, None, 1, cluster.now
+    )  # of a read that had begun: it is nobody's
     assert cluster.result(sent(cluster, ListGroupsRequest(), ANY)) == ListGroupsResponse()
 
 

@@ -117,17 +117,17 @@ class Client:
         """Lets the network client act at this moment. Returns whether it did anything."""
         network_client, now = self.network_client, self.cluster.now
         network_client.advance(now)
-        connects, output = network_client.take_connects(), network_client.take_output()
-        closes = network_client.take_closes()
+        connections = network_client.connections
+        connects, output, closes = connections.take_connects(), connections.take_output(), connections.take_closes()
         for order in connects:
             self.connected.append(order.host)
             node_id = min(self.cluster.up, default=0) if order.host == "boot" else int(order.host[1:])
             if node_id in self.cluster.up:
                 self.links[order.number] = Link(self, order.number, node_id)
-                network_client.connected(order.number, now)
+                connections.connected(order.number, now)
             else:
                 attempt = Attempt(f"{order.host}:{order.port}", "tcp", "connection refused", "is it running?")
-                network_client.lost(order.number, (attempt,), now)
+                connections.lost(order.number, (attempt,), now)
         for number, buffers in output:
             if number in self.links:
                 self.links[number].take(b"".join(buffers))
@@ -139,7 +139,8 @@ class Client:
         """The connection breaks; requests that were not handled never are."""
         if self.links.pop(link.number, None) is not None:
             attempt = Attempt(f"n{link.node_id}:9092", "request", "connection reset by peer", "")
-            self.network_client.lost(link.number, (attempt,), self.cluster.now)
+            self.network_client.now = self.cluster.now
+            self.network_client.connections.lost(link.number, (attempt,), self.cluster.now)
 
     def crash(self) -> None:
         """The process is gone; its connections break."""
@@ -368,7 +369,8 @@ class Cluster:
         link.busy = False
         if link.client.links.get(link.number) is not link:
             return False
-        link.client.network_client.received(link.number, data, self.now)
+        link.client.network_client.now = self.now
+        link.client.network_client.connections.received(link.number, data, 0, self.now)
         return True
 
     def _serve(self, link: Link) -> None:

@@ -182,7 +182,7 @@ class PartitionReader:
         """Returns what is read next, None if there are no records up to the end."""
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while True:
-            fetch = self._driver.ask(self._next_fetch)
+            fetch = self._driver.run_before_wait(self._next_fetch)
             if fetch is not None:
                 return fetch
             if self._assigned.state.state is FetchState.AWAIT_VALIDATION:

@@ -1,9 +1,9 @@
 """The network client of a producer, consumer or administrator: sends requests to brokers, keeps metadata, runs timers.
 
-The client does no I/O. A driver tells it what happened (`connected`, `received`, `lost`, `advance`) with the time, and
-does what it asks for (`take_connects`, `take_output`, `take_closes`, `next_deadline`). Producer and consumer are
-components: `advance` gives each its turn after whatever happened. Requests end in callbacks, which are called from
-inside these methods; they may send further requests.
+The client does no I/O. A driver tells its `connections` what happened (`connected`, `received`, `lost`), calls
+`advance`, and does what the connections ask for (`take_connects`, `take_output`, `take_closes`); `next_deadline` says
+when to call `advance` again. Producer and consumer are components: `advance` gives each its turn after whatever
+happened. Requests end in callbacks, which are called from inside these methods; they may send further requests.
 """
 
 import random
@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
-from barnabas.connection.broker.broker_connection import Buffer
 from barnabas.connection.broker.client_request import ClientRequest, Error, connection_lost
 from barnabas.connection.broker.cluster_connections import (
     BOOTSTRAP,
     ClusterConnections,
-    Connect,
     ConnectionSettings,
     NodeConnection,
 )
@@ -100,7 +98,7 @@ class NetworkClient:
     def __init__(self, settings: NetworkClientSettings, now: float, rng: random.Random | None = None) -> None:
         self.settings = settings
         self.now = now
-        """Drivers set it before each call into the network client or its components."""
+        """Drivers set it before each call into the network client, its connections or its components."""
         self.closed = False
         self.metadata = Metadata(
             max_age_s=settings.metadata_max_age_s, allow_auto_topic_creation=settings.allow_auto_topic_creation
@@ -112,7 +110,7 @@ class NetworkClient:
         self.completions: deque[Callable[[], None]] = deque()
         """Calls into the application that are due; the driver makes them, in order, when the client is at rest."""
         self._rng = rng or random.Random()
-        self._connections = ClusterConnections(
+        self.connections = ClusterConnections(
             settings.connection, on_ready=self._connection_ready, on_lost=self._connection_lost, rng=self._rng
         )
         self._unsent: list[ClientRequest] = []
@@ -161,8 +159,8 @@ class NetworkClient:
             error = connection_lost(f"broker {node_id}", "request", "the cluster does not list this broker")
             request.done(None, error)
             return
-        node = self._connections.node(node_id, role, broker.host, broker.port)
-        self._connections.open(node, self.now).send(request, self.now)
+        node = self.connections.node(node_id, role, broker.host, broker.port)
+        self.connections.open(node, self.now).send(request, self.now)
 
     def ready(self, target: Node) -> bool:
         """Whether a request would leave at once. If not, a connection is opened, or what is in the way waited for: the
@@ -172,19 +170,19 @@ class NetworkClient:
             self.metadata.request_update()
             return False
         self._metadata_updater.active = True
-        node = self._connections.node(target.node_id, target.role, broker.host, broker.port)
-        return self._connections.open(node, self.now).takes(self.now)
+        node = self.connections.node(target.node_id, target.role, broker.host, broker.port)
+        return self.connections.open(node, self.now).takes(self.now)
 
     @property
     def has_in_flight_requests(self) -> bool:
         """Whether a socket may have something to tell: a request is in flight on it, it opens, or it was full."""
-        return self._connections.has_in_flight_requests
+        return self.connections.has_in_flight_requests
 
     def _send_to_any(self, request: ClientRequest) -> None:
-        ready = [node for node in self._connections if _takes_any_request(node)]
+        ready = [node for node in self.connections if _takes_any_request(node)]
         if ready:
             best = min(ready, key=lambda node: (node.node_id < 0, node.role, node.in_flight))
-            self._connections.open(best, self.now).send(request, self.now)
+            self.connections.open(best, self.now).send(request, self.now)
             return
         request.expires = self.now + (request.timeout_s or self.settings.connection.request_timeout_s)
         if not self._unsent:
@@ -196,7 +194,7 @@ class NetworkClient:
 
     def _connect_to_any(self) -> None:
         """Opens a connection to one broker at a time: to known ones first, then to the bootstrap addresses."""
-        if not self._unsent or any(node.number and not node.ready for node in self._connections if node.role == 0):
+        if not self._unsent or any(node.number and not node.ready for node in self.connections if node.role == 0):
             return
         brokers = [(broker.node_id, broker.host, broker.port) for broker in self.metadata.cluster.brokers.values()]
         bootstrap = [(BOOTSTRAP - i, *address) for i, address in enumerate(self.settings.bootstrap)]
@@ -204,7 +202,7 @@ class NetworkClient:
             bootstrap.clear()
         self._rng.shuffle(brokers)
         self._rng.shuffle(bootstrap)
-        nodes = [self._connections.node(node_id, 0, host, port) for node_id, host, port in (*brokers, *bootstrap)]
+        nodes = [self.connections.node(node_id, 0, host, port) for node_id, host, port in (*brokers, *bootstrap)]
         gives_up_at = self._unsent_since + self.settings.bootstrap_timeout_s
         if (
             not self._ever_connected
@@ -214,7 +212,7 @@ class NetworkClient:
             self._fail_unsent(self.unreachable())
             return
         # the first whose backoff is over, else the one whose backoff ends first
-        self._connections.open(min(nodes, key=lambda node: max(node.backoff_until, self.now)), self.now)
+        self.connections.open(min(nodes, key=lambda node: max(node.backoff_until, self.now)), self.now)
 
     def _fail_unsent(self, error: Error) -> None:
         unsent, self._unsent = self._unsent, []
@@ -226,7 +224,7 @@ class NetworkClient:
         """Returns an error with the attempts to connect since a connection was ready last."""
         attempts = tuple(self._attempts)
         hint = next((attempt.hint for attempt in reversed(attempts) if attempt.hint), "")
-        latest = {attempt.address: attempt for attempt in (*self._connections.connecting(), *attempts)}
+        latest = {attempt.address: attempt for attempt in (*self.connections.connecting(), *attempts)}
         text = "; ".join(map(str, latest.values())) + (f" ({hint})" if hint else "")
         return BrokerUnreachable(f"no broker reachable: {text or 'no address was tried yet'}", attempts)
 
@@ -239,7 +237,7 @@ class NetworkClient:
     def is_coordinator_reachable(self, target: Coordinator) -> bool:
         """Whether the coordinator is known and the last connection to it did not fail."""
         node_id = self._coordinators.node_id(target)
-        node = None if node_id is None else self._connections.get(node_id, COORDINATOR_ROLE)
+        node = None if node_id is None else self.connections.get(node_id, COORDINATOR_ROLE)
         return node_id is not None and (node is None or node.ready or not node.failures)
 
     def forget_coordinator(self, target: Coordinator) -> None:
@@ -269,10 +267,10 @@ class NetworkClient:
     def metadata_updated(self) -> None:
         """Closes connections to addresses that brokers no longer have, and tells who wants to know."""
         brokers = self.metadata.cluster.brokers
-        for node in list(self._connections):
+        for node in list(self.connections):
             broker = brokers.get(node.node_id)
             if broker is not None:
-                self._connections.node(node.node_id, node.role, broker.host, broker.port)
+                self.connections.node(node.node_id, node.role, broker.host, broker.port)
         for listener in self.on_metadata:
             listener()
 
@@ -281,7 +279,7 @@ class NetworkClient:
         self._metadata_updater.restart()
         self.metadata.rebootstrap()
         self._coordinators.clear()
-        self._connections.drop_all(error)
+        self.connections.drop_all(error)
 
     # --- time and connections ---------------------------------------------------------------------------------------
 
@@ -304,7 +302,7 @@ class NetworkClient:
         if _takes_any_request(node):
             unsent, self._unsent = self._unsent, []
             for request in unsent:
-                self._connections.open(node, self.now).send(request, self.now)
+                self.connections.open(node, self.now).send(request, self.now)
 
     def _connection_lost(self, node: NodeConnection, error: Error) -> None:
         self._attempts += node.attempts
@@ -319,7 +317,7 @@ class NetworkClient:
         """Does what is due. The driver calls it after what it told, and at the deadline."""
         self.now = now = max(now, self.now)
         self.timers.run(now)
-        self._connections.advance(now)
+        self.connections.advance(now)
         updater = self._metadata_updater
         if self.settings.rebootstrap and updater.has_failed_for(self.settings.rebootstrap_trigger_s):
             self.rebootstrap(ConnectionLost("no broker gave metadata: the client begins again from bootstrap.servers"))
@@ -349,7 +347,7 @@ class NetworkClient:
         """Returns when `advance` has something to do even if nothing happens."""
         due: float = min(
             self.timers.next_deadline(),
-            self._connections.next_deadline(),
+            self.connections.next_deadline(),
             self._metadata_updater.next_update_at(self.now),
             self._report_at,
         )
@@ -359,58 +357,16 @@ class NetworkClient:
             due = min(due, component.next_deadline())
         return due
 
-    # --- the driver's side ------------------------------------------------------------------------------------------
-
-    def take_connects(self) -> list[Connect]:
-        """Returns the connections to open. Each ends in `connected` or `lost`, unless its number is closed before."""
-        return self._connections.take_connects()
-
-    def take_closes(self) -> list[int]:
-        """Returns the connections to close, open or opening; nothing needs to be told about them any more."""
-        return self._connections.take_closes()
-
-    def take_output(self) -> list[tuple[int, list[Buffer]]]:
-        """Returns what to write on which connection, in order; the network client forgets it."""
-        return self._connections.take_output()
-
-    def connected(self, number: int, now: float) -> None:
-        self.now = max(now, self.now)
-        self._connections.connected(number, self.now)
-
-    def congested(self, number: int, congested: bool) -> None:
-        """Takes over whether the socket is full: `ready` says no until it is not."""
-        self._connections.congested(number, congested)
-
-    def receive_buffer(self, number: int) -> memoryview | None:
-        """Returns where the rest of a frame is best received into; None if no frame has begun."""
-        return self._connections.receive_buffer(number)
-
-    def received(self, number: int, data: bytes, now: float) -> None:
-        self.now = max(now, self.now)
-        self._connections.received(number, data, 0, self.now)
-
-    def buffer_filled(self, number: int, count: int, now: float) -> None:
-        """As `received`, for bytes that were written into `receive_buffer` since it was asked for."""
-        self.now = max(now, self.now)
-        self._connections.received(number, None, count, self.now)
-
-    def stage(self, number: int) -> str:
-        """Returns how far the connection is: the stage of its next failure."""
-        return self._connections.stage(number)
-
-    def lost(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
-        """The connection could not be made, or broke. `attempts` say where, at which stage and why."""
-        self.now = max(now, self.now)
-        self._connections.lost(number, attempts, self.now)
+    # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Fails everything in flight with ClientClosed; `take_closes` names the connections."""
+        """Fails everything in flight with ClientClosed; `connections.take_closes` names the sockets to close."""
         self.closed = True
         error = ClientClosed("the client is closed")
         self._fail_unsent(error)
-        self._connections.drop_all(error)
+        self.connections.drop_all(error)
         self._metadata_updater.close(error)
 
     def reset(self, error: ClientError) -> None:
         """Drops every connection; what was in flight fails with `error` and may be sent again."""
-        self._connections.drop_all(error)
+        self.connections.drop_all(error)

@@ -198,7 +198,7 @@ class ThreadedReading(ReadingBase):
             if found is not None:
                 return found
         self._turned_at = now
-        return self._driver.ask(core.poll)
+        return self._driver.run_before_wait(core.poll)
 
     def _wait_for_next(self) -> DecodedRecords | CompletedFetch:
         found = self._next(None)

@@ -185,14 +185,17 @@ class ClusterConnections:
     # --- what the driver does ---------------------------------------------------------------------------------------
 
     def take_connects(self) -> list[Connect]:
+        """Returns the connections to open. Each ends in `connected` or `lost`, unless its number is closed before."""
         connects, self._connects = self._connects, []
         return connects
 
     def take_closes(self) -> list[int]:
+        """Returns the connections to close, open or opening; nothing needs to be told about them any more."""
         closes, self._closes = self._closes, []
         return closes
 
     def take_output(self) -> list[tuple[int, list[Buffer]]]:
+        """Returns what to write on which connection, in order, and forgets it."""
         if not self._writable:
             return []
         numbers, self._writable = self._writable, {}
@@ -218,16 +221,19 @@ class ClusterConnections:
             self._writable[number] = None
 
     def congested(self, number: int, congested: bool) -> None:
+        """Takes over whether the socket is full: its node is not ready until it is not."""
         connection = self._connection(number)
         if connection is not None:
             connection.congested = congested
 
     def receive_buffer(self, number: int) -> memoryview | None:
+        """Returns where the rest of a frame is best received into; None if no frame has begun."""
         connection = self._connection(number)
         return None if connection is None else connection.receive_buffer
 
     def received(self, number: int, data: bytes | None, count: int, now: float) -> None:
-        """Takes `data`, or `count` bytes in the receive buffer, and completes the requests that they answer."""
+        """Takes `data`, or if it is None `count` bytes that were written into the receive buffer since it was asked
+        for, and completes the requests that they answer."""
         node = self._by_number.get(number)
         connection = None if node is None else node.connection
         if node is None or connection is None:
@@ -248,11 +254,13 @@ class ClusterConnections:
             self._fail(node, broken, now)
 
     def lost(self, number: int, attempts: tuple[Attempt, ...], now: float) -> None:
+        """The connection could not be made, or broke. `attempts` say where, at which stage and why."""
         node = self._by_number.get(number)
         if node is not None:
             self._fail(node, ConnectionLost("; ".join(map(str, attempts)), attempts), now, closed=True)
 
     def stage(self, number: int) -> str:
+        """Returns how far the connection is: the stage of its next failure."""
         connection = self._connection(number)
         return "request" if connection is None else connection.stage
 

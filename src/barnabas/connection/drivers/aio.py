@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from barnabas.connection.broker.broker_connection import Buffer
 from barnabas.connection.broker.cluster_connections import Connect
 from barnabas.connection.drivers.channel import Address, attempt_of, prepare, resolve
 from barnabas.connection.network_client import NetworkClient
@@ -33,7 +32,7 @@ _log = logging.getLogger("barnabas.client")
 
 
 class _Protocol(asyncio.BufferedProtocol):
-    """Hands what comes to the driver: right into the frame that has begun, or through a small buffer."""
+    """One socket. Bytes are received right into the frame that has begun, or else into a small buffer."""
 
     def __init__(self, driver: "AioDriver", number: int, address: str, ip: str) -> None:
         self.driver = driver
@@ -42,7 +41,7 @@ class _Protocol(asyncio.BufferedProtocol):
         self.ip = ip
         self.transport: asyncio.Transport | None = None
         self._small = memoryview(bytearray(READ_SIZE))
-        self._in_room = False
+        self._in_frame = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -50,21 +49,18 @@ class _Protocol(asyncio.BufferedProtocol):
         self.driver._opened(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        room = self.driver.client.receive_buffer(self.number)
-        self._in_room = room is not None
-        return self._small if room is None else room
+        buffer = self.driver.client.connections.receive_buffer(self.number)
+        self._in_frame = buffer is not None
+        return self._small if buffer is None else buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._in_room:
-            self.driver._filled(self.number, nbytes)
-        else:
-            self.driver._received(self.number, bytes(self._small[:nbytes]))
+        self.driver._received(self.number, None if self._in_frame else bytes(self._small[:nbytes]), nbytes)
 
     def pause_writing(self) -> None:
-        self.driver.client.congested(self.number, True)
+        self.driver.client.connections.congested(self.number, True)
 
     def resume_writing(self) -> None:
-        self.driver.client.congested(self.number, False)
+        self.driver.client.connections.congested(self.number, False)
         self.driver.nudge()
 
     def eof_received(self) -> None:
@@ -75,14 +71,14 @@ class _Protocol(asyncio.BufferedProtocol):
 
 
 class AioDriver:
-    """See the module. Bound to the loop that runs when it is made."""
+    """Drives a network client on the loop that runs when it is made."""
 
     def __init__(
         self, client: NetworkClient, *, ssl_context: ssl.SSLContext | None = None, name: str = "barnabas client"
     ) -> None:
         self.client = client
         self.lock = contextlib.nullcontext()
-        """The loop is the lock; what both kinds of clients share takes it all the same."""
+        """The code that both kinds of clients share takes it; nothing else runs on the loop meanwhile."""
         self.closed = False
         self._name = name
         self._why_closed = f"the {name} is closed"
@@ -98,7 +94,7 @@ class AioDriver:
     # --- doors ------------------------------------------------------------------------------------------------------
 
     def run(self, action: Callable[[], T]) -> T:
-        """Do something with the network client, and let it act on it before the loop goes on."""
+        """Does something with the network client, and lets it act on that before the loop goes on."""
         self._check_open()
         self.client.now = time.monotonic()
         result = action()
@@ -110,7 +106,7 @@ class AioDriver:
         return result
 
     async def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
-        """The promise's value, or raise its error, or OperationTimedOut."""
+        """Returns the promise's value, or raises its error or OperationTimedOut."""
         if not promise.done:
             future: asyncio.Future[None] = self.loop.create_future()
             promise.on_done(lambda _: None if future.done() else future.set_result(None))
@@ -122,7 +118,8 @@ class AioDriver:
         return promise.result()
 
     async def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
-        """Until `done()`, which is asked after each turn; False when the time is over before. Raises ClientClosed."""
+        """Waits until `done()`, which is asked after each turn; returns False if the time is over before. Raises
+        ClientClosed."""
         if not done():
             self._check_open()
             waiter = done, self.loop.create_future()
@@ -144,12 +141,12 @@ class AioDriver:
                 future.set_result(None)
 
     def nudge(self) -> None:
-        """Something was added that has a deadline: see that it is kept."""
+        """Lets the network client act soon, as something was added that has a deadline."""
         if self._soon is None:
             self._soon = self.loop.call_soon(self._turn_soon)
 
     def interrupt(self) -> None:
-        """Let those who wait look up. May be called from any thread."""
+        """Makes those who wait ask again. May be called from any thread."""
         if not self.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self._turn_soon)
@@ -165,18 +162,24 @@ class AioDriver:
     def _turn_soon(self) -> None:
         self._soon = None
         if not self.closed:
-            try:
-                self._turn()
-            except Exception as error:
-                self._fail(error)
+            self._tell(None)
+
+    def _tell(self, event: Callable[..., None] | None, *arguments: Any) -> None:
+        """Tells the network client what happened and when, if anything did, and lets it act on that."""
+        try:
+            self.client.now = now = time.monotonic()
+            if event is not None:
+                event(*arguments, now)
+            self._turn()
+        except Exception as error:
+            self._fail(error)
 
     def _turn(self) -> None:
-        """Let the network client do what is due, carry out its orders until it has none, set the alarm for its next
-        deadline."""
+        """Lets the network client do what is due, does what it asks for, and sets the timer for its next deadline."""
         client = self.client
         for _ in range(TURNS_MAX):
             client.advance(time.monotonic())
-            if not self._obey():
+            if not self._flush():
                 break
         else:
             self.nudge()  # it is not at rest: the loop first, then more
@@ -201,13 +204,16 @@ class AioDriver:
             except Exception:
                 _log.exception("a callback of the %s fails", self._name)
 
-    def _obey(self) -> bool:
-        """Carry out the network client's orders; whether there were any."""
-        connects, output, closes = self.client.take_connects(), self.client.take_output(), self.client.take_closes()
-        for order in connects:
-            self._connecting[order.number] = self.loop.create_task(self._connect(order))
+    def _flush(self) -> bool:
+        """Opens, writes and closes what the network client wants; returns whether that was anything."""
+        connections = self.client.connections
+        connects, output, closes = connections.take_connects(), connections.take_output(), connections.take_closes()
+        for connect in connects:
+            self._connecting[connect.number] = self.loop.create_task(self._connect(connect))
         for number, buffers in output:
-            self._write(number, buffers)
+            protocol = self._open.get(number)
+            if protocol is not None and protocol.transport is not None:
+                protocol.transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
         for number in closes:
             task = self._connecting.pop(number, None)
             if task is not None:
@@ -217,36 +223,31 @@ class AioDriver:
                 protocol.transport.abort()
         return bool(connects or output or closes)
 
-    def _write(self, number: int, buffers: list[Buffer]) -> None:
-        protocol = self._open.get(number)
-        if protocol is not None and protocol.transport is not None:
-            protocol.transport.write(buffers[0] if len(buffers) == 1 else b"".join(buffers))
-
     # --- connecting -------------------------------------------------------------------------------------------------
 
-    async def _connect(self, order: Connect) -> None:
+    async def _connect(self, connect: Connect) -> None:
         """DNS, then TCP and TLS to one address after the other."""
-        address = f"[{order.host}]:{order.port}" if ":" in order.host else f"{order.host}:{order.port}"
+        address = f"[{connect.host}]:{connect.port}" if ":" in connect.host else f"{connect.host}:{connect.port}"
         started = time.monotonic()
         attempts: list[Attempt] = []
         try:
-            found = await self._resolve(order)
+            found = await self._resolve(connect)
         except Exception as error:
             attempts.append(attempt_of(address, "", "dns", error, started))
             found = []
-        share_s = order.timeout_s / max(len(found), 1)
+        share_s = connect.timeout_s / max(len(found), 1)
         for candidate in found:
-            await self._connect_to(order, address, candidate, share_s, attempts)
-            if order.number not in self._connecting:
+            await self._connect_to(connect, address, candidate, share_s, attempts)
+            if connect.number not in self._connecting:
                 return  # `_opened` took it, and it may be lost again by now
-        del self._connecting[order.number]
-        self._tell_lost(order.number, attempts)
+        del self._connecting[connect.number]
+        self._tell_lost(connect.number, attempts)
 
-    async def _resolve(self, order: Connect) -> list[Address]:
-        """In a thread of its own: nothing ends a look-up, and who ends a loop waits for its executor. Raises OSError,
-        ValueError."""
+    async def _resolve(self, connect: Connect) -> list[Address]:
+        """Looks the name up in a thread of its own: nothing ends a look-up, and the end of a loop waits for the threads
+        of its executor. Raises OSError, ValueError."""
         with contextlib.suppress(OSError, ValueError, OverflowError):
-            return resolve(order.host, order.port, numeric=True)
+            return resolve(connect.host, connect.port, numeric=True)
         loop = self.loop
         found: asyncio.Future[list[Address]] = loop.create_future()
 
@@ -256,7 +257,7 @@ class AioDriver:
 
         def look_up() -> None:
             try:
-                tell(found.set_result, resolve(order.host, order.port))
+                tell(found.set_result, resolve(connect.host, connect.port))
             except Exception as error:
                 tell(found.set_exception, error)
 
@@ -264,7 +265,7 @@ class AioDriver:
         return await found
 
     async def _connect_to(
-        self, order: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
+        self, connect: Connect, address: str, candidate: Address, share_s: float, attempts: list[Attempt]
     ) -> None:
         settings = self.client.settings.connection
         family, kind, number, _, target = candidate
@@ -281,10 +282,10 @@ class AioDriver:
                 stage = "tls" if self._ssl_context is not None else stage
                 is_handed_over = True
                 await self.loop.create_connection(
-                    lambda: _Protocol(self, order.number, address, ip),
+                    lambda: _Protocol(self, connect.number, address, ip),
                     sock=sock,
                     ssl=self._ssl_context,
-                    server_hostname=order.host if self._ssl_context is not None else None,
+                    server_hostname=connect.host if self._ssl_context is not None else None,
                 )
         except BaseException as error:  # not only OSError: a host that TLS cannot name is a ValueError
             if sock is not None and is_handed_over and isinstance(error, TimeoutError | asyncio.CancelledError):
@@ -298,60 +299,39 @@ class AioDriver:
             attempts.append(attempt_of(address, ip, stage, error, started))
 
     def _opened(self, protocol: _Protocol) -> None:
-        """Known from its first moment on, because it may be lost in the next one."""
+        """Called when the transport is made, because it may be lost in the next moment."""
         assert protocol.transport is not None
         if self._connecting.pop(protocol.number, None) is None:
             protocol.transport.abort()  # given up meanwhile
             return
         self._open[protocol.number] = protocol
-        try:
-            self.client.connected(protocol.number, time.monotonic())
-            self._turn()
-        except Exception as error:
-            self._fail(error)
+        self._tell(self.client.connections.connected, protocol.number)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
-    def _received(self, number: int, data: bytes) -> None:
+    def _received(self, number: int, data: bytes | None, count: int) -> None:
         if number in self._open:
-            try:
-                self.client.received(number, data, time.monotonic())
-                self._turn()
-            except Exception as error:
-                self._fail(error)
-
-    def _filled(self, number: int, count: int) -> None:
-        if number in self._open:
-            try:
-                self.client.buffer_filled(number, count, time.monotonic())
-                self._turn()
-            except Exception as error:
-                self._fail(error)
+            self._tell(self.client.connections.received, number, data, count)
 
     def _lost(self, protocol: _Protocol, error: Exception) -> None:
         if self._open.get(protocol.number) is not protocol:
             return
         del self._open[protocol.number]
-        stage = self.client.stage(protocol.number)
+        stage = self.client.connections.stage(protocol.number)
         attempt = attempt_of(protocol.address, protocol.ip, stage, error, time.monotonic())
         self._tell_lost(protocol.number, [attempt])
 
     def _tell_lost(self, number: int, attempts: list[Attempt]) -> None:
-        try:
-            self.client.lost(number, tuple(attempts), time.monotonic())
-            self._turn()
-        except Exception as error:
-            self._fail(error)
+        self._tell(self.client.connections.lost, number, tuple(attempts))
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
+        """Closes every connection at once. Those who wait get ClientClosed; calling it again does nothing."""
         self._shut(f"the {self._name} is closed")
 
     def _fail(self, error: Exception) -> None:
-        """A turn on the loop's own account has failed, of which nobody would hear, and no alarm is set: whoever waits
-        hears that it is over, and why."""
+        """Closes the driver after an error of the network client: no caller would get it, and no timer is set."""
         _log.error("the network client of the %s fails, which closes it", self._name, exc_info=error)
         self._shut(f"the {self._name} closed itself after a mistake of its own: {error!r}")
 
@@ -362,8 +342,8 @@ class AioDriver:
         self.closed = True
         try:
             self.client.close()
-            self._obey()
-        finally:  # a network client that has failed may fail again: they hear of it all the same
+            self._flush()
+        finally:  # a network client that has failed may fail again
             for handle in (self._timer, self._soon):
                 if handle is not None:
                     handle.cancel()

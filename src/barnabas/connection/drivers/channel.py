@@ -1,4 +1,4 @@
-"""One non-blocking socket of the synchronous driver: TCP to one address after the other, TLS, reading, writing."""
+"""A non-blocking socket of the synchronous driver: TCP to one address after the other, TLS, reading, writing."""
 
 import contextlib
 import errno
@@ -7,6 +7,7 @@ import re
 import socket
 import time
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from barnabas.connection.broker.broker_connection import Buffer
@@ -17,7 +18,7 @@ from barnabas.errors import Attempt
 if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
     import ssl
 
-__all__ = ["Address", "Channel", "attempt_of", "makes_room", "prepare", "resolve"]
+__all__ = ["Address", "Channel", "attempt_of", "lowat_grows_buffer", "prepare", "resolve"]
 
 Address = tuple[Any, ...]
 """As socket.getaddrinfo gives it."""
@@ -26,30 +27,31 @@ BUFFERS_MAX: Final = 256
 TLS_CHUNK: Final = 256 * 1024
 WAKE_MIN: Final = 32 * 1024
 WAKE_BYTES: Final = 1024 * 1024
-"""Of a large frame that have come before anybody looks: waking up for each piece costs more than the piece."""
+"""How much of a large frame must have come to wake the poller: waking up for each piece costs more than the piece."""
 
 
-def makes_room(system: str, release: str) -> bool:
-    """Whether the buffer for receiving grows with SO_RCVLOWAT, by what os.uname says. That of an older Linux does not,
-    or not enough where packets are small: a mark that it cannot reach would not be told before the request is late."""
+def lowat_grows_buffer(system: str, release: str) -> bool:
+    """Whether the receive buffer of a socket grows with SO_RCVLOWAT, by what os.uname says. That of an older Linux does
+    not, or not enough if packets are small: a mark above its size would not wake the poller before the request is late.
+    """
     found = re.match(r"(\d+)\.(\d+)", release)
     return system != "Linux" or (found is not None and (int(found[1]), int(found[2])) >= (5, 7))
 
 
 def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
-    """The addresses of a host; with `numeric` only if it is an IP address, which takes no time. Raises OSError."""
+    """Returns the addresses of a host; with `numeric` only of an IP address, which takes no time. Raises OSError."""
     flags = socket.AI_NUMERICHOST if numeric else 0
     return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags))
 
 
 def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
-    """A failure as the client's errors tell it."""
+    """Returns a failure for the attempts of a client's error."""
     where = address if not ip or ip in address else f"{address} ({ip})"
     return Attempt(where, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
 
 
 def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:
-    """Before it connects."""
+    """Sets the options of a socket before it connects."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     for option, size in zip((socket.SO_SNDBUF, socket.SO_RCVBUF), buffers, strict=True):
@@ -57,11 +59,11 @@ def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:
             sock.setsockopt(socket.SOL_SOCKET, option, size)
 
 
-_MAKES_ROOM: Final = makes_room(os.uname().sysname, os.uname().release)
+_LOWAT_GROWS_BUFFER: Final = lowat_grows_buffer(os.uname().sysname, os.uname().release)
 
 
 class Channel:
-    """See the module. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
+    """A socket. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
 
     __slots__ = (
         "_addresses",
@@ -112,13 +114,13 @@ class Channel:
     # --- connecting -------------------------------------------------------------------------------------------------
 
     def begin(self, addresses: list[Address]) -> bool:
-        """Connect to the first that can be reached; False if none can."""
+        """Connects to the first that can be reached; returns False if none can."""
         self._addresses = deque(addresses)
         self._share_s /= max(len(addresses), 1)
         return self.next_address()
 
     def next_address(self) -> bool:
-        """Leave the address that is being tried; False if there is no other."""
+        """Leaves the address that is being tried; returns False if there is no other."""
         self._close_socket()
         while self._addresses:
             family, kind, protocol, _, target = self._addresses.popleft()
@@ -141,13 +143,13 @@ class Channel:
         return False
 
     def failed(self, error: BaseException, stage: str = "") -> Attempt:
-        """Remember what went wrong with the address in use."""
+        """Keeps and returns an attempt for the address in use."""
         attempt = attempt_of(self.address, self._ip, stage or self.stage, error, self._started)
         self.attempts.append(attempt)
         return attempt
 
     def proceed(self) -> bool:
-        """The socket is ready for the next step of connecting; True once it is open. Raises OSError."""
+        """Takes the next step of connecting; returns True once the socket is open. Raises OSError."""
         assert self._sock is not None
         if self.stage == "tcp":
             code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -177,13 +179,13 @@ class Channel:
 
     @property
     def wants_write(self) -> bool:
-        """Whether to be told when the socket takes bytes."""
+        """Whether to watch for the socket to take bytes."""
         if self.stage == "open":
             return bool(self._out)
         return self.stage == "tcp" or self._handshake_writes
 
     def read(self, size: int) -> bytes | None:
-        """Bytes, empty at the end of the stream, None if there is nothing now. Raises OSError."""
+        """Returns bytes, empty at the end of the stream, None if there is nothing now. Raises OSError."""
         assert self._sock is not None
         try:
             return self._sock.recv(size)
@@ -194,11 +196,11 @@ class Channel:
                 return None
             raise
 
-    def read_into(self, room: memoryview) -> int | None:
-        """How many bytes were written to the front of `room`: otherwise as `read`."""
+    def read_into(self, buffer: memoryview) -> int | None:
+        """Returns how many bytes were written to the front of `buffer`: otherwise as `read`."""
         assert self._sock is not None
         try:
-            return self._sock.recv_into(room)
+            return self._sock.recv_into(buffer)
         except BlockingIOError:
             return None
         except OSError as error:
@@ -207,10 +209,10 @@ class Channel:
             raise
 
     def expect(self, size: int) -> None:
-        """So many bytes are of no use until all of them have come; 0: nobody knows. Only where the system chooses its
-        buffer for receiving: it makes room for them; and not of TLS, which holds back some of what has come."""
+        """Wakes the poller once so many bytes have come, as fewer are of no use; 0: at the first byte. Only if the
+        system chooses the size of its receive buffer, and without TLS, which holds back some of what has come."""
         wakes_at = min(size, WAKE_BYTES) if size >= WAKE_MIN else 1
-        if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None or not _MAKES_ROOM:
+        if wakes_at == self._wakes_at or self._buffers[1] >= 0 or self._context is not None or not _LOWAT_GROWS_BUFFER:
             return
         assert self._sock is not None
         with contextlib.suppress(OSError):  # a system that does not know it
@@ -219,43 +221,36 @@ class Channel:
 
     @property
     def reads_ahead(self) -> bool:
-        """TLS takes more from the socket than it hands out: read until there is nothing."""
+        """Whether to read until there is nothing: TLS takes more from the socket than it hands out."""
         return self._context is not None
 
-    def write(self, buffers: list[Buffer]) -> None:
-        """Write now what the socket takes, keep the rest in order. Raises OSError."""
-        self._out += buffers
-        self.flush()
-
-    def flush(self) -> None:
-        """Write what was kept, as far as it goes. Raises OSError."""
+    def write(self, buffers: Iterable[Buffer] = ()) -> None:
+        """Writes what the socket takes of what was kept and of `buffers`, and keeps the rest. Raises OSError."""
+        sock, out = self._sock, self._out
+        assert sock is not None
+        out += buffers
         try:
-            while self._out:
-                if self._context is None:
-                    self._write_plain()
-                else:
+            while out:
+                if self._context is not None:
                     self._write_tls()
+                    continue
+                if len(out) == 1:
+                    sent = sock.send(out[0])
+                else:
+                    batch = list(out) if len(out) <= BUFFERS_MAX else [out[i] for i in range(BUFFERS_MAX)]
+                    sent = sock.sendmsg(batch)
+                while out:  # an empty buffer is written with what comes before it, or by itself
+                    size = len(out[0])
+                    if size > sent:
+                        out[0] = memoryview(out[0])[sent:]
+                        break
+                    sent -= size
+                    out.popleft()
         except BlockingIOError:
             pass
         except OSError as error:
             if self._context is None or not _wants_more(error):
                 raise
-
-    def _write_plain(self) -> None:
-        assert self._sock is not None
-        out = self._out
-        if len(out) == 1:
-            sent = self._sock.send(out[0])
-        else:
-            batch = list(out) if len(out) <= BUFFERS_MAX else [out[i] for i in range(BUFFERS_MAX)]
-            sent = self._sock.sendmsg(batch)
-        while out:  # an empty buffer is written with what comes before it, or by itself
-            size = len(out[0])
-            if size > sent:
-                out[0] = memoryview(out[0])[sent:]
-                return
-            sent -= size
-            out.popleft()
 
     def _write_tls(self) -> None:
         """The same bytes again after a refusal, as OpenSSL asks for: a chunk stays what it is until it is out."""

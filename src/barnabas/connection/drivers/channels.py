@@ -1,4 +1,4 @@
-"""The sockets of the synchronous driver: the network client's orders carried out, and what became of them told."""
+"""The sockets of the synchronous driver: opens, reads, writes and closes them for the network client."""
 
 import contextlib
 import threading
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 __all__ = ["Channels"]
 
 READ_SIZE: Final = 64 * 1024
-"""Where no frame has begun: what is beyond goes into the frame's own room."""
+"""For reads between two frames: the rest of a frame goes into its receive buffer."""
 
 
 class Channels:
-    """Not safe for several threads, but for the names' resolution, which happens in threads of its own."""
+    """All sockets. Not safe for several threads, except for the resolution of names, which has threads of its own."""
 
     def __init__(
         self,
@@ -34,35 +34,35 @@ class Channels:
         on_resolved: Callable[[], None],
     ) -> None:
         self._client = client
+        self._connections = client.connections
         self._poller = poller
         self._ssl_context = ssl_context
         self._on_resolved = on_resolved
         self._channels: dict[int, Channel] = {}
         self._by_fd: dict[int, Channel] = {}
         self._watched: dict[int, int] = {}
-        """What the poller looks for, by descriptor."""
+        """The events that the poller watches for, by descriptor."""
         self._resolved: deque[tuple[int, list[Address], OSError | None]] = deque()
 
     def next_deadline(self) -> float:
-        """When an address that does not answer is left for the next one."""
+        """Returns when an address that does not answer is left for the next one."""
         due = NEVER
         for channel in self._channels.values():
             due = min(due, channel.give_up_at)
         return due
 
-    # --- orders -----------------------------------------------------------------------------------------------------
+    # --- what the network client asks for ---------------------------------------------------------------------------
 
-    def obey(self) -> bool:
-        """Carry out what the network client wants and tell what came of names and silent addresses; whether there was
-        anything that it should look at."""
-        told = False
-        for order in self._client.take_connects():
-            told = self._open(order) or told
+    def flush(self) -> bool:
+        """Opens, writes and closes what the network client wants. Returns whether the client was told anything."""
+        connections, told = self._connections, False
+        for connect in connections.take_connects():
+            told = self._open(connect) or told
         while self._resolved:
             self._begin(*self._resolved.popleft())
             told = True
         told = self._leave_silent_addresses() or told
-        for number, buffers in self._client.take_output():
+        for number, buffers in connections.take_output():
             channel = self._channels.get(number)
             if channel is not None:
                 try:
@@ -73,39 +73,39 @@ class Channels:
                 else:
                     self._watch(channel)
                     if channel.wants_write:
-                        self._client.congested(number, True)
-        for number in self._client.take_closes():
+                        connections.congested(number, True)
+        for number in connections.take_closes():
             closed = self._channels.pop(number, None)
             if closed is not None:
                 self._unwatch(closed)
                 closed.close()
         return told
 
-    def _open(self, order: Connect) -> bool:
+    def _open(self, connect: Connect) -> bool:
         settings = self._client.settings.connection
         buffers = (settings.send_buffer_bytes, settings.receive_buffer_bytes)
-        channel = Channel(order, self._ssl_context, buffers)
-        self._channels[order.number] = channel
+        channel = Channel(connect, self._ssl_context, buffers)
+        self._channels[connect.number] = channel
         try:
-            addresses = resolve(order.host, order.port, numeric=True)
+            addresses = resolve(connect.host, connect.port, numeric=True)
         except (OSError, ValueError, OverflowError):
             # Looking up a name may take seconds, and nothing interrupts it.
             try:
-                threading.Thread(target=self._resolve, args=(order,), name="barnabas-dns", daemon=True).start()
+                threading.Thread(target=self._resolve, args=(connect,), name="barnabas-dns", daemon=True).start()
             except RuntimeError as error:  # no thread to be had
-                self._begin(order.number, [], OSError(str(error)))
+                self._begin(connect.number, [], OSError(str(error)))
                 return True
             return False
-        self._begin(order.number, addresses, None)
+        self._begin(connect.number, addresses, None)
         return True
 
-    def _resolve(self, order: Connect) -> None:
+    def _resolve(self, connect: Connect) -> None:
         try:
-            self._resolved.append((order.number, resolve(order.host, order.port), None))
+            self._resolved.append((connect.number, resolve(connect.host, connect.port), None))
         except OSError as error:
-            self._resolved.append((order.number, [], error))
+            self._resolved.append((connect.number, [], error))
         except (ValueError, OverflowError) as error:  # UnicodeError is a ValueError
-            self._resolved.append((order.number, [], OSError(str(error))))
+            self._resolved.append((connect.number, [], OSError(str(error))))
         self._on_resolved()
 
     def _begin(self, number: int, addresses: list[Address], error: OSError | None) -> None:
@@ -140,7 +140,7 @@ class Channels:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def serve(self, fd: int) -> bool:
-        """The descriptor is ready for something; whether it was anything but more of a frame that is not whole yet."""
+        """Reads and writes a descriptor that is ready. Returns False if only more of an unfinished frame has come."""
         channel = self._by_fd.get(fd)
         if channel is None:
             return True
@@ -148,13 +148,14 @@ class Channels:
         try:
             if channel.stage != "open":
                 if channel.proceed():
-                    self._client.connected(channel.number, time.monotonic())
+                    self._client.now = now = time.monotonic()
+                    self._connections.connected(channel.number, now)
             else:
                 has_news = self._read(channel)
                 if channel.fd == fd and channel.wants_write:
                     has_news = True
-                    channel.flush()
-                    self._client.congested(channel.number, channel.wants_write)
+                    channel.write()
+                    self._connections.congested(channel.number, channel.wants_write)
         except (OSError, ValueError) as error:  # a host that TLS cannot name is a ValueError
             if channel.stage in ("tcp", "tls"):
                 self._next_address(channel, error)
@@ -168,27 +169,26 @@ class Channels:
         return has_news
 
     def _read(self, channel: Channel) -> bool:
-        """What there is; of a frame that is not whole yet, and of TLS, until there is nothing more. Whether anything
-        came to its end."""
-        client, number = self._client, channel.number
+        """Reads what there is; until there is nothing more, if a frame is unfinished or with TLS. Returns whether a
+        frame was finished."""
+        client, connections, number = self._client, self._connections, channel.number
         has_news = False
         while True:
-            room = client.receive_buffer(number)
-            if room is None:
+            data: bytes | None = None
+            buffer = connections.receive_buffer(number)
+            if buffer is None:
                 data = channel.read(READ_SIZE)
                 count = None if data is None else len(data)
             else:
-                data, count = None, channel.read_into(room)
+                count = channel.read_into(buffer)
             if count is None:
-                channel.expect(0 if room is None else len(room))
+                channel.expect(0 if buffer is None else len(buffer))
                 return has_news
             if not count:
                 raise ConnectionResetError(104, "connection closed by the broker")
-            if data is not None:
-                client.received(number, data, time.monotonic())
-            else:
-                client.buffer_filled(number, count, time.monotonic())
-            is_whole = client.receive_buffer(number) is None
+            client.now = now = time.monotonic()
+            connections.received(number, data, count, now)
+            is_whole = connections.receive_buffer(number) is None
             has_news = has_news or is_whole or data is not None
             if number not in self._channels:
                 return has_news
@@ -197,14 +197,15 @@ class Channels:
                 return has_news
 
     def _lose(self, channel: Channel, error: OSError) -> None:
-        self._forget(channel, [channel.failed(error, self._client.stage(channel.number))])
+        self._forget(channel, [channel.failed(error, self._connections.stage(channel.number))])
 
     def _forget(self, channel: Channel, attempts: list[Attempt]) -> None:
-        """The connection is over, or did not come about."""
+        """Closes a channel that has failed, and tells the network client."""
         del self._channels[channel.number]
         self._unwatch(channel)
         channel.close()
-        self._client.lost(channel.number, tuple(attempts), time.monotonic())
+        self._client.now = now = time.monotonic()
+        self._connections.lost(channel.number, tuple(attempts), now)
 
     # --- the poller -------------------------------------------------------------------------------------------------
 
@@ -220,7 +221,7 @@ class Channels:
         self._watched[channel.fd] = mask
 
     def _unwatch(self, channel: Channel) -> None:
-        """Before the descriptor is closed: its number may come back at once."""
+        """Call it before the descriptor is closed: its number may come back at once."""
         fds = [fd for fd, known in self._by_fd.items() if known is channel]
         for fd in fds:
             del self._by_fd[fd]
@@ -237,7 +238,7 @@ class Channels:
         self._channels.clear()
 
     def abandon(self) -> None:
-        """In a forked child: close the descriptors, say nothing."""
+        """Closes the descriptors alone: in a forked child the connections are still the parent's."""
         for channel in self._channels.values():
             channel.abandon()
         self._channels.clear()

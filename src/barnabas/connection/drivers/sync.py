@@ -1,12 +1,13 @@
-"""The synchronous driver: whoever calls drives.
+"""The synchronous driver: the calling threads drive the network client.
 
-A thread that waits for a result turns the client itself: it polls the sockets, so an answer wakes the thread that wants
-it and no other. One thread leads (polls) at a time; others who wait follow, and are woken when what they wait for has
-happened or when the leader leaves. A background thread leads when nobody else does: for answers nobody waits for,
-lingering records, heartbeats. It naps while application threads are active, because each of its system calls
-would cost them the GIL's switch interval.
+A thread that waits for a result polls the sockets itself, so a response wakes the thread that wants it and no other.
+One thread at a time is the leader and polls; others that wait are followers, and are woken when their results are there
+or when the leader leaves. A background thread leads when no other does: for responses that no thread waits for,
+lingering records, heartbeats. It sleeps while application threads are active, because each of its system calls would
+cost them the GIL's switch interval.
 
-The client is touched only under `lock`, which is never held while a thread waits or runs the application's callbacks.
+A turn lets the network client act on what has happened, and does what it asks for. The client is touched only under
+`lock`, which is never held while a thread waits or runs the application's callbacks.
 """
 
 import contextlib
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
 
 __all__ = ["SyncDriver"]
 
-NAP_S: Final = 0.005
-"""A thread that turned the network client so recently will do it again: the background thread keeps out."""
+BACKGROUND_SLEEP_S: Final = 0.005
+"""An application thread that made a turn so recently will make another one: the background thread sleeps."""
 POLL_MAX_S: Final = 60.0
 JOIN_S: Final = 0.05
 TURNS_MAX: Final = 100
-"""Of the network client in one go; more means that its components do not come to rest."""
+"""Passes in one turn; more means that the components do not come to rest."""
 
 T = TypeVar("T")
-Question = Callable[[], bool]
+Condition = Callable[[], bool]
 Events = list[tuple[int, int]]
 
 
@@ -54,18 +55,18 @@ class _Followers:
         return bool(self._waiting)
 
     def add(self, done: Callable[[], bool]) -> Follower:
-        """It waits from now on, for `done`."""
+        """Adds a thread that waits for `done`."""
         follower = Follower(done)
         self._waiting.append(follower)
         return follower
 
     def discard(self, follower: Follower) -> None:
-        """It waits no more, whether its bell rang or not."""
+        """Removes a thread that does not wait any more, whether it was woken or not."""
         with contextlib.suppress(ValueError):
             self._waiting.remove(follower)
 
     def wake(self, *, everyone: bool) -> None:
-        """Those for whom it has happened."""
+        """Wakes the threads whose results are there, or all."""
         if not self._waiting:
             return
         for follower in [f for f in self._waiting if everyone or f.done()]:
@@ -73,16 +74,16 @@ class _Followers:
             follower.ring()
 
     def wake_one(self) -> None:
-        """The one that has waited longest: it has to poll now."""
+        """Wakes the thread that has waited longest: it has to poll now."""
         self._waiting.popleft().ring()
 
     def clear(self) -> None:
-        """In a forked child, which has none of the threads."""
+        """For a forked child, which has none of the threads."""
         self._waiting.clear()
 
 
 class SyncDriver:
-    """See the module. `run` and `wait` are the doors; both may be called from any thread."""
+    """Drives a network client. The methods without an underscore may be called from any thread."""
 
     def __init__(
         self,
@@ -101,30 +102,30 @@ class SyncDriver:
         self._waker = Waker(self._forked)
         self._channels = Channels(client, self._waker.poller, ssl_context, self._name_resolved)
         self._leader = 0
-        """Identity of the thread that polls, 0 for none."""
+        """Identifier of the thread that polls, 0 for none."""
         self._polling = 0
-        """Threads that poll: the leader, and one that was displaced and has not noticed yet."""
+        """How many threads poll: the leader, and one that was displaced and has not noticed yet."""
         self._led_until = NEVER
-        """When the leader looks up by itself."""
+        """When the leader's poll times out."""
         self._followers = _Followers()
         self._callbacks = Callbacks(client.completions, name)
         self._active_at = float("-inf")
-        """When a thread of the application turned the network client last."""
+        """When a thread of the application made its last turn."""
         self._damaged = False
-        """The network client is being worked with, or that was interrupted."""
-        self._unturned = False
-        """Somebody has left the network client without a turn: the next one sees to it."""
+        """Whether a thread works with the network client, or was interrupted in that."""
+        self._needs_turn = False
+        """Whether a thread has left a turn to the next one."""
         self.owes_turn = False
-        """Whether the background thread was asked for one."""
-        self._helper: threading.Thread | None = None
+        """Whether the background thread was asked for a turn."""
+        self._background_thread: threading.Thread | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
-        self._napping_until = float("-inf")
+        self._sleeps_until = float("-inf")
 
-    # --- doors ------------------------------------------------------------------------------------------------------
+    # --- calls and waits --------------------------------------------------------------------------------------------
 
     def run(self, action: Callable[[], T]) -> T:
-        """Do something with the network client and let it act on it, without waiting."""
+        """Does something with the network client and makes a turn, without waiting."""
         with HELD, self.lock:
             result = self._act(action)
             self._active_turn()
@@ -132,13 +133,12 @@ class SyncDriver:
         self._call_back()
         return result
 
-    def ask(self, action: Callable[[], T]) -> T:
-        """As `run` for whoever waits next if this gives None: the turn is left to `wait` then, which begins with
-        one."""
+    def run_before_wait(self, action: Callable[[], T]) -> T:
+        """As `run`, but leaves the turn to the `wait` that the caller makes next if this returns None."""
         with HELD, self.lock:
             result = self._act(action)
             if result is None and self._may_lead():
-                self._unturned = True
+                self._needs_turn = True
             else:
                 self._active_turn()
                 self._pass_on()
@@ -158,7 +158,7 @@ class SyncDriver:
         return result
 
     def turn(self) -> None:
-        """As `run`, for what the network client has to do already."""
+        """Makes a turn, without waiting."""
         with HELD, self.lock:
             self._check_open()
             self._active_turn()
@@ -167,17 +167,16 @@ class SyncDriver:
 
     def wait(
         self,
-        done: Question,
+        done: Condition,
         timeout_s: float | None = None,
         *,
-        may_leave: Question | None = None,
+        may_leave: Condition | None = None,
         has_turned: bool = False,
     ) -> bool:
-        """Turn the network client until `done()`, which is asked under the lock; False when the time is over before.
+        """Makes turns until `done()`, which is asked under the lock; returns False if the time is over before.
 
-        `may_leave`: whether nothing is lost if the client does not turn once more before the caller goes on; whoever
-        comes next sees to it, the background thread after its nap if nobody does. `has_turned`: whether the client did
-        so after all that it has to see to now."""
+        `may_leave` says whether the last turn may be left to the next thread, at the latest to the background thread
+        after its sleep. `has_turned`: a turn was made after everything that the network client has to act on now."""
         deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
         has_led = False
         with HELD:
@@ -186,10 +185,10 @@ class SyncDriver:
                     follower = None
                     with self.lock:
                         leads = not self.closed and self._may_lead()
-                        # who has led has turned the network client after that, but another may have left a turn since
-                        if leads and (self._unturned or not (has_led or has_turned)):
+                        # a leader has made a turn, but another thread may have left one since
+                        if leads and (self._needs_turn or not (has_led or has_turned)):
                             self._active_at = time.monotonic()
-                            self._work_turn()
+                            self._turn()
                         if done():
                             return True
                         self._check_open()
@@ -213,25 +212,25 @@ class SyncDriver:
                 self._call_back()
 
     def wait_for(self, promise: Promise[T], timeout_s: float | None = None) -> T:
-        """The promise's value, or raise its error, or OperationTimedOut."""
+        """Returns the promise's value, or raises its error or OperationTimedOut."""
         if not promise.done and not self.wait(lambda: promise.done, timeout_s):
             raise OperationTimedOut(f"no result within {timeout_s:g} s")
         return promise.result()
 
     def interrupt(self) -> None:
-        """Let whoever polls look up. Takes no lock, so that signal handlers may call it."""
+        """Ends the poll of the leader. Takes no lock, so that signal handlers may call it."""
         if not self.closed:
             self._waker.wake()
 
     def turn_soon(self) -> None:
-        """Have the background thread turn the client, as soon as it gets the interpreter: what can wait so long costs
-        the caller little. Not before there was a `wait`, which sees to it that there is such a thread."""
+        """Has the background thread make a turn as soon as it gets the interpreter, which costs the caller little. Only
+        after a first `wait`, which starts that thread."""
         with self.lock:  # not HELD: nothing here leaves anything half done
             self.owes_turn = True
             self._ring()
 
     def nudge(self) -> None:
-        """With the lock held: something was added that has a deadline; see that somebody keeps it."""
+        """Sees that a thread keeps the deadline of what was just added. The caller holds the lock."""
         self._pass_on()
 
     def _check_open(self) -> None:
@@ -241,52 +240,49 @@ class SyncDriver:
     # --- turning ----------------------------------------------------------------------------------------------------
 
     def _active_turn(self) -> None:
-        """A turn by a thread of the application, which takes in what may have come if nobody else of them polls."""
+        """Makes a turn by a thread of the application, and reads what may have come if no other one polls."""
         self._active_at = time.monotonic()
         may_have_come = self.client.has_in_flight_requests
-        self._work_turn()
+        self._turn()
         if may_have_come and self._may_lead():
             self._displace()
             events = self._waker.poller.poll(0)
             if events:
                 self._work_with(events, None, None, -NEVER)
 
-    def _work_turn(self) -> None:
-        self._begin_work()
-        self._turn()
-        self._damaged = False
-
-    def _work_with(self, events: Events, done: Question | None, may_leave: Question | None, until: float) -> None:
-        """Take in what has come, and turn: but whoever has what it waits for leaves, if it may. Nor is there a turn if
-        all that came before `until` is more of a large frame."""
+    def _work_with(self, events: Events, done: Condition | None, may_leave: Condition | None, until: float) -> None:
+        """Reads what has come, and makes a turn, unless the caller is `done` and `may_leave`, or all that came before
+        `until` is more of a large frame."""
         self._begin_work()
         has_news = not events
         for fd, _ in events:
             if fd == self._waker.pipe[0]:
                 has_news = True
-                if not self._polling:  # who was displaced may not have seen it yet, and would sleep on
+                if not self._polling:  # a displaced leader may not have seen it yet, and would sleep on
                     self._waker.drain()
             else:
                 has_news = self._channels.serve(fd) or has_news
         leaves = done is not None and may_leave is not None and done() and may_leave()
-        self._unturned = self._unturned or leaves
+        self._needs_turn = self._needs_turn or leaves
         if not leaves and (has_news or time.monotonic() >= until):
-            self._turn()
+            self._turn(begun=True)
         self._damaged = False
         self._followers.wake(everyone=self.closed)
 
-    def _turn(self) -> None:
-        """Let the network client do what is due, and carry out its orders until it has none."""
-        self.owes_turn = self._unturned = False
+    def _turn(self, *, begun: bool = False) -> None:
+        """Lets the network client do what is due, and does what it asks for, until it comes to rest."""
+        if not begun:
+            self._begin_work()
+        self.owes_turn = self._needs_turn = False
         for _ in range(TURNS_MAX):
             self.client.advance(time.monotonic())
-            if not self._channels.obey():
-                return
+            if not self._channels.flush():
+                break
+        self._damaged = False
 
     def _begin_work(self) -> None:
-        """An exception may still come between any two steps of the work: who presses Ctrl-C twice does not wait. Then
-        nobody says that it is done, and what was half done with a connection is undone by dropping all of them: their
-        requests are sent again."""
+        """Marks the network client as damaged until the work is done: a second Ctrl-C raises between any two steps.
+        What was half done is undone by dropping all connections then: their requests are sent again."""
         if self._damaged:
             self.client.reset(ConnectionLost("the connection was given up because its work was interrupted"))
         self._damaged = True
@@ -298,12 +294,14 @@ class SyncDriver:
     # --- leading and following --------------------------------------------------------------------------------------
 
     def _may_lead(self) -> bool:
-        """Nobody polls, or only the background thread, which gives way."""
-        return not self._leader or (self._helper is not None and self._leader == self._helper.ident)
+        """Whether no thread polls, or only the background thread, which can be displaced."""
+        return not self._leader or (
+            self._background_thread is not None and self._leader == self._background_thread.ident
+        )
 
-    def _lead(self, left_s: float, done: Question | None = None, may_leave: Question | None = None) -> None:
-        """Poll until something happens, it is time for something, or `left_s` is over; the lock is given up
-        meanwhile. `done`, `may_leave`: see `wait`."""
+    def _lead(self, left_s: float, done: Condition | None = None, may_leave: Condition | None = None) -> None:
+        """Polls until something happens, a deadline comes, or `left_s` is over, with the lock released, and acts on
+        that. `done`, `may_leave`: see `wait`."""
         me = threading.get_ident()
         self._displace()
         self._leader = me
@@ -330,13 +328,13 @@ class SyncDriver:
             self._work_with(events, done, may_leave, self._led_until)
 
     def _displace(self) -> None:
-        """The background thread stops polling, and naps."""
+        """Makes the background thread stop polling, and sleep."""
         if self._leader:
             self._leader = 0
             self._waker.wake()
 
     def _name_resolved(self) -> None:
-        """In a thread of its own."""
+        """Called by the thread that looked a name up."""
         with self.lock:
             if not self.closed:
                 self._waker.wake()
@@ -345,7 +343,7 @@ class SyncDriver:
         return min(self.client.next_deadline(), self._channels.next_deadline())
 
     def _follow(self, follower: Follower, deadline: float) -> None:
-        """Wait for the leader's word."""
+        """Waits until the leader wakes this thread."""
         try:
             with HELD.through:
                 follower.wait(min(max(deadline - time.monotonic(), 0.0), POLL_MAX_S))
@@ -354,7 +352,7 @@ class SyncDriver:
                 self._followers.discard(follower)
 
     def _pass_on(self) -> None:
-        """On leaving: somebody must keep the network client's next deadline."""
+        """Sees that another thread keeps the network client's next deadline when this one leaves."""
         if self.closed:
             return
         self._followers.wake(everyone=self.closed)
@@ -364,11 +362,11 @@ class SyncDriver:
                 self._waker.wake()
         elif self._followers:
             self._followers.wake_one()
-        elif self._helper is None:
-            self._helper = threading.Thread(target=self._background, name=self._name, daemon=True)
-            self._helper.start()
-        elif self._napping_until > time.monotonic() + NAP_S:
-            self._napping_until = float("-inf")
+        elif self._background_thread is None:
+            self._background_thread = threading.Thread(target=self._background, name=self._name, daemon=True)
+            self._background_thread.start()
+        elif self._sleeps_until > time.monotonic() + BACKGROUND_SLEEP_S:
+            self._sleeps_until = float("-inf")
             self._ring()
 
     # --- the background thread --------------------------------------------------------------------------------------
@@ -378,7 +376,7 @@ class SyncDriver:
             self._bell.release()
 
     def _background(self) -> None:
-        """Lead whenever nobody else does; nap while the application's threads are at it."""
+        """Leads when no other thread does; sleeps while the application's threads make turns."""
         try:
             while self._background_turn():
                 pass
@@ -389,38 +387,38 @@ class SyncDriver:
 
     def _background_turn(self) -> bool:
         now = time.monotonic()
-        nap = self._active_at + NAP_S - now
-        if nap > 0 and not self.owes_turn and not self.closed:
-            self._napping_until = now + nap  # threads of the application are at it: not even the lock is taken
+        sleep_s = self._active_at + BACKGROUND_SLEEP_S - now
+        if sleep_s > 0 and not self.owes_turn and not self.closed:
+            self._sleeps_until = now + sleep_s  # threads of the application make turns: not even the lock is taken
         else:
-            nap = 0.0
+            sleep_s = 0.0
             with self.lock:
                 if self.closed:
                     return False
                 if self.owes_turn and not self._leader:
-                    self._work_turn()
+                    self._turn()
                 now = time.monotonic()
                 if self._leader:
-                    nap = POLL_MAX_S  # who leads rings the bell on leaving
-                elif now - self._active_at < NAP_S:
-                    nap = self._active_at + NAP_S - now
+                    sleep_s = POLL_MAX_S  # the leader rings the bell on leaving
+                elif now - self._active_at < BACKGROUND_SLEEP_S:
+                    sleep_s = self._active_at + BACKGROUND_SLEEP_S - now
                 else:
-                    self._work_turn()
+                    self._turn()
                     self._followers.wake(everyone=self.closed)
                     self._lead(POLL_MAX_S)
-                self._napping_until = now + nap
+                self._sleeps_until = now + sleep_s
             self._call_back()
-        if nap:
-            self._bell.acquire(timeout=nap)
+        if sleep_s:
+            self._bell.acquire(timeout=sleep_s)
         return True
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Close every connection at once. Who waits hears ClientClosed; calling it again does nothing."""
+        """Closes every connection at once. Threads that wait get ClientClosed; calling it again does nothing."""
         with HELD, self.lock:
             self._shut(f"the {self._name} is closed")
-        thread = self._helper
+        thread = self._background_thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(JOIN_S)
         self._call_back()
@@ -438,17 +436,17 @@ class SyncDriver:
         self._dispose()
 
     def _dispose(self) -> None:
-        """The last one to poll takes the poller along: who polls does not notice that it is closed."""
+        """Closes the poller when the last thread that polls has left it: a poll does not notice the close."""
         if not self._polling:
             self._waker.close()
 
     def _forked(self) -> None:
-        """In the child: the connections are the parent's, and so is what was in flight. Nothing is said to brokers."""
+        """Closes the driver in a forked child: the connections, and what was in flight, are the parent's."""
         if self.closed:
             return
         self.lock = Lock()
         self._callbacks = Callbacks(self.client.completions, self._name)
-        self._helper = None
+        self._background_thread = None
         self._leader = self._polling = 0
         self._followers.clear()
         self.closed = True
