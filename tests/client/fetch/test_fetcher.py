@@ -369,7 +369,7 @@ def test_what_the_former_leader_gave_is_not_read_behind_a_check_with_the_new_one
     log.truncate(1)
     append(log, 2)
     rig.refresh()
-    (asked,) = rig.subscription.needing_validation(rig.now).values()
+    (asked,) = rig.subscription.partitions_needing_validation(rig.now).values()
     assert rig.subscription.validated(T0, asked, *log.end_of_epoch(asked.offset_epoch)) is None
     rig.round()
     assert [record.value for record in rig.read()[T0]] == [log.values[1], log.values[2]]
@@ -470,7 +470,7 @@ def test_out_of_range_is_reset() -> None:
     rig = one()
     rig.subscription.seek(T0, 55)
     rig.round()
-    assert rig.subscription.needing_reset(rig.now) == {T0: ResetStrategy("earliest")}
+    assert rig.subscription.partitions_needing_reset(rig.now) == {T0: ResetStrategy("earliest")}
     assert rig.requests() == []
     rig.subscription.reset_to(T0, ResetStrategy("earliest"), FetchPosition(0, -1, 1, 0))
     rig.round()
@@ -499,7 +499,7 @@ def test_out_of_range_ahead_of_what_is_read_waits_for_it() -> None:
     end, log.end = log.end, 1
     rig.round()
     log.end = end
-    assert rig.subscription.needing_reset(rig.now) == {}
+    assert rig.subscription.partitions_needing_reset(rig.now) == {}
     assert rig.requests() == []
     assert rig.offsets() == {T0: [0, 1, 2]}
     rig.cluster.advance(RETRY_S)
@@ -557,7 +557,7 @@ def test_a_broker_that_says_who_leads_now() -> None:
     cluster.move_leader(T0, 2)
     append(cluster.logs[T0], 2)
     rig.round()
-    asked = rig.subscription.needing_validation(rig.now)[T0]
+    asked = rig.subscription.partitions_needing_validation(rig.now)[T0]
     assert (asked.leader, asked.leader_epoch) == (2, 1)
     rig.subscription.validated(T0, asked, *cluster.logs[T0].end_of_epoch(asked.offset_epoch))
     rig.round()
@@ -575,7 +575,7 @@ def test_a_topic_that_was_made_anew() -> None:
     assert rig.metadata.update_requested, "the id is unknown"
     rig.refresh()
     rig.round()
-    assert rig.subscription.needing_reset(rig.now)
+    assert rig.subscription.partitions_needing_reset(rig.now)
     rig.subscription.reset_to(T0, ResetStrategy("earliest"), FetchPosition(0, -1, 1, 0))
     rig.round()
     assert rig.offsets() == {T0: [0, 1]}
@@ -911,7 +911,7 @@ class Simulation(RuleBasedStateMachine):
     def settle_positions(self) -> None:
         """What the consumer asks leaders about: resets and validations."""
         subscription = self.rig.subscription
-        for topic_partition, strategy in subscription.needing_reset(self.rig.now).items():
+        for topic_partition, strategy in subscription.partitions_needing_reset(self.rig.now).items():
             assert topic_partition in self.shaken, "the position was there all the time"
             log = self.cluster.logs[topic_partition]
             self.last.pop(topic_partition, None)
@@ -919,7 +919,7 @@ class Simulation(RuleBasedStateMachine):
                 topic_partition, strategy, FetchPosition(log.start, -1, self.leader(topic_partition), log.leader_epoch)
             )
             self.expected[topic_partition] = log.start
-        for topic_partition, asked in subscription.needing_validation(self.rig.now).items():
+        for topic_partition, asked in subscription.partitions_needing_validation(self.rig.now).items():
             log = self.cluster.logs[topic_partition]
             if (asked.leader, asked.leader_epoch) == (self.leader(topic_partition), log.leader_epoch):
                 subscription.validated(topic_partition, asked, *log.end_of_epoch(asked.offset_epoch))
