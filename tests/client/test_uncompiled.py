@@ -23,7 +23,7 @@ def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tmp_path), str(HERE.parents[1])))}
     where = subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, check=True)
     assert where.stdout.strip() == str(tmp_path / "barnabas/client/producer/record_appender.py")
-    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts=", "-o", "pythonpath="]
+    options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     names = (
         *("../connection/test_network_client.py", "producer/test_sender.py", "producer/bulk/test_rows.py"),
         *("producer/test_record_appender.py", "test_interrupted_turns.py", "test_signals.py"),
