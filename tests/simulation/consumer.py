@@ -54,7 +54,7 @@ class Driver:
         self._call_back()
         return result
 
-    def ask(self, action: Callable[[], T]) -> T:
+    def run_before_wait(self, action: Callable[[], T]) -> T:
         return self.run(action)
 
     def wait(
