@@ -7,6 +7,7 @@ its own, so that one cannot stand where another is meant.
 from typing import NamedTuple, NewType
 
 __all__ = [
+    "FIRST_OFFSET",
     "NO_LEADER_EPOCH",
     "NO_OFFSET",
     "NO_PRODUCER_EPOCH",
@@ -29,10 +30,11 @@ BrokerId = NewType("BrokerId", int)
 ProducerId = NewType("ProducerId", int)
 """What a coordinator gives an idempotent producer (KIP-98)."""
 
-NO_OFFSET = -1
+FIRST_OFFSET = Offset(0)
+NO_OFFSET = Offset(-1)
 NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
-NO_PRODUCER_ID = -1
+NO_LEADER_EPOCH = LeaderEpoch(-1)
+NO_PRODUCER_ID = ProducerId(-1)
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 

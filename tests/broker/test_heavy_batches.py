@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.broker.handlers.records import produce as handler
-from barnabas.broker.produce.batch_validator import BatchToValidate, Verdict
+from barnabas.broker.produce.batch_validator import BatchToValidate, ValidationResult
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
 from broker.requests import batch, produce
@@ -37,7 +37,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate = Gate()
     validate = BatchToValidate.validate
 
-    def gated(heavy: BatchToValidate) -> Verdict:
+    def gated(heavy: BatchToValidate) -> ValidationResult:
         gate.wait()
         return validate(heavy)
 

@@ -339,7 +339,7 @@ def test_others_are_served_while_a_long_answer_is_made(
     turns = Loop()
     monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
     monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
-    monkeypatch.setattr(broker._running().sliced_responses, "_turns", TimeSlicer(turns))  # type: ignore[arg-type]
+    monkeypatch.setattr(broker._running().sliced_responses, "_time_slicer", TimeSlicer(turns))  # type: ignore[arg-type]
     names = [f"n{number}" for number in range(300)]
     wire.send(request_of(names), version)
     broker.wait_for(lambda: turns.due, what="the first slice of the answer")
@@ -360,7 +360,7 @@ def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
     monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
     monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
     server = broker._running()
-    monkeypatch.setattr(server.sliced_responses, "_turns", TimeSlicer(turns))  # type: ignore[arg-type]
+    monkeypatch.setattr(server.sliced_responses, "_time_slicer", TimeSlicer(turns))  # type: ignore[arg-type]
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=f"n{number}") for number in range(50)]
     )
@@ -420,8 +420,8 @@ def test_the_pieces_of_many_requests_take_turns(loop: "Loop", broker: Broker, mo
     loop.all()
     assert finished == [30] * 5
     server = broker._running()
-    assert server.groups._later == server.turns.call_soon
-    assert server.transactions._later == server.turns.call_soon
+    assert server.groups._later == server.time_slicer.call_soon
+    assert server.transactions._later == server.time_slicer.call_soon
 
 
 def handled_requests(broker: Broker, api_key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> list[int]:

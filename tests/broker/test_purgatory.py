@@ -56,14 +56,14 @@ async def turn() -> None:
     await asyncio.sleep(0)
 
 
-def test_many_changes_in_one_turn_are_one_look() -> None:
+def test_many_changes_in_one_turn_are_one_try_complete() -> None:
     async def main() -> None:
         purgatory, completion, watched = (
             DelayedOperationPurgatory(asyncio.get_running_loop()),
             Completion(),
             partitions(3),
         )
-        purgatory.park(completion, Reply(), watched, 10)  # type: ignore[arg-type]
+        purgatory.delay(completion, Reply(), watched, 10)  # type: ignore[arg-type]
         wake(*watched, *watched)
         assert completion.looks == 0, "never within the change itself"
         await turn()
@@ -88,7 +88,7 @@ def test_the_deadline_answers_once() -> None:
             Completion(),
             partitions(1),
         )
-        purgatory.park(completion, Reply(), watched, 30)  # type: ignore[arg-type]
+        purgatory.delay(completion, Reply(), watched, 30)  # type: ignore[arg-type]
         await asyncio.sleep(31)
         wake(*watched)
         await turn()
@@ -105,7 +105,7 @@ def test_whoever_gives_up_is_forgotten_even_if_a_look_is_due() -> None:
             partitions(1),
             Reply(),
         )
-        purgatory.park(completion, reply, watched, 30)  # type: ignore[arg-type]
+        purgatory.delay(completion, reply, watched, 30)  # type: ignore[arg-type]
         wake(*watched)
         reply.on_abandoned()
         reply.on_abandoned()
@@ -125,11 +125,11 @@ def test_a_bug_ends_the_wait(caplog: pytest.LogCaptureFixture) -> None:
             Reply(),
         )
         completion.bug = ZeroDivisionError("a bug")
-        purgatory.park(completion, reply, watched, 10)  # type: ignore[arg-type]
+        purgatory.delay(completion, reply, watched, 10)  # type: ignore[arg-type]
         wake(*watched)
         await turn()
         assert reply.failed == "ZeroDivisionError: a bug"
         assert purgatory.size == 0
 
     run(main())
-    assert "a parked request failed" in caplog.text
+    assert "a delayed request failed" in caplog.text

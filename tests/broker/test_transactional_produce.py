@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from barnabas.broker.produce import produce_queues
-from barnabas.broker.produce.add_partitions_to_txn_manager import verify
+from barnabas.broker.produce.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from barnabas.errors import (
     ConcurrentTransactions,
     CoordinatorLoadInProgress,
@@ -269,7 +269,7 @@ def test_what_was_sent_is_appended_though_the_client_is_gone(rig: ProduceRig) ->
 
 
 def test_lines_are_bounded(rig: ProduceRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(produce_queues, "_LINE_MAX", 3)
+    monkeypatch.setattr(produce_queues, "_QUEUE_MAX", 3)
     sent = [rig.send({0: rig.batch(sequence), 2: batch(b"plain")}) for sequence in range(4)]
     assert [one.waits for one in sent] == [True, True, True, False]
     assert sent[3].errors == ["NotEnoughReplicas", ""]
@@ -295,6 +295,8 @@ def test_a_bug_in_asking_does_not_hold_up_those_behind(rig: ProduceRig, monkeypa
     """The second request's question fails; the third, another one of the same producer, is asked for and served."""
     asked: list[str] = []
 
+    verify = AddPartitionsToTxnManager.verify
+
     def broken_once(*arguments: Any) -> Any:
         asked.append(arguments[1])
         if len(asked) == 1:
@@ -302,7 +304,7 @@ def test_a_bug_in_asking_does_not_hold_up_those_behind(rig: ProduceRig, monkeypa
         return verify(*arguments)
 
     first, second, third = (rig.send({index: rig.batch(0)}) for index in range(3))
-    monkeypatch.setattr(produce_queues, "verify", broken_once)
+    monkeypatch.setattr(AddPartitionsToTxnManager, "verify", broken_once)
     rig.coordinator.at_once = None
     rig.coordinator.last.grant()
     assert first.errors == [""]

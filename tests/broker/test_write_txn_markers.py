@@ -193,8 +193,8 @@ def test_a_marker_that_is_not_committed_in_time_is_told_so(broker: Broker) -> No
     partition.in_sync_replicas = (broker.node_id, 99)
     replies: list[Outcomes] = []
     write_markers(broker, EndMarkers(7, 0, True, 0, 2, [TopicPartition("t", 0)]), replies.append)
-    (operation,) = [watcher for watcher in partition.watchers if hasattr(watcher, "_expired")]
-    operation._expired()
+    (operation,) = [watcher for watcher in partition.watchers if hasattr(watcher, "_on_timeout")]
+    operation._on_timeout()
     ((outcome,),) = [reply.values() for reply in replies]
     assert kind(outcome) is RequestTimedOut
 

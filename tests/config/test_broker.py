@@ -9,6 +9,7 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.broker_settings import BROKER_CONFIGS
 from barnabas.config.definitions import ConfigSource, ConfigType
 from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
+from barnabas.types import BrokerId
 
 TYPES = {
     ConfigType.INT: int,
@@ -24,7 +25,7 @@ TYPES = {
 def test_every_setting_is_an_attribute_of_its_type() -> None:
     hints = typing.get_type_hints(BrokerConfig)
     for setting in BROKER_CONFIGS:
-        expected = TYPES[setting.type]
+        expected = BrokerId if setting.name == "node.id" else TYPES[setting.type]
         assert hints[setting.attribute] in (expected, expected | None), setting.name
         assert (hints[setting.attribute] == expected) == (setting.default is not None), setting.name
 

@@ -34,7 +34,7 @@ class HandlerWorld:
             transactions=self.rig.transactions,
             groups=Rig(partitions=50).groups,
             loop=self.loop,
-            turns=TimeSlicer(self.loop),
+            time_slicer=TimeSlicer(self.loop),
             image=SimpleNamespace(topics=topics),
             controller=SimpleNamespace(
                 ensure_internal_topic=topics.__getitem__, next_producer_id=self.rig.new_producer_id

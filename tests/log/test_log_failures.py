@@ -348,7 +348,7 @@ def test_a_cut_that_fails_stops_the_log(rig, monkeypatch) -> None:
     for _ in range(3):
         rig.append(log)
     rig.disk.fails = {"ftruncate"}
-    with pytest.raises(KafkaStorageError, match="cutting at 1"):
+    with pytest.raises(KafkaStorageError, match="truncating to 1"):
         log.truncate_to(1)
     rig.disk.fails = set()
     with pytest.raises(KafkaStorageError, match="takes no more writes"):

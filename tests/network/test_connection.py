@@ -225,7 +225,7 @@ def test_requests_held_for_later_answers_are_bounded_over_all_connections() -> N
             for name in "bce":
                 rig.script.answer(name)
                 assert await two.receive() == name
-            held = rig.acceptor._held
+            held = rig.acceptor._queued_requests
             assert held is not None
             assert held.size_bytes == 0
 
@@ -311,7 +311,7 @@ def test_a_connection_may_be_muted_and_unmuted_while_its_requests_stand_in_line(
 
             rig.script.others["mute"] = mute_next
             client, connection = await rig.connected()
-            line = connection._turns
+            line = connection._time_slicer
             await client.send("mute:", *map("echo:{}".format, range(20)))
             assert await client.receive() == "muted"
             if unmuted == "after its turn":

@@ -46,7 +46,7 @@ def test_a_turn_of_the_loop_runs_slices_in_the_order_of_the_line_for_a_bounded_t
         return run_slice
 
     for name, slices in (("a", 1000), ("b", 2), ("c", 3)):
-        turns.enter(work(name, slices))
+        turns.add(work(name, slices))
     assert not ran, "nothing runs in the stack of who enters"
     loop.turn()
     first = list(ran)
@@ -71,14 +71,14 @@ def test_work_that_raises_does_not_stop_the_others() -> None:
         ran.append("well")
         return False
 
-    turns.enter(fail)
-    turns.enter(well)
+    turns.add(fail)
+    turns.add(well)
     with pytest.raises(ZeroDivisionError):
         loop.turn()
     loop.turn()
     assert ran == ["well"]
     assert not loop.soon
-    turns.enter(well)
+    turns.add(well)
     loop.turn()
     assert ran == ["well", "well"]
 

@@ -25,7 +25,7 @@ from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
-from barnabas.types import TopicPartition
+from barnabas.types import Offset, TopicPartition
 
 ME, OTHER = 1, 2
 TOPIC_ID = uuid.UUID(int=7)
@@ -80,7 +80,7 @@ def test_who_does_not_lead_takes_nothing(partition: Partition) -> None:
 def test_alone_in_sync_everything_is_committed_at_once(partition: Partition) -> None:
     lead(partition)
     assert partition.append_as_leader(one(), 1).first_offset == 0
-    assert partition.is_committed(1)
+    assert partition.is_committed(Offset(0))
     assert partition.upper_bound(read_committed=False) == partition.upper_bound(read_committed=True) == 1
     assert not partition.waits_for_commit
 
@@ -96,10 +96,10 @@ def test_acks_all_needs_enough_replicas_in_sync(partition: Partition) -> None:
 def test_with_a_follower_in_sync_nothing_is_committed_by_the_leader_alone(partition: Partition) -> None:
     lead(partition, isr=(ME, OTHER))
     partition.append_as_leader(one(), 1)
-    assert not partition.is_committed(1)
+    assert not partition.is_committed(Offset(0))
     assert partition.read(0, 1000, read_committed=False, min_one_message=True).file_slice is None
     lead(partition, epoch=0, isr=(ME,))  # the follower has left the ISR
-    assert partition.is_committed(1)
+    assert partition.is_committed(Offset(0))
 
 
 def test_older_epochs_are_not_listened_to(partition: Partition) -> None:

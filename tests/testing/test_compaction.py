@@ -35,7 +35,7 @@ def pid_of(broker: Broker) -> int | None:
 
 def wait_until_clean(broker: Broker, topic: str) -> None:
     """Until the cleaner has been everywhere but in the active segment."""
-    cleaner = broker._running().log_cleaner.cleaner
+    cleaner = broker._running().log_cleaner.manager
 
     def is_clean() -> bool:
         log = log_of(broker, topic)
@@ -240,7 +240,7 @@ def test_coordinators_find_their_state_in_compacted_topics() -> None:
             log = log_of(broker, topic)
             on_loop(broker, log.roll)
             wait_until_clean(broker, topic)
-            assert broker._running().log_cleaner.cleaner.state(log.topic_partition).uncleanable == ""
+            assert broker._running().log_cleaner.manager.state(log.topic_partition).uncleanable == ""
             assert log.cleaned_offset == log.log_end_offset > 90
             assert len(broker.records(topic)) < 30
         broker.restart()

@@ -1,10 +1,11 @@
-"""Waiting until appended batches are committed: what acks=all, an end marker and durability=fsync have in common."""
+"""Waits until appended batches are committed, for acks=all, for end markers and for durability=fsync."""
 
 from collections.abc import Callable, Collection
 from typing import Generic, NamedTuple, TypeVar
 
 from barnabas.errors import KafkaError, NotLeaderOrFollower, RequestTimedOut
 from barnabas.replication.partition import Partition
+from barnabas.types import Offset
 
 __all__ = ["DelayedProduce", "Uncommitted"]
 
@@ -12,20 +13,18 @@ K = TypeVar("K")
 
 
 class Uncommitted(NamedTuple, Generic[K]):
-    """A batch that was appended: `end_offset` is the one behind it, `key` the caller's name for it."""
+    """An appended batch with its last offset. `key` is the caller's name for it."""
 
     partition: Partition
-    end_offset: int
+    last_offset: Offset
     key: K
 
 
 class DelayedProduce(Generic[K]):
-    """Ends when
+    """A delayed operation that is complete when all of its batches are committed or have failed.
 
-    A. all batches are committed, B. a partition is led elsewhere or gone, or its disk fails (that batch fails), C. the
-    timeout comes (those open fail).
-
-    `failed` is told of each batch that did not make it, then `finished` is called, once. The purgatory drives it.
+    A batch fails if its partition changes the leader or is deleted, if the disk fails, or if the timeout passes.
+    `failed` is called for each failed batch, then `finished` once.
     """
 
     __slots__ = ("_epochs", "_failed", "_finished", "_waiting")
@@ -43,7 +42,7 @@ class DelayedProduce(Generic[K]):
 
     @property
     def partitions(self) -> set[Partition]:
-        """Whose changes end the wait."""
+        """The partitions whose changes may complete the operation."""
         return {entry.partition for entry in self._waiting}
 
     def try_complete(self, changed: Collection[Partition]) -> bool:
@@ -52,7 +51,7 @@ class DelayedProduce(Generic[K]):
             partition = entry.partition
             if partition.leader_epoch != self._epochs[id(partition)] or not partition.is_leader:
                 self._failed(entry.key, NotLeaderOrFollower("the leader changed before the commit"))
-            elif partition.is_committed(entry.end_offset):
+            elif partition.is_committed(entry.last_offset):
                 continue
             elif partition.flush_error is not None:
                 self._failed(entry.key, partition.flush_error)

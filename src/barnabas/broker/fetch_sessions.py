@@ -15,6 +15,7 @@ from barnabas.clock import Clock
 from barnabas.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from barnabas.protocol.fetch import TOPIC_IDS_FROM, PartitionData
 from barnabas.protocol.messages.fetch import FetchRequest
+from barnabas.types import LeaderEpoch, Offset
 
 __all__ = ["FetchPartition", "FetchSession", "FetchSessionCache"]
 
@@ -46,10 +47,10 @@ class FetchPartition:
         self,
         topic: str | UUID,
         partition: int,
-        fetch_offset: int,
+        fetch_offset: Offset,
         max_bytes: int,
-        current_leader_epoch: int,
-        last_fetched_epoch: int,
+        current_leader_epoch: LeaderEpoch,
+        last_fetched_epoch: LeaderEpoch,
     ) -> None:
         self.topic = topic
         """The name up to Fetch v12, the id from v13 on."""
@@ -94,10 +95,10 @@ def _named_partitions(request: FetchRequest, version: int) -> Iterable[FetchPart
             yield FetchPartition(
                 key,
                 partition.partition,
-                partition.fetch_offset,
+                partition.fetch_offset,  # type: ignore[arg-type]
                 partition.partition_max_bytes,
-                partition.current_leader_epoch,
-                partition.last_fetched_epoch,
+                partition.current_leader_epoch,  # type: ignore[arg-type]
+                partition.last_fetched_epoch,  # type: ignore[arg-type]
             )
 
 

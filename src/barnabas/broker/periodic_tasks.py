@@ -1,33 +1,34 @@
-"""What a broker does every so often, whether or not anybody asks: which task, how often, on the loop or in a thread."""
+"""The periodic tasks of a broker: the interval of each, and whether it runs on the event loop or in a thread."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from barnabas.broker.scheduler import Scheduler
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import KafkaStorageError
 from barnabas.log.flush import FlushTask
-
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
 __all__ = ["schedule_tasks"]
 
 _RESERVE_INTERVAL_MS: Final = 30_000
 _DELETION_INTERVAL_MS: Final = 1_000
 _FLUSH_INTERVAL_MS: Final = 10_000
-_REFUSED_INTERVAL_MS: Final = 10_000
+_OPEN_REFUSED_INTERVAL_MS: Final = 10_000
 _PRODUCER_BOUND_INTERVAL_MS: Final = 1_000
 
 
-def schedule_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) -> None:
-    """Once, when the broker is wired up; they end with the scheduler."""
+def schedule_tasks(
+    broker: BrokerServices, scheduler: Scheduler, disk: Executor, refill_reserves: Callable[[], None]
+) -> None:
+    """Starts the tasks. They end when the scheduler stops."""
     _schedule_log_tasks(broker, scheduler, disk)
     config, every = broker.config, scheduler.every
-    every(_REFUSED_INTERVAL_MS, "refused logs", broker.replica_manager.open_refused)
+    every(_RESERVE_INTERVAL_MS, "space reserve", refill_reserves, thread=True)
+    every(_OPEN_REFUSED_INTERVAL_MS, "refused logs", broker.replica_manager.open_refused)
     every(config.offsets_retention_check_interval_ms, "offset expiry", broker.groups.expire_offsets)
     every(
         config.transaction_remove_expired_transaction_cleanup_interval_ms,
@@ -37,24 +38,24 @@ def schedule_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) -> No
     every(config.broker_heartbeat_interval_ms, "registry session", broker.controller.heartbeat)
 
 
-def _schedule_log_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) -> None:
+def _schedule_log_tasks(broker: BrokerServices, scheduler: Scheduler, disk: Executor) -> None:
     config, logs, now_ms = broker.config, broker.log_manager, broker.clock.wall_ms
     first_ms = config.log_initial_task_delay_ms
     every = scheduler.every
-    soon = partial(every, first_ms=first_ms)
-    cleaner = broker.log_cleaner.cleaner
-    soon(
+    every_from_start = partial(every, first_ms=first_ms)
+    cleaner = broker.log_cleaner.manager
+    every_from_start(
         config.log_retention_check_interval_ms,
         "log retention",
         lambda: logs.cleanup_logs(now_ms(), busy=cleaner.busy),
     )
-    soon(
+    every_from_start(
         config.log_flush_offset_checkpoint_interval_ms,
         "recovery points",
         logs.checkpoint_recovery_points,
         thread=True,
     )
-    soon(
+    every_from_start(
         config.log_flush_start_offset_checkpoint_interval_ms,
         "log start offsets",
         logs.checkpoint_log_start_offsets,
@@ -63,7 +64,6 @@ def _schedule_log_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) 
     flush_ms = min(config.log_flush_scheduler_interval_ms, _FLUSH_INTERVAL_MS)
     flusher = LogFlusher(lambda: logs.collect_flushes(now_ms()), broker.loop, disk, broker.log)
     every(flush_ms, "log flush", flusher.flush, first_ms=min(flush_ms, first_ms))
-    every(_RESERVE_INTERVAL_MS, "space reserve", broker.refill_reserves, thread=True)
     every(_DELETION_INTERVAL_MS, "file deletion", lambda: logs.remove_deleted(now_ms()), thread=True)
     every(_PRODUCER_BOUND_INTERVAL_MS, "producer bound", logs.bound_producers)
     every(config.producer_id_expiration_check_interval_ms, "producer expiry", lambda: logs.expire_producers(now_ms()))
@@ -76,7 +76,7 @@ def _schedule_log_tasks(broker: "Broker", scheduler: Scheduler, disk: Executor) 
 
 
 class LogFlusher:
-    """Rolled segments, and logs whose flush.ms is over, become durable behind the requests' backs."""
+    """Flushes rolled segments, and logs whose flush.ms has passed, in a thread."""
 
     def __init__(
         self,
@@ -93,14 +93,14 @@ class LogFlusher:
 
     def flush(self) -> None:
         if self._flushing:
-            return  # a slow disk: what came meanwhile is in the next round
+            return  # the disk is slow: the next call flushes what has been written meanwhile
         tasks = self._collect()
         if tasks:
             self._flushing = True
             done = self._loop.run_in_executor(self._disk, _run_all, tasks)
-            done.add_done_callback(lambda done: self._flushed(tasks, done.exception()))
+            done.add_done_callback(lambda done: self._on_flushed(tasks, done.exception()))
 
-    def _flushed(self, tasks: list[FlushTask], bug: BaseException | None) -> None:
+    def _on_flushed(self, tasks: list[FlushTask], bug: BaseException | None) -> None:
         self._flushing = False
         if bug is not None:
             self._log.error("flushing failed", exc_info=bug)

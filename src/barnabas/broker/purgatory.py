@@ -1,7 +1,7 @@
-"""Where operations wait: each for one of the partitions that it watches to change, or for its deadline.
+"""Holds delayed operations until a partition that they watch changes, or until their timeout passes.
 
-Wake-ups are gathered: an operation that several partitions touch in one turn of the loop looks once, after the requests
-of that turn are answered.
+Changes are gathered: an operation is tried once for all partitions that change in one turn of the event loop, after the
+requests of that turn are handled.
 """
 
 import asyncio
@@ -17,21 +17,21 @@ __all__ = ["DelayedOperation", "DelayedOperationPurgatory"]
 _log = logging.getLogger("barnabas.broker")
 
 
-class Completion(Protocol):
-    """What is asked of a parked operation."""
+class DelayedCompletion(Protocol):
+    """The work of a delayed operation: Fetch, Produce and others implement it."""
 
     def try_complete(self, changed: Collection[Partition]) -> bool:
-        """Answer if what was waited for is there; True when answered. Only these partitions changed since the last
-        look."""
+        """Completes the operation if possible and returns whether it did. Only the partitions in `changed` have changed
+        since the last call."""
 
     def expire(self) -> None:
-        """The deadline has come: answer with what there is."""
+        """Completes the operation after its timeout with what there is."""
 
 
 class DelayedOperation:
-    """A parked operation, registered with its partitions until it is answered, expired or cancelled.
+    """A delayed operation, which watches its partitions until it is completed, expired or cancelled.
 
-    It is cancelled when the connection ends that waits for its reply. If it raises, the connection is ended.
+    It is cancelled when the connection of its reply ends. If it raises, the connection is closed.
     """
 
     __slots__ = ("_changed", "_completion", "_loop", "_partitions", "_purgatory", "_reply", "_timer", "done")
@@ -39,7 +39,7 @@ class DelayedOperation:
     def __init__(
         self,
         purgatory: "DelayedOperationPurgatory",
-        completion: Completion,
+        completion: DelayedCompletion,
         reply: PendingReply | None,
         partitions: Iterable[Partition],
         timeout_s: float,
@@ -55,22 +55,22 @@ class DelayedOperation:
         self.done = False
         for partition in self._partitions:
             partition.watchers.add(self)
-        self._timer = self._loop.call_later(timeout_s, self._expired)
+        self._timer = self._loop.call_later(timeout_s, self._on_timeout)
         purgatory.size += 1
 
     def partition_changed(self, partition: Partition) -> None:
         if self.done:
             return
         if not self._changed:
-            self._loop.call_soon(self._look)
+            self._loop.call_soon(self._try_complete)
         self._changed.add(partition)
 
-    def _look(self) -> None:
+    def _try_complete(self) -> None:
         changed, self._changed = self._changed, set()
         if not self.done and self._guarded(lambda: self._completion.try_complete(changed)):
             self.cancel()
 
-    def _expired(self) -> None:
+    def _on_timeout(self) -> None:
         if not self.done:
             self.cancel()
             self._guarded(self._completion.expire)
@@ -79,14 +79,14 @@ class DelayedOperation:
         try:
             return step()
         except Exception as error:
-            # A bug of ours: the client must not wait for an answer that will never come.
-            _log.exception("a parked request failed")
+            # A bug of ours: the client must not wait for a response that never comes.
+            _log.exception("a delayed request failed")
             if self._reply is not None:
                 self._reply.fail(f"{type(error).__name__}: {error}")
             return True
 
     def cancel(self) -> None:
-        """Forget the operation without an answer."""
+        """Ends the operation without a response."""
         if self.done:
             return
         self.done = True
@@ -97,7 +97,7 @@ class DelayedOperation:
 
 
 class DelayedOperationPurgatory:
-    """Counts what is parked; the bound is the connections' bound on pending replies."""
+    """Makes delayed operations and counts them. The connections' bound on pending replies bounds them."""
 
     __slots__ = ("loop", "size")
 
@@ -105,8 +105,12 @@ class DelayedOperationPurgatory:
         self.loop = loop
         self.size = 0
 
-    def park(
-        self, completion: Completion, reply: PendingReply | None, partitions: Iterable[Partition], timeout_s: float
+    def delay(
+        self,
+        completion: DelayedCompletion,
+        reply: PendingReply | None,
+        partitions: Iterable[Partition],
+        timeout_s: float,
     ) -> DelayedOperation:
-        """`reply` is the place of the answer, if it goes to a connection."""
+        """Delays the operation. `reply` is the place of its response, or None if no connection waits for it."""
         return DelayedOperation(self, completion, reply, partitions, timeout_s)

@@ -1,4 +1,4 @@
-"""Periodic work: plain functions on the loop, or in the disk threads where they block."""
+"""Runs plain functions periodically on the event loop, or in a thread if they block."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ _DELAY_MAX_S: Final = 10 * 365 * 86_400
 
 
 class Scheduler:
-    """Runs each task again `interval_ms` after it ended, so that a slow one never piles up."""
+    """Runs each task again `interval_ms` after it has ended, so that runs of a slow task never pile up."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor, failures: FailureLog) -> None:
         self._loop = loop
@@ -32,7 +32,10 @@ class Scheduler:
         thread: bool = False,
         first_ms: int | None = None,
     ) -> None:
-        """`thread`: the task blocks, and is safe to run beside the loop. `first_ms`: the first run comes so soon."""
+        """Runs `task` every `interval_ms`, the first time after `first_ms`.
+
+        `thread` says that the task blocks and is safe to run in a thread.
+        """
         if not self._stopped:
             delay_ms = interval_ms if first_ms is None else first_ms
             self._timers[name] = self._loop.call_later(
@@ -48,7 +51,7 @@ class Scheduler:
         self.every(interval_ms, name, task)
 
     def _guarded(self, name: str, task: Callable[[], object]) -> None:
-        """A failing task is reported and tried again at its next turn; the others go on."""
+        """Runs the task and reports its failure, so that it runs again after the interval."""
         try:
             task()
         except Exception as error:

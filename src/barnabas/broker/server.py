@@ -1,8 +1,9 @@
-"""One broker: the only place that wires everything up.
+"""One broker: this module makes its parts and connects them.
 
-Start: open the listeners (a busy port is known at once), registry, logs (recovering what was not closed; without a
-registry they come first and make it), controller, partitions, coordinators, then accept. Stop: the same backwards, then
-the marks and the clean-shutdown marker.
+The start opens the listeners, so that a port in use is noticed first, then the registry, the logs with their recovery,
+the controller, the partitions and the coordinators. Only then are connections accepted. Without a registry the logs are
+opened first, and a registry is made from them. The stop goes the other way and ends with checkpoints and the
+clean-shutdown file.
 """
 
 import asyncio
@@ -26,11 +27,12 @@ from barnabas.broker.connections.advertised_addresses import (
 )
 from barnabas.broker.connections.connection_limits import ConnectionLimitsUpdater
 from barnabas.broker.coordinators.groups import GroupCoordinatorService
-from barnabas.broker.coordinators.transactions import wire_transactions
+from barnabas.broker.coordinators.transactions import make_transaction_coordinator
 from barnabas.broker.fetch_sessions import FetchSessionCache
 from barnabas.broker.periodic_tasks import schedule_tasks
 from barnabas.broker.process.failure_log import FailureLog
 from barnabas.broker.process.resource_limits import connection_descriptors
+from barnabas.broker.produce.add_partitions_to_txn_manager import AddPartitionsToTxnManager
 from barnabas.broker.produce.batch_validator import BatchValidator
 from barnabas.broker.produce.produce_queues import ProduceQueues
 from barnabas.broker.purgatory import DelayedOperationPurgatory
@@ -44,6 +46,8 @@ from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.config.log_config import LogConfig
 from barnabas.controller.controller import Controller, MetadataChange
+from barnabas.coordinator.group.group_coordinator import GroupCoordinator
+from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.errors import BarnabasError, KafkaError, KafkaStorageError, UnknownTopicOrPartition, UsageError
 from barnabas.log.directories.data_directory import Belongs
 from barnabas.log.directories.disk import Disk
@@ -63,20 +67,30 @@ from barnabas.types import TopicPartition
 __all__ = ["Broker", "StartInterrupted"]
 
 AUTO_CREATED_PARTITIONS_MAX: Final = 100
-"""By one Metadata request. A new log takes the event loop half a millisecond."""
+"""The bound for one Metadata request. To make a log takes half a millisecond of the event loop."""
 _REPORT_INTERVAL_S: Final = 1.0
 _REGISTRY_WRITE_BYTES: Final = 128 * 1024
 _START_BYTES: Final = 512 * 1024
 _STOP_BYTES: Final = 256 * 1024
-"""What has to be free, of the reserve if need be, before the registry is written to, a start, a stop."""
+"""The free space that a write to the registry, a start and a stop need. The reserve is used if necessary."""
 
 
 class StartInterrupted(BarnabasError):
-    """The broker was told to stop before it was ready."""
+    """The broker was stopped before it was ready."""
 
 
 class Broker:
     """A running broker on an event loop. All methods are called on the loop's thread."""
+
+    registry: EmbeddedRegistry
+    log_manager: LogManager
+    log_cleaner: LogCleaner
+    controller: Controller
+    replica_manager: ReplicaManager
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    add_partitions_to_txn: AddPartitionsToTxnManager
+    produce_queues: ProduceQueues
 
     def __init__(
         self,
@@ -87,7 +101,8 @@ class Broker:
         disk: Disk | None = None,
         lost_directories: Collection[UUID] = (),
     ) -> None:
-        """`lost_directories` are the ids of data directories without which the broker may start, though it had them."""
+        """`lost_directories` are the ids of registered data directories that are lost: the broker starts without
+        them."""
         self.config = config
         self._lost_directories = lost_directories
         self.loop = loop
@@ -98,18 +113,18 @@ class Broker:
         self.node_id = config.node_id
         self.cluster_id = ""
         self.dispatcher = Dispatcher(self)
-        self.turns = TimeSlicer(loop)
-        self.sliced_responses = SlicedResponses(self.turns, self.log)
+        self.time_slicer = TimeSlicer(loop)
+        self.sliced_responses = SlicedResponses(self.time_slicer, self.log)
         self.purgatory = DelayedOperationPurgatory(loop)
-        self.produce_queues = ProduceQueues(self)
-        self.batch_validator = BatchValidator(self)
+        self.batch_validator = BatchValidator(loop, self.log)
         self.fetch_sessions = FetchSessionCache(config.max_incremental_fetch_session_cache_slots, clock)
         self.metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]] = {}
         self.endpoints: tuple[Endpoint, ...] = ()
-        """Where this broker really listens: the ports of `listeners` with 0 replaced by what was given."""
+        """The endpoints of `listeners`, with port 0 replaced by the port that the system chose."""
         self._executor = ThreadPoolExecutor(max_workers=2, thread_name_prefix="barnabas-disk")
         self._readers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="barnabas-read")
-        """Bring cold pages in, apart from the other disk work: a commit must not wait behind somebody's old records."""
+        """Reads pages into the page cache. These threads do nothing else, so that no commit waits for a read of old
+        records."""
         self._scheduler = Scheduler(loop, self._executor, self.failures)
         self._reserves = {
             path: SpaceReserve(path, config.log_dir_reserve_bytes) for path in map(os.path.abspath, config.data_dirs)
@@ -117,16 +132,17 @@ class Broker:
         self._acceptor: Acceptor | None = None
         self._connection_limits = ConnectionLimitsUpdater(loop, self.log)
         self._committer: ThreadPoolExecutor | None = None
-        """durability=fsync: nobody who waits for a commit waits for a file's deletion too."""
+        """Syncs for durability=fsync. The thread does nothing else, so that no commit waits for the deletion of a
+        file."""
         self._reported_at = clock.monotonic()
         self.interrupted = False
-        """Set from a signal handler: a start that still recovers logs ends with StartInterrupted."""
+        """Set by a signal handler: a start that is recovering logs ends with StartInterrupted."""
         self.stopped = False
 
     # --- start and stop ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Ready when it returns: a produce would succeed. Raises UsageError, StartInterrupted."""
+        """Returns when the broker is ready to serve requests. Raises UsageError, StartInterrupted."""
         config = self.config
         with contextlib.ExitStack() as undo:
             listeners = [
@@ -137,7 +153,7 @@ class Broker:
             self.endpoints = tuple(e._replace(port=sock.getsockname()[1]) for sock, e in listeners)
             self._addresses = AdvertisedAddresses(config, self.endpoints)
             limits = self._connection_limits.start(config)
-            # The logs come before the registration: their lock tells a second broker on the same directory.
+            # The logs are opened before the registration: their lock reveals a second broker on the same directory.
             self._open_registry_and_logs(undo)
             self._start_controller(undo)
             flush_behind = None
@@ -147,11 +163,22 @@ class Broker:
             self.replica_manager = ReplicaManager(
                 self.node_id, self.log_manager, self._log_config_of, self.log, flush_behind=flush_behind
             )
-            self.group_wiring = GroupCoordinatorService(self)
-            self.groups = self.group_wiring.coordinator
-            self.transactions = wire_transactions(self)
+            self._group_service = GroupCoordinatorService(self)
+            self.groups = self._group_service.coordinator
+            self.transactions = make_transaction_coordinator(self)
+            self.add_partitions_to_txn = AddPartitionsToTxnManager(
+                self.transactions, lambda: self.config.transaction_partition_verification_enable
+            )
+            self.produce_queues = ProduceQueues(self.add_partitions_to_txn, self.log)
             self.replica_manager.apply(self.controller.image)
-            self.log_cleaner = LogCleaner(self, self._executor)
+            self.log_cleaner = LogCleaner(
+                self.log_manager,
+                lambda: self.config,
+                loop=self.loop,
+                clock=self.clock,
+                executor=self._executor,
+                log=self.log,
+            )
             self.controller.subscribe(self._metadata_changed)
             self._acceptor = Acceptor(
                 self.loop,
@@ -160,28 +187,28 @@ class Broker:
                 self.log,
                 descriptors_max=connection_descriptors(),
                 in_thread=partial(self.loop.run_in_executor, self._readers),
-                turns=self.turns,
+                time_slicer=self.time_slicer,
             )
             for sock, endpoint in listeners:
                 self._acceptor.listen(sock, endpoint.name)
             undo.pop_all()
-        self.refill_reserves()
+        self._refill_reserves()
         self.log_cleaner.start()
-        schedule_tasks(self, self._scheduler, self._executor)
+        schedule_tasks(self, self._scheduler, self._executor, self._refill_reserves)
         if advertised_names(config):
-            # The DNS may take its time: nobody waits for the answer, not even a stop.
+            # The DNS may be slow: nothing waits for this thread, not even a stop.
             threading.Thread(target=self._check_advertised_names, name="barnabas-names", daemon=True).start()
 
     def stop(self) -> None:
-        """Close connections and logs; everything acknowledged is on its way to the disk or there.
+        """Closes connections and logs; all acknowledged records are in the page cache or on the disk.
 
-        Every step is taken, whatever became of those before it; then KafkaStorageError is raised if a log could not be
-        closed: its next start recovers it.
+        All steps run, even if one before them fails. Raises KafkaStorageError at the end if a log could not be closed:
+        the next start recovers it.
         """
         if self.stopped:
             return
         self.stopped = True
-        with contextlib.ExitStack() as steps:  # the last one first
+        with contextlib.ExitStack() as steps:  # the last callback runs first
             steps.callback(self.registry.close)
             steps.callback(self.controller.stop)
             steps.callback(self.log_manager.shutdown)
@@ -232,7 +259,7 @@ class Broker:
         self.cluster_id = self.log_manager.cluster_id
 
     def _open_registry(self, path: Path, founding: Founding | None, undo: contextlib.ExitStack) -> None:
-        # The same object that is refilled in a thread: it must not take what it has lent.
+        # The registry and the thread that refills must share one object: what it has lent is not refilled.
         reserve = self._reserves[str(path.parent)]
         room = partial(reserve.lent, _REGISTRY_WRITE_BYTES)
         self.registry = EmbeddedRegistry(path, self.clock, founding=founding, room=room)
@@ -242,13 +269,13 @@ class Broker:
         for reserve in self._reserves.values():
             reserve.ensure(wanted)
 
-    def refill_reserves(self) -> None:
-        """Set space aside in the data directories again, where there is some. May block; safe in any thread."""
+    def _refill_reserves(self) -> None:
+        """Sets space aside again in the data directories that have some. May block; safe in any thread."""
         for reserve in self._reserves.values():
             reserve.refill()
 
     def _open_logs(self, image: MetadataImage, belongs: Belongs | None, undo: contextlib.ExitStack) -> None:
-        """With the settings of the image; see LogManager.startup for `belongs`."""
+        """Opens the logs with the settings of `image`. LogManager.startup explains `belongs`."""
         self._take_dynamic_settings(image)
         self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
         try:
@@ -264,7 +291,7 @@ class Broker:
             raise UsageError(f"{error.message}; make room or mend the disk, then start again") from None
 
     def _start_controller(self, undo: contextlib.ExitStack) -> None:
-        """Register, and lead partitions whose logs are gone in a new leader epoch: clients know the records of the
+        """Registers the broker. Partitions whose logs are lost get a new leader epoch: clients know the records of the
         present one."""
         self.controller = Controller(self.registry, self.config, self.clock)
         self.controller.start(self._advertised_endpoints(), self.log_manager.directory_paths())
@@ -284,7 +311,7 @@ class Broker:
             self.controller.renew_leadership(empty)
 
     def _report_recovery(self, done: int, total: int, latest: TopicPartition) -> None:
-        """Long recoveries show where they are; short ones keep still."""
+        """Logs the progress of a recovery that takes longer than a second."""
         if self.interrupted:
             raise StartInterrupted(f"stopped before the broker was ready: {done} of {total} logs were recovered")
         now = self.clock.monotonic()
@@ -296,7 +323,7 @@ class Broker:
 
     @property
     def image(self) -> MetadataImage:
-        """What this broker knows of the cluster now."""
+        """The newest metadata that this broker has."""
         return self.controller.image
 
     def _metadata_changed(self, change: MetadataChange) -> None:
@@ -305,13 +332,9 @@ class Broker:
             if self._acceptor is not None:
                 self._connection_limits.follow(self.config, self._acceptor.set_limits)
             self.log_manager.set_producer_expiration(self.config.producer_id_expiration_ms)
-        for kept in self.metadata_cache.values():
+        for encoded_topics in self.metadata_cache.values():
             for name in change.topics:
-                kept.pop(name, None)
-        for name in change.topics:
-            if name not in change.image.topics:
-                for kept in self.metadata_cache.values():
-                    kept.pop(name, None)
+                encoded_topics.pop(name, None)
         before = self.replica_manager.image
         self.replica_manager.apply(change.image, change.topics)
         if change.topics:
@@ -321,7 +344,7 @@ class Broker:
         elif change.topics_configured:
             self.replica_manager.config_changed(change.topics_configured)
         if before is not None:
-            self.group_wiring.topics_changed(before, change.image, change.topics)
+            self._group_service.topics_changed(before, change.image, change.topics)
 
     def _take_dynamic_settings(self, image: MetadataImage) -> None:
         self.config = self.config.update_dynamic(image.broker_config(""), image.broker_config(str(self.node_id)))
@@ -330,11 +353,12 @@ class Broker:
         return self.config.log_config(self.image.topic_config(topic))
 
     def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
-        """Create the missing topics that may come into being by being asked for; returns why others do not.
+        """Creates the missing topics as far as the settings allow. Returns the error of each topic that still does not
+        exist.
 
-        No more than AUTO_CREATED_PARTITIONS_MAX at once: the rest do not exist yet, and their clients ask again.
+        No more than AUTO_CREATED_PARTITIONS_MAX partitions at once: clients ask again for the other topics.
         """
-        errors = {name: _why_unknown(name) for name in names}
+        errors = {name: _unknown_topic_error(name) for name in names}
         if not (allowed and self.config.auto_create_topics_enable):
             return errors
         possible = [name for name, error in errors.items() if isinstance(error, UnknownTopicOrPartition)]
@@ -356,7 +380,7 @@ class Broker:
         return self.config.advertised_endpoints or self.endpoints
 
     def advertised_brokers(self, connection: Connection) -> list[NamedBroker]:
-        """(node id, host, port, rack) of the live brokers, for a client that came over this connection."""
+        """Returns (node id, host, port, rack) of the live brokers for a client of this connection."""
         return self._addresses.brokers(self.image, connection)
 
     def _check_advertised_names(self) -> None:
@@ -366,8 +390,8 @@ class Broker:
                 self.log.warning("%s", problem)
 
 
-def _why_unknown(name: str) -> KafkaError:
-    """A topic that is not there: for now, or for ever because no topic can have the name."""
+def _unknown_topic_error(name: str) -> KafkaError:
+    """Returns the error for a topic that does not exist, or whose name is invalid."""
     try:
         validate_topic_name(name)
     except KafkaError as error:

@@ -24,6 +24,7 @@ from barnabas.config.endpoints import WILDCARDS, Endpoint, parse_endpoints, pars
 from barnabas.config.log_config import LogConfig
 from barnabas.config.topic import describe_topic, log_config, topic_defaults, validate_topic_overrides
 from barnabas.errors import InvalidConfig, InvalidRequest, UsageError
+from barnabas.types import BrokerId
 
 __all__ = ["BrokerConfig"]
 
@@ -35,7 +36,7 @@ class BrokerConfig:
     """A broker's settings. Every setting of `BROKER_CONFIGS` is an attribute, dots written as underscores; unset is
     None. Attributes that Kafka would call effective values are declared below the plain ones."""
 
-    node_id: int
+    node_id: BrokerId
     broker_id: int
     broker_rack: str | None
     log_dir: tuple[str, ...]

@@ -18,6 +18,7 @@ from barnabas.errors import InvalidConfig, InvalidRequest, KafkaError, UnknownTo
 from barnabas.metadata.image import MetadataImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.registry.registry import Change, SetBrokerConfig, SetTopicConfig
+from barnabas.types import BrokerId
 
 __all__ = ["ConfigChanges", "alter_configs", "check_operations", "incremental_alter_configs", "parse_node_id"]
 
@@ -94,7 +95,7 @@ def check_operations(operations: Sequence[ConfigOperation]) -> None:
         raise InvalidRequest(f"Null value not supported for : {', '.join(unset)}")
 
 
-def _check_resource(resource: ConfigResource, node_id: int) -> None:
+def _check_resource(resource: ConfigResource, node_id: BrokerId) -> None:
     match resource.type:
         case ResourceType.TOPIC:
             if not resource.name:

@@ -31,6 +31,7 @@ from barnabas.metadata.delta import MetadataChange
 from barnabas.metadata.features import FEATURES, Features
 from barnabas.metadata.image import CONSUMER_OFFSETS, EMPTY_IMAGE, TRANSACTION_STATE, MetadataImage, TopicImage
 from barnabas.registry.registry import BrokerRegistration, Change, Registry, RegistryUnavailable
+from barnabas.types import ProducerId
 
 __all__ = [
     "ConfigOp",
@@ -302,7 +303,7 @@ class Controller:
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
-    def next_producer_id(self) -> int:
+    def next_producer_id(self) -> ProducerId:
         """A producer id that nobody had before. Every thousandth call asks the registry for the next block."""
         producer_id = next(self._producer_ids, None)
         if producer_id is None:
@@ -312,7 +313,7 @@ class Controller:
                 raise RequestTimedOut(str(error)) from None
             self._producer_ids = iter(range(block.first, block.first + block.size))
             producer_id = next(self._producer_ids)
-        return producer_id
+        return ProducerId(producer_id)
 
     # -- from decision to registry ----------------------------------------------------------------------------------
 

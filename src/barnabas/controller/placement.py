@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from barnabas.errors import InvalidReplicaAssignment, InvalidReplicationFactor
 from barnabas.metadata.image import BrokerImage
+from barnabas.types import BrokerId
 
 __all__ = ["Randomness", "StripedReplicaPlacer", "validate_manual_assignment"]
 
@@ -30,13 +31,13 @@ class Randomness(Protocol):
 class _Ring:
     """Brokers that take turns: each epoch begins one further, and within an epoch each comes once."""
 
-    def __init__(self, brokers: list[int], randomness: Randomness) -> None:
+    def __init__(self, brokers: list[BrokerId], randomness: Randomness) -> None:
         self.brokers = sorted(brokers)
         self._offset = randomness.randrange(len(brokers)) if brokers else 0
         self._taken = 0
         self._epoch = 0
 
-    def next(self, epoch: int) -> int | None:
+    def next(self, epoch: int) -> BrokerId | None:
         if not self.brokers:
             return None
         if self._epoch != epoch:
@@ -54,7 +55,7 @@ class StripedReplicaPlacer:
     """One placer serves one topic: it goes on where its last partition ended."""
 
     def __init__(self, brokers: Iterable[BrokerImage], randomness: Randomness) -> None:
-        by_rack: dict[str, tuple[list[int], list[int]]] = {}
+        by_rack: dict[str, tuple[list[BrokerId], list[BrokerId]]] = {}
         for broker in brokers:
             # No rack sorts before every named one, as in Kafka.
             unfenced, fenced = by_rack.setdefault(broker.rack or "", ([], []))
@@ -69,7 +70,7 @@ class StripedReplicaPlacer:
         self._offset = randomness.randrange(len(self._racks)) if self._racks else 0
         self._epoch = 0
 
-    def place(self, partitions: int, replication_factor: int) -> list[tuple[int, ...]]:
+    def place(self, partitions: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:
         """The replicas of each partition, the preferred leader first. Raises InvalidReplicationFactor."""
         if replication_factor <= 0:
             raise InvalidReplicationFactor(
@@ -87,7 +88,7 @@ class StripedReplicaPlacer:
             return [only] * partitions
         return [self._place_one(replication_factor) for _ in range(partitions)]
 
-    def _place_one(self, replication_factor: int) -> tuple[int, ...]:
+    def _place_one(self, replication_factor: int) -> tuple[BrokerId, ...]:
         # After as many partitions as there are brokers the order would repeat: shuffle, so that it does not.
         if self._epoch and self._epoch % self._unfenced_count == 0:
             self._shuffle()
@@ -109,7 +110,7 @@ class StripedReplicaPlacer:
         self._offset += 1
         return tuple(chosen)
 
-    def _leader(self) -> tuple[int, int]:
+    def _leader(self) -> tuple[BrokerId, int]:
         rack = self._offset
         while True:
             broker = self._racks[rack][0].next(self._epoch)
@@ -117,7 +118,7 @@ class StripedReplicaPlacer:
                 return broker, rack
             rack = (rack + 1) % len(self._racks)
 
-    def _next_of(self, rack: int) -> int | None:
+    def _next_of(self, rack: int) -> BrokerId | None:
         unfenced, fenced = self._racks[rack]
         broker = unfenced.next(self._epoch)
         return broker if broker is not None else fenced.next(self._epoch)

@@ -30,6 +30,7 @@ from barnabas.errors import (
 from barnabas.metadata.image import NO_LEADER, MetadataImage, PartitionImage, TopicImage
 from barnabas.metadata.topic_names import has_collision_characters, unify_collision_characters, validate_topic_name
 from barnabas.registry.registry import AddPartitions, Change, CreateTopic, DeleteTopic, SetPartition
+from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = [
     "MAX_PARTITIONS_PER_REQUEST",
@@ -158,13 +159,13 @@ def _assigned_partitions(image: MetadataImage, wish: TopicRequest) -> tuple[Part
             raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
         validate_manual_assignment(replicas, image.brokers, factor)
         factor = len(replicas)
-        by_number[number] = _manual_partition(image, number, replicas)
+        by_number[number] = _manual_partition(image, number, [BrokerId(replica) for replica in replicas])
     if sorted(by_number) != list(range(len(by_number))):
         raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
     return tuple(by_number[number] for number in range(len(by_number)))
 
 
-def _manual_partition(image: MetadataImage, number: int, replicas: Sequence[int]) -> PartitionImage:
+def _manual_partition(image: MetadataImage, number: int, replicas: Sequence[BrokerId]) -> PartitionImage:
     if not any(image.is_active(node_id) for node_id in replicas):
         raise InvalidReplicaAssignment(
             f"All brokers specified in the manual partition assignment for partition {number} "
@@ -173,9 +174,9 @@ def _manual_partition(image: MetadataImage, number: int, replicas: Sequence[int]
     return _partition(image, tuple(replicas))
 
 
-def _partition(image: MetadataImage, replicas: tuple[int, ...]) -> PartitionImage:
+def _partition(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> PartitionImage:
     isr = tuple(node_id for node_id in replicas if image.is_active(node_id))
-    return PartitionImage(leader=isr[0], leader_epoch=0, replicas=replicas, isr=isr, partition_epoch=0)
+    return PartitionImage(leader=isr[0], leader_epoch=LeaderEpoch(0), replicas=replicas, isr=isr, partition_epoch=0)
 
 
 def delete_topics(
@@ -249,7 +250,7 @@ def _more_partitions(
         added = []
         for number, replicas in enumerate(wish.assignments, present):
             validate_manual_assignment(replicas, image.brokers, factor)
-            added.append(_manual_partition(image, number, replicas))
+            added.append(_manual_partition(image, number, [BrokerId(replica) for replica in replicas]))
     else:
         placed = StripedReplicaPlacer(image.brokers.values(), randomness).place(additional, factor)
         added = [_partition(image, replicas) for replicas in placed]
@@ -330,7 +331,7 @@ def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callabl
     return changes
 
 
-def renewed_leaders(image: MetadataImage, node_id: int, partitions: Iterable[tuple[str, int]]) -> list[Change]:
+def renewed_leaders(image: MetadataImage, node_id: BrokerId, partitions: Iterable[tuple[str, int]]) -> list[Change]:
     """The changes that give the partitions which the broker leads the next leader epoch under the same leader."""
     changes: list[Change] = []
     for name, number in partitions:
@@ -354,10 +355,10 @@ def _elected(image: MetadataImage, partition: PartitionImage, *, unclean: bool) 
     return None
 
 
-def _led_by(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
+def _led_by(partition: PartitionImage, leader: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionImage:
     return partition._replace(
         leader=leader,
         isr=isr,
-        leader_epoch=partition.leader_epoch + 1,
+        leader_epoch=LeaderEpoch(partition.leader_epoch + 1),
         partition_epoch=partition.partition_epoch + 1,
     )

@@ -10,6 +10,7 @@ from barnabas.coordinator.coordinator_shard import CoordinatorResult, Coordinato
 from barnabas.coordinator.load_waiters import LoadWaiters
 from barnabas.coordinator.timers import Scheduler, SchedulerTimer, TimerHandle
 from barnabas.errors import KafkaError
+from barnabas.types import LeaderEpoch, Offset
 
 __all__ = ["CoordinatorContext", "CoordinatorState", "Parked", "Reply"]
 
@@ -34,7 +35,7 @@ class Parked:
 
     __slots__ = ("end_offset", "reply", "result", "timeout")
 
-    def __init__(self, end_offset: int, result: CoordinatorResult[Any, Any], reply: Reply[Any]) -> None:
+    def __init__(self, end_offset: Offset, result: CoordinatorResult[Any, Any], reply: Reply[Any]) -> None:
         self.end_offset = end_offset
         self.result = result
         self.reply: Reply[Any] | None = reply
@@ -69,7 +70,7 @@ class CoordinatorContext(Generic[S]):
         "waiters",
     )
 
-    def __init__(self, partition: int, leader_epoch: int, scheduler: Scheduler) -> None:
+    def __init__(self, partition: int, leader_epoch: LeaderEpoch, scheduler: Scheduler) -> None:
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.started = scheduler.monotonic()
@@ -77,14 +78,14 @@ class CoordinatorContext(Generic[S]):
         self.machine: S | None = None
         self.timers: SchedulerTimer | None = None
         self.loader: CoordinatorLoader[Any] | None = None
-        self.log_start_offset = 0
-        self.last_written_offset = 0
+        self.log_start_offset = Offset(0)
+        self.last_written_offset = Offset(0)
         self.high_watermark = -1
         self.busy = False
         self.parked: deque[Parked] = deque()
         self.waiters = LoadWaiters(scheduler)
 
-    def committed(self, high_watermark: int) -> None:
+    def committed(self, high_watermark: Offset) -> None:
         """Answer all that the high watermark covers, in the order of their writes."""
         if high_watermark <= self.high_watermark:
             return

@@ -14,7 +14,7 @@ from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.records.batch import BatchHeader, iter_batches
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
-from barnabas.types import NO_PRODUCER_ID
+from barnabas.types import NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerId
 
 __all__ = ["CoordinatorLoader", "CoordinatorLog"]
 
@@ -33,24 +33,24 @@ class CoordinatorLog(Protocol):
         self,
         partition: int,
         batch: bytes,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         *,
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
-    ) -> int:
+    ) -> Offset:
         """Write one v2 batch as the partition's leader; returns the log end offset behind it.
 
         `guard` lets the first batch of a transaction in, `transaction_version` says by which rules an end marker is
         judged.
         """
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
+    def read(self, partition: int, offset: Offset, max_bytes: int) -> bytes:
         """Whole batches from the one that contains `offset`, at least one; b"" at the log end."""
 
-    def log_range(self, partition: int) -> tuple[int, int]:
+    def log_range(self, partition: int) -> tuple[Offset, Offset]:
         """(log start offset, log end offset)."""
 
-    def high_watermark(self, partition: int) -> int:
+    def high_watermark(self, partition: int) -> Offset:
         """The offset up to which everything is committed."""
 
     def max_batch_bytes(self, partition: int) -> int:
@@ -64,7 +64,7 @@ class CoordinatorLoader(Generic[R]):
         self,
         name: str,
         partition: int,
-        start_offset: int,
+        start_offset: Offset,
         log: CoordinatorLog,
         codec: RecordSerde[R],
         machine: CoordinatorShard[R],
@@ -125,7 +125,7 @@ class CoordinatorLoader(Generic[R]):
         if len(waiting) >= WAITING_MAX:
             self._replay_waiting()
 
-    def _end_transaction(self, producer_id: int, key: bytes) -> None:
+    def _end_transaction(self, producer_id: ProducerId, key: bytes) -> None:
         kind = int.from_bytes(key[2:4], "big")
         self._open.discard(producer_id)
         if kind in (0, 1):
@@ -136,7 +136,7 @@ class CoordinatorLoader(Generic[R]):
         for record in waiting.values():
             self._replay(record, NO_PRODUCER_ID)
 
-    def _replay(self, record: Record, producer_id: int) -> None:
+    def _replay(self, record: Record, producer_id: ProducerId) -> None:
         assert record.key is not None
         try:
             decoded: Any = self._codec.decode(record.key, record.value)
@@ -145,4 +145,4 @@ class CoordinatorLoader(Generic[R]):
             self._logger.error("%s, offset %d is left out: %s", self._name, record.offset, error)
             return
         if decoded is not None:
-            self._machine.replay(record.offset, producer_id, decoded)
+            self._machine.replay(Offset(record.offset), producer_id, decoded)

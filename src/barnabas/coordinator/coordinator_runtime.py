@@ -40,7 +40,7 @@ from barnabas.errors import (
     as_kafka_error,
 )
 from barnabas.records.builder import BatchBuilder, build_control_batch
-from barnabas.types import NO_PRODUCER_ID
+from barnabas.types import NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerId
 
 __all__ = ["CoordinatorLog", "CoordinatorRuntime", "Reply", "Scheduler", "TimerHandle"]
 
@@ -84,7 +84,7 @@ class CoordinatorRuntime(Generic[S, R]):
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def load(self, partition: int, leader_epoch: int) -> None:
+    def load(self, partition: int, leader_epoch: LeaderEpoch) -> None:
         """This broker leads the partition from now on. Repeats and older epochs change nothing."""
         shard = self._shards.get(partition)
         if shard is not None:
@@ -106,7 +106,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self._load_queue.append(shard)
         self._plan_load()
 
-    def unload(self, partition: int, leader_epoch: int | None = None) -> None:
+    def unload(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
         """This broker does not lead the partition any more; None: its replica is gone, whatever the epoch."""
         shard = self._shards.get(partition)
         if shard is None or (leader_epoch is not None and leader_epoch < shard.leader_epoch):
@@ -125,7 +125,7 @@ class CoordinatorRuntime(Generic[S, R]):
             self._load_handle.cancel()
             self._load_handle = None
 
-    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+    def on_high_watermark(self, partition: int, high_watermark: Offset) -> None:
         """The high watermark moved: responses that it covers leave."""
         shard = self._shards.get(partition)
         # While an operation appends, the log may report from within: the operation looks for itself when it is done.
@@ -184,7 +184,7 @@ class CoordinatorRuntime(Generic[S, R]):
         self,
         partition: int,
         *,
-        producer_id: int,
+        producer_id: ProducerId,
         producer_epoch: int,
         commit: bool,
         coordinator_epoch: int,
@@ -364,10 +364,8 @@ class CoordinatorRuntime(Generic[S, R]):
         shard.last_written_offset = end_offset
         machine = shard.machine
         assert machine is not None
-        offset = end_offset - len(records)
-        for record in records:
-            machine.replay(offset, producer_id, record)
-            offset += 1
+        for offset, record in enumerate(records, end_offset - len(records)):
+            machine.replay(Offset(offset), producer_id, record)
 
     def _park(self, shard: CoordinatorContext[S], result: CoordinatorResult[R, T], reply: Reply[T]) -> None:
         parked = Parked(shard.last_written_offset, result, reply)

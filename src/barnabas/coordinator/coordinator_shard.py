@@ -10,6 +10,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from barnabas.errors import KafkaError
 from barnabas.log.producers.verification_guards import VerificationGuard
+from barnabas.types import Offset, ProducerId
 
 __all__ = [
     "NOTHING",
@@ -34,7 +35,7 @@ class Transaction(NamedTuple):
     `guard`: the transaction's coordinator has agreed to them; None where the log has records of it already.
     """
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     guard: VerificationGuard | None
 
@@ -92,10 +93,10 @@ class RecordSerde(Protocol[R]):
 class CoordinatorShard(Protocol[C]):
     """The state of one partition of an internal topic."""
 
-    def replay(self, offset: int, producer_id: int, record: C) -> None:
+    def replay(self, offset: Offset, producer_id: ProducerId, record: C) -> None:
         """Apply a record that is in the log. producer_id is -1 outside of transactions."""
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+    def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
         """Apply the end marker of a transaction."""
 
     def loaded(self) -> None:

@@ -1,27 +1,64 @@
-"""Making a log durable, cut in three so that the waiting can happen in another thread.
+"""Makes a log durable in three steps, so that a thread can wait for the disk.
 
-The log's thread prepares (says which files), any thread runs the fsyncs, the log's thread completes (the recovery point
-moves, unless segments went or records were cut off meanwhile).
+The log's thread prepares the flush (lists the files), any thread runs the fsyncs, and the log's thread completes it:
+the recovery point moves, unless segments were removed or records truncated meanwhile.
 """
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
+from barnabas.clock import Clock
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.checkpoints import RUNNING
+from barnabas.log.directories.disk import Disk
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.log.log_segment import LogSegment
-
-if TYPE_CHECKING:
-    from barnabas.log.unified_log import UnifiedLog
+from barnabas.types import Offset, TopicPartition
 
 __all__ = ["FlushTask", "prepare_flush"]
 
 
+class FlushableLog(Protocol):
+    """The parts of a log that a flush uses."""
+
+    directory: str
+    topic_partition: TopicPartition
+    recovery_point: Offset
+    last_flush_ms: int
+    offline_reason: str | None
+    files_made: int
+    files_synced: int
+    sync_lock: threading.Lock
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def disk(self) -> Disk: ...
+
+    @property
+    def log_end_offset(self) -> Offset: ...
+
+    @property
+    def truncations(self) -> int: ...
+
+    @property
+    def active_segment(self) -> LogSegment: ...
+
+    def newest_segments(self) -> Iterator[LogSegment]: ...
+
+    def holds(self, segments: Sequence[LogSegment]) -> bool: ...
+
+    def check_online(self) -> None: ...
+
+    def take_offline(self, reason: str) -> KafkaStorageError: ...
+
+
 class FlushTask:
-    """The fsyncs that one log needs. One descriptor at a time is open for them, however many files there are."""
+    """The fsyncs that one log needs. Only one file at a time is open for them."""
 
     __slots__ = (
         "_directories",
@@ -37,15 +74,17 @@ class FlushTask:
 
     def __init__(
         self,
-        log: "UnifiedLog",
+        log: FlushableLog,
         segments: list[LogSegment],
         indexes: list[str],
         transactions: TransactionIndex | None,
         directories: list[str],
-        up_to: int,
+        up_to: Offset,
     ) -> None:
-        """`segments`, oldest first, are synced with the `indexes` at these paths, with `transactions`, the active
-        segment's index where it has to be, and with the names in `directories`."""
+        """The task syncs `segments`, oldest first, the index files `indexes`, and the names in `directories`.
+
+        `transactions` is the index of the active segment if it has entries that are not on the device.
+        """
         self.up_to = up_to
         self.error: OSError | None = None
         self._log = log
@@ -57,17 +96,17 @@ class FlushTask:
         self._truncations = log.truncations
 
     def run(self) -> None:
-        """Sync; blocks. A failure is kept for `complete`.
+        """Runs the fsyncs and blocks. `complete` reports a failure.
 
-        The kernel may have dropped the pages that it could not write, and a further sync would succeed without them,
-        on a full disk (file systems that allocate late) as on a broken one: the log takes no more writes until a
-        restart has read what is really there. A file that cannot be opened, for want of descriptors, is none of that.
+        After a failed fsync the log is offline: the kernel may have dropped the pages that it could not write, and the
+        next fsync would succeed without them. That a file cannot be opened, for want of descriptors, has no such
+        effect.
         """
         log = self._log
         fdatasync = log.disk.fdatasync
         with log.sync_lock:
             if log.offline_reason is not None:
-                return  # the sync before this one failed, and the kernel tells that only once
+                return  # an earlier sync failed, which the kernel reports only once
             try:
                 for segment in self._segments:
                     held = segment.held_file
@@ -86,7 +125,7 @@ class FlushTask:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # never made, or gone with its segment or log meanwhile
+            return  # never made, or removed meanwhile with its segment or log
         try:
             self._sync(fd, sync)
         finally:
@@ -101,8 +140,10 @@ class FlushTask:
             raise
 
     def complete(self) -> bool:
-        """Advance the recovery point; False if segments of the task are gone or were cut, so that it may have synced
-        something else than the log has. Raises KafkaStorageError if a sync failed, or a file could not be opened."""
+        """Advances the recovery point. Returns False if segments of the task were removed or truncated meanwhile.
+
+        Raises KafkaStorageError if a sync failed or a file could not be opened.
+        """
         log = self._log
         log.check_online()
         if self.error is not None:
@@ -120,16 +161,16 @@ class FlushTask:
 
 
 def _distrust_page_cache(data_dir: str) -> None:
-    """Have the next start read from the device, not from the cache, which may hold what could not be written."""
+    """Makes the next start verify the device instead of the page cache, which may hold pages that were not written."""
     with contextlib.suppress(OSError):
         os.unlink(f"{data_dir}/{RUNNING}")
 
 
-def prepare_flush(log: "UnifiedLog", up_to: int, *, closing: bool = False) -> FlushTask | None:
-    """What holds the records from the recovery point up to `up_to`. Raises KafkaStorageError.
+def prepare_flush(log: FlushableLog, up_to: Offset, *, closing: bool = False) -> FlushTask | None:
+    """Returns the task that syncs the records between the recovery point and `up_to`; None if there is nothing to do.
 
-    The active segment's offset and time index are built again when a recovery starts inside of it: only a log that is
-    `closing` needs them on the device.
+    A recovery that starts within the active segment builds its offset and time index anew: only a log that is `closing`
+    needs them on the device. Raises KafkaStorageError.
     """
     log.check_online()
     is_due = up_to > log.recovery_point
@@ -161,7 +202,7 @@ def prepare_flush(log: "UnifiedLog", up_to: int, *, closing: bool = False) -> Fl
         end = segment.base_offset
     if transactions is not None:
         indexes.append(transactions.path)
-    # a new log's own name, too, has to last
+    # the directory of a new log has to last, too
     directories = (
         [log.directory, os.path.dirname(log.directory)] if log.files_made > log.files_synced or closing else []
     )

@@ -8,7 +8,7 @@ import logging
 from bisect import bisect_right
 
 from barnabas.log.directories.checkpoints import CorruptCheckpoint, read_epoch_checkpoint, write_epoch_checkpoint
-from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET
+from barnabas.types import NO_LEADER_EPOCH, NO_OFFSET, LeaderEpoch, Offset
 
 __all__ = ["LeaderEpochFileCache"]
 
@@ -22,9 +22,9 @@ class LeaderEpochFileCache:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._epochs: list[int] = []
-        self._offsets: list[int] = []
-        self.latest: int = NO_LEADER_EPOCH
+        self._epochs: list[LeaderEpoch] = []
+        self._offsets: list[Offset] = []
+        self.latest: LeaderEpoch = NO_LEADER_EPOCH
         """The epoch of the last batch, -1 for a log without any."""
 
     def load(self) -> None:
@@ -35,17 +35,17 @@ class LeaderEpochFileCache:
             entries = []
         self._set(entries)
 
-    def _set(self, entries: list[tuple[int, int]]) -> None:
+    def _set(self, entries: list[tuple[LeaderEpoch, Offset]]) -> None:
         self._epochs = [epoch for epoch, _ in entries]
         self._offsets = [offset for _, offset in entries]
         self.latest = self._epochs[-1] if entries else NO_LEADER_EPOCH
 
     @property
-    def entries(self) -> list[tuple[int, int]]:
+    def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
         """(epoch, start_offset), oldest first."""
         return list(zip(self._epochs, self._offsets, strict=True))
 
-    def assign(self, epoch: int, start_offset: int, *, write: bool = True) -> None:
+    def assign(self, epoch: LeaderEpoch, start_offset: Offset, *, write: bool = True) -> None:
         """Batches from `start_offset` on are of this epoch. Entries that this contradicts are dropped, as in Kafka.
 
         Raises OSError, and has then changed nothing.
@@ -70,7 +70,7 @@ class LeaderEpochFileCache:
         sync."""
         write_epoch_checkpoint(self.path, self.entries, sync=sync)
 
-    def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+    def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> tuple[LeaderEpoch, Offset]:
         """(the largest epoch at or below the one asked for, the offset where it ended); (-1, -1) if that is unknown."""
         if epoch < 0 or epoch > self.latest or not self._epochs:
             return NO_LEADER_EPOCH, NO_OFFSET
@@ -81,19 +81,19 @@ class LeaderEpochFileCache:
         found = self._epochs[after - 1] if after else epoch
         return found, self._offsets[after]
 
-    def epoch_for(self, offset: int) -> int:
+    def epoch_for(self, offset: Offset) -> LeaderEpoch:
         """The epoch of the batch at an offset, -1 if it is older than all known ones."""
         slot = bisect_right(self._offsets, offset) - 1
         return self._epochs[slot] if slot >= 0 else NO_LEADER_EPOCH
 
-    def truncate_from_end(self, end_offset: int) -> None:
+    def truncate_from_end(self, end_offset: Offset) -> None:
         """The log now ends at `end_offset`: drop the epochs that began there or later."""
         kept = [(epoch, offset) for epoch, offset in self.entries if offset < end_offset]
         if len(kept) < len(self._epochs):
             self._set(kept)
             self._write_if_possible()
 
-    def truncate_from_start(self, start_offset: int) -> None:
+    def truncate_from_start(self, start_offset: Offset) -> None:
         """The log now starts at `start_offset`: the epoch in force there begins there, older ones go."""
         first = bisect_right(self._offsets, start_offset) - 1
         if first >= 0 and (first or self._offsets[0] < start_offset):

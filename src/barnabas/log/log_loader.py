@@ -1,10 +1,9 @@
-"""Opening a log directory: after a clean shutdown by looking at its ends, after a crash by checking what may be
-damaged.
+"""Opens a log directory. After a crash the parts that may be damaged are verified.
 
-What may be damaged depends on the crash (docs/decisions/0001-recovery-trusts-the-page-cache.md): when only the process
-died, every completed write is in the page cache and just the tail of the active segment can be torn; when the machine
-went down, all above the recovery point is suspect. A segment is cut in front of the first batch that is torn, fails
-its checksum or goes back in offsets; the segments behind a cut go too.
+The damage depends on the crash (docs/decisions/0001-recovery-trusts-the-page-cache.md). If only the process died, every
+completed write is in the page cache, and only the end of the active segment can be torn. If the machine went down, all
+records above the recovery point are verified. A segment is truncated before the first batch that is torn, fails its
+checksum or has a lower offset than the batch before it. The segments after a truncated one are removed.
 """
 
 import contextlib
@@ -32,37 +31,36 @@ from barnabas.log.indexes.transaction_index import CorruptTransactionIndex, Tran
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
 from barnabas.log.log_offsets import LogOffsets
 from barnabas.log.log_segment import DELETED_SUFFIX, LogSegment, WrittenBatch
-from barnabas.log.producers.producer_recovery import rebuild_producers
 from barnabas.log.producers.producer_state_manager import DEFAULT_PRODUCER_EXPIRATION_MS, ProducerStateManager
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.batch import MAGIC
-from barnabas.types import TopicPartition
+from barnabas.types import FIRST_OFFSET, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["LogEnvironment", "LogState", "Verification", "create_log", "load_log"]
 
 EPOCH_CHECKPOINT: Final = "leader-epoch-checkpoint"
 TAIL_BYTES: Final = 1024 * 1024
-"""How much of an active segment's end is checked when the process, but not the machine, went down. Only the last write
-can be torn, and the check starts at an indexed, hence complete, batch: a larger batch is covered too."""
+"""The size of the end of the active segment that is verified when only the process died. Only the last write can be
+torn. The verification starts at an indexed and hence complete batch, so it covers a larger batch, too."""
 _LEFTOVERS: Final = (DELETED_SUFFIX, ".tmp")
 _LEGACY_HEADER: Final = Struct(">qiIb")
-"""Of message formats 0 and 1: offset, size of what follows, CRC-32 from the magic on, magic."""
+"""The header of message formats 0 and 1: offset, size of the rest, CRC-32 from the magic on, magic."""
 _INDEXES: Final = (".index", ".timeindex", ".txnindex")
 
 _log = logging.getLogger(__name__)
 
 
 class Verification(enum.Enum):
-    """How much of a log has to be read before it can be trusted."""
+    """The part of a log that has to be verified."""
 
     NONE = "closed cleanly"
     TAIL = "the process died"
-    FULL = "the machine went down, or nobody knows"
+    FULL = "the machine went down, or the cause is unknown"
 
 
 @dataclass(frozen=True, slots=True)
 class LogEnvironment:
-    """What all logs of a manager share."""
+    """The objects that all logs of a manager share."""
 
     clock: Clock
     disk: Disk = field(default_factory=Disk)
@@ -73,15 +71,15 @@ class LogEnvironment:
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the checkpoints of the data directory say about a log, and how its last process ended."""
+    """The values of a log in the checkpoints of the data directory, and how the last process ended."""
 
     verification: Verification = Verification.FULL
     trusted_boot: bool = False
-    """The machine has not gone down since the log was written or last verified."""
-    recovery_point: int = 0
-    log_start_offset: int = 0
-    high_watermark: int = 0
-    cleaned_offset: int | None = None
+    """Whether the machine has been up since the log was written or last verified."""
+    recovery_point: Offset = FIRST_OFFSET
+    log_start_offset: Offset = FIRST_OFFSET
+    high_watermark: Offset = FIRST_OFFSET
+    cleaned_offset: Offset | None = None
 
 
 def create_log(
@@ -91,21 +89,21 @@ def create_log(
     environment: LogEnvironment,
     topic_id: uuid.UUID | None,
 ) -> UnifiedLog:
-    """A new, empty log in a new directory. Raises OSError."""
+    """Makes an empty log in a new directory. Raises OSError."""
     try:
         os.mkdir(directory)
     except FileExistsError:
         with os.scandir(directory) as entries:
             if any(entry.name.endswith(".log") and entry.stat().st_size for entry in entries):
-                raise  # records that nobody told us of
+                raise  # the directory has records of a log that is not known
     try:
         if topic_id is not None:
             write_partition_metadata(directory, topic_id)
-        segment = _new_segment(directory, 0, config, environment)
+        segment = _new_segment(directory, FIRST_OFFSET, config, environment)
     except OSError:
-        remove(directory)  # what is left all the same is empty, and taken over by the next try
+        remove(directory)  # a part that cannot be removed is empty, and the next try takes it over
         raise
-    log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), 0, topic_id)
+    log = _assemble(directory, topic_partition, config, environment, [segment], LogOffsets(), FIRST_OFFSET, topic_id)
     log.files_made += 1
     return log
 
@@ -113,12 +111,12 @@ def create_log(
 def load_log(
     directory: str, topic_partition: TopicPartition, config: LogConfig, environment: LogEnvironment, state: LogState
 ) -> UnifiedLog:
-    """Open an existing log directory. Raises OSError; UsageError for files that another Kafka has to finish with."""
+    """Opens an existing log directory. Raises OSError; UsageError for files that only another Kafka can read."""
     loader = _Loader(directory, config, environment, state)
     segments = loader.load_segments()
     end = loader.end_offset
     start = max(state.log_start_offset, segments[0].base_offset)
-    if start > end:  # the records up to the start are gone, and so are those behind it
+    if start > end:  # the log start offset is beyond the end: no records are left
         for segment in segments:
             _remove_segment(segment)
         segments, end = [_new_segment(directory, start, config, environment)], start
@@ -126,12 +124,12 @@ def load_log(
     offsets = LogOffsets(start, high_watermark, high_watermark, end)
     topic_id = read_partition_metadata(directory)
     recovery_point = min(state.recovery_point, end)
-    if loader.verified_from is not None:  # the indexes that were built again are not on the device
+    if loader.verified_from is not None:  # the rebuilt indexes are not on the device
         recovery_point = min(recovery_point, max(loader.verified_from, start))
     log = _assemble(directory, topic_partition, config, environment, segments, offsets, recovery_point, topic_id)
     log.cleaned_offset = None if state.cleaned_offset is None else min(state.cleaned_offset, end)
     loader.restore_epochs(log.leader_epochs, start)
-    rebuild_producers(log, loader.verified_from)
+    log.rebuild_producers(loader.verified_from)
     return log
 
 
@@ -142,7 +140,7 @@ def _assemble(
     environment: LogEnvironment,
     segments: list[LogSegment],
     offsets: LogOffsets,
-    recovery_point: int,
+    recovery_point: Offset,
     topic_id: uuid.UUID | None,
 ) -> UnifiedLog:
     return UnifiedLog(
@@ -162,12 +160,12 @@ def _assemble(
     )
 
 
-def _segment(directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment) -> LogSegment:
+def _segment(directory: str, base_offset: Offset, config: LogConfig, environment: LogEnvironment) -> LogSegment:
     now_ms = environment.clock.wall_ms()
     return LogSegment(directory, base_offset, config, disk=environment.disk, pool=environment.pool, created_ms=now_ms)
 
 
-def _new_segment(directory: str, base_offset: int, config: LogConfig, environment: LogEnvironment) -> LogSegment:
+def _new_segment(directory: str, base_offset: Offset, config: LogConfig, environment: LogEnvironment) -> LogSegment:
     segment = _segment(directory, base_offset, config, environment)
     segment.create(config.segment_bytes if config.preallocate else 0)
     return segment
@@ -179,21 +177,21 @@ def _remove_segment(segment: LogSegment) -> None:
 
 
 class _Loader:
-    """Loads and, where needed, verifies the segments of one directory."""
+    """Loads the segments of one directory and verifies them if necessary."""
 
     def __init__(self, directory: str, config: LogConfig, environment: LogEnvironment, state: LogState) -> None:
         self._directory = directory
         self._config = config
         self._environment = environment
         self._state = state
-        self._epochs: list[tuple[int, int]] = []
+        self._epochs: list[tuple[LeaderEpoch, Offset]] = []
         self._transaction_indexes: set[str] = set()
-        self.end_offset = 0
-        self.verified_from: int | None = None
-        """Snapshots above are not to be used: the batches behind this offset say more than is known to be on disk."""
+        self.end_offset = FIRST_OFFSET
+        self.verified_from: Offset | None = None
+        """Producer snapshots above this offset must not be used: the batches after it were verified."""
 
     def load_segments(self) -> list[LogSegment]:
-        """All segments, the last one active; the log's end is then in `end_offset`."""
+        """Returns all segments, the last one active, and sets `end_offset` to the log's end."""
         segments = self._open_segments(self._base_offsets())
         if not segments:
             base_offset = self._state.log_start_offset
@@ -208,10 +206,10 @@ class _Loader:
             verification = Verification.FULL
         return self._verify(segments, verification)
 
-    def restore_epochs(self, epochs: LeaderEpochFileCache, start_offset: int) -> None:
-        """What the checkpoint says, as far as the log has it, and what the verified batches say beyond."""
+    def restore_epochs(self, epochs: LeaderEpochFileCache, start_offset: Offset) -> None:
+        """Loads the leader epochs from the checkpoint and adds those of the verified batches."""
         epochs.load()
-        epochs.truncate_from_end(self.end_offset + 1)  # one may have begun at the end and not written yet
+        epochs.truncate_from_end(Offset(self.end_offset + 1))  # an epoch may have begun at the end, without a record
         changed = False
         for epoch, offset in self._epochs:
             if epoch > epochs.latest:
@@ -221,12 +219,12 @@ class _Loader:
             epochs.write(sync=False)
         epochs.truncate_from_start(start_offset)
 
-    def _base_offsets(self) -> list[int]:
+    def _base_offsets(self) -> list[Offset]:
         names = os.listdir(self._directory)
         if any(name.endswith((SWAP_SUFFIX, CLEANED_SUFFIX)) for name in names):
             finish_swaps(self._directory, self._environment.disk)
             names = os.listdir(self._directory)
-        offsets = sorted(int(name[:-4]) for name in names if name.endswith(".log") and name[:-4].isdigit())
+        offsets = sorted(Offset(int(name[:-4])) for name in names if name.endswith(".log") and name[:-4].isdigit())
         known = set(offsets)
         for name in names:
             path = f"{self._directory}/{name}"
@@ -238,7 +236,7 @@ class _Loader:
                 remove(path)
         return offsets
 
-    def _open_segments(self, base_offsets: list[int]) -> list[LogSegment]:
+    def _open_segments(self, base_offsets: list[Offset]) -> list[LogSegment]:
         segments = []
         for base_offset in base_offsets:
             self._check_transaction_index(base_offset)
@@ -248,31 +246,31 @@ class _Loader:
                 if segment.size and not len(segment.time_index) and not self._will_verify(base_offset, base_offsets):
                     raise CorruptIndex(f"{segment.path('.timeindex')} is missing")
             except CorruptIndex as error:
-                if self._will_verify(base_offset, base_offsets):  # which builds them from the batches
+                if self._will_verify(base_offset, base_offsets):  # the verification rebuilds them
                     self._clear_indexes(segment)
                 else:
-                    _log.warning("%s; building the indexes again", error)
+                    _log.warning("%s; rebuilding the indexes", error)
                     self._reindex(segment)
             segments.append(segment)
         self._check_format(segments)
         return segments
 
-    def _check_transaction_index(self, base_offset: int) -> None:
+    def _check_transaction_index(self, base_offset: Offset) -> None:
         if f"{base_offset:020d}" not in self._transaction_indexes:
             return
         path = f"{self._directory}/{base_offset:020d}.txnindex"
         try:
             TransactionIndex.load(path, self._environment.disk)
         except CorruptTransactionIndex as error:
-            _log.warning("%s; building it again", error)
+            _log.warning("%s; rebuilding it", error)
             os.unlink(path)
             self.verified_from = base_offset if self.verified_from is None else min(self.verified_from, base_offset)
 
-    def _will_verify(self, base_offset: int, base_offsets: list[int]) -> bool:
+    def _will_verify(self, base_offset: Offset, base_offsets: list[Offset]) -> bool:
         return self._state.verification is not Verification.NONE and base_offset == base_offsets[-1]
 
     def _check_format(self, segments: list[LogSegment]) -> None:
-        """Never cut a log of an older message format as if it were damaged."""
+        """Raises UsageError for an older message format, which must not be truncated like a damaged log."""
         for segment in segments[-1:]:
             if not segment.size:
                 continue
@@ -287,9 +285,9 @@ class _Loader:
                     "copy the topic with a client of the Kafka that wrote it"
                 )
 
-    def _end_of(self, segment: LogSegment) -> int | None:
-        """The offset behind the last batch; None if the segment does not end with whole batches in order."""
-        _, position = segment.offset_index.lookup(2**63 - 1)
+    def _end_of(self, segment: LogSegment) -> Offset | None:
+        """Returns the offset after the last batch, or None if the segment does not end with whole batches in order."""
+        _, position = segment.offset_index.lookup(Offset(2**63 - 1))
         offset = segment.base_offset
         for at, header in segment.headers(position):
             if header.base_offset < offset or header.last_offset_delta < 0:
@@ -297,7 +295,7 @@ class _Loader:
             offset, position = header.next_offset, at + header.size_bytes
         return (
             offset
-            if position == segment.size and segment.can_hold_offset(max(offset - 1, segment.base_offset))
+            if position == segment.size and segment.can_hold_offset(max(Offset(offset - 1), segment.base_offset))
             else None
         )
 
@@ -327,7 +325,7 @@ class _Loader:
                     _remove_segment(later)
                 segments = segments[: number + 1]
                 break
-        # a machine that goes down may leave the names of new segments and nothing of what stood before them
+        # when the machine goes down, new empty segments may be left while the records before them are lost
         while len(segments) > 1 and not segments[-1].size and ends[-2] < segments[-1].base_offset:
             _log.warning("%s: removed, it is empty and offsets are missing before it", segments[-1].path(".log"))
             _remove_segment(segments.pop())
@@ -335,19 +333,19 @@ class _Loader:
         self.end_offset = ends[-1]
         return segments
 
-    def _verify_whole(self, segment: LogSegment, expected: int) -> int:
-        """Check all batches, build the indexes again; the offset behind the last good batch."""
+    def _verify_whole(self, segment: LogSegment, expected: Offset) -> Offset:
+        """Verifies all batches and rebuilds the indexes. Returns the offset after the last valid batch."""
         if self.verified_from is None or segment.base_offset < self.verified_from:
             self.verified_from = segment.base_offset
         self._clear_indexes(segment)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(segment.path(".txnindex"))
-        # a sync may have failed: what is in the page cache only is not to be trusted
+        # a sync may have failed: pages that are only in the page cache are not trusted
         self._environment.disk.forget_cached(segment.open_file().fd)
         return self._index_from(segment, 0, expected)
 
-    def _verify_tail(self, segment: LogSegment, expected: int) -> int:
-        """Check the last TAIL_BYTES, index what the index does not have yet; the offset behind the last good batch."""
+    def _verify_tail(self, segment: LogSegment, expected: Offset) -> Offset:
+        """Verifies the last TAIL_BYTES and completes the indexes. Returns the offset after the last valid batch."""
         if segment.size <= TAIL_BYTES:
             self._clear_indexes(segment)
             return self._index_from(segment, 0, expected)
@@ -360,10 +358,10 @@ class _Loader:
         if found is None or found[1].last_offset != last_offset or found[1].base_offset < segment.base_offset:
             return self._verify_whole(segment, expected)
         header = found[1]
-        self._cut_indexes(segment, position)
+        self._truncate_indexes(segment, position)
         return self._index_from(segment, position, header.base_offset)
 
-    def _index_from(self, segment: LogSegment, position: int, expected: int) -> int:
+    def _index_from(self, segment: LogSegment, position: int, expected: Offset) -> Offset:
         disk, file = self._environment.disk, segment.open_file()
         for at, header in scan_verified(disk, file.fd, position, segment.size):
             if header.base_offset < expected or header.last_offset_delta < 0:
@@ -396,19 +394,19 @@ class _Loader:
         segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
         segment.configure(self._config)
 
-    def _cut_indexes(self, segment: LogSegment, position: int) -> None:
-        """Keep the entries up to the one for the batch at `position`; what follows it is indexed anew."""
+    def _truncate_indexes(self, segment: LogSegment, position: int) -> None:
+        """Keeps the index entries up to the one for the batch at `position`. The later batches are indexed again."""
         index = segment.offset_index
         entries = len(index)
         while entries and index.entry_at(entries - 1)[1] > position:
             entries -= 1
         index.keep(entries)
-        segment.time_index.truncate_to(index.last_offset() + 1)
+        segment.time_index.truncate_to(Offset(index.last_offset() + 1))
         segment.max_timestamp, segment.max_timestamp_offset = segment.time_index.last_entry()
         segment.configure(self._config)
 
     def _reindex(self, segment: LogSegment) -> None:
-        """Build the indexes of a segment again; its batches are not judged here."""
+        """Rebuilds the indexes of a segment without verifying its batches."""
         self._clear_indexes(segment)
         for position, header in segment.headers(0):
             if not segment.can_hold_offset(header.last_offset):
@@ -421,4 +419,4 @@ class _Loader:
 
 
 ProgressCallback = Callable[[int, int, TopicPartition], None]
-"""Logs loaded, logs in all, the one that was loaded last."""
+"""Called with the number of loaded logs, the number of all logs and the log that was loaded last."""

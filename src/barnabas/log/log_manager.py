@@ -37,7 +37,7 @@ from barnabas.log.flush import FlushTask
 from barnabas.log.log_loader import LogEnvironment, LogState, ProgressCallback, create_log, load_log
 from barnabas.log.producers.producer_state_manager import ALL_PRODUCERS_MAX, DEFAULT_PRODUCER_EXPIRATION_MS, fair_share
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = ["WAYS_OUT", "LogManager"]
 
@@ -134,7 +134,7 @@ class LogManager:
         self,
         config_for: Callable[[str], LogConfig],
         *,
-        node_id: int,
+        node_id: BrokerId,
         cluster_id: str | None = None,
         belongs: Belongs | None = None,
         progress: ProgressCallback | None = None,
@@ -392,12 +392,12 @@ class LogManager:
     def _checkpoint(
         self,
         name: str,
-        value: Callable[[UnifiedLog], int | None],
+        value: Callable[[UnifiedLog], Offset | None],
         *,
         sync: bool,
         before: Callable[[], None] = lambda: None,
     ) -> None:
-        offsets: dict[DataDirectory, dict[TopicPartition, int]] = {directory: {} for directory in self.directories}
+        offsets: dict[DataDirectory, dict[TopicPartition, Offset]] = {directory: {} for directory in self.directories}
         # A copy: this may run beside the thread that creates and deletes logs.
         for tp, log in list(self._logs.items()):
             offset, home = value(log), self._home.get(tp)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.records.file_slice import FileSlice
+from barnabas.types import FIRST_OFFSET, LeaderEpoch, Offset
 
 if TYPE_CHECKING:
     from barnabas.log.log_segment import LogSegment
@@ -15,10 +16,10 @@ class AppendInfo(NamedTuple):
     """Where an append went. `log_append_time` is -1 when records keep their producer's time; `duplicate`: nothing was
     written, the offsets are those of the batch that was there before."""
 
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     log_append_time: int
-    log_start_offset: int
+    log_start_offset: Offset
     duplicate: bool
 
 
@@ -36,14 +37,14 @@ class TimestampOffset(NamedTuple):
     """A record found by its time: its timestamp in ms, its offset and the leader epoch of its batch."""
 
     timestamp: int
-    offset: int
-    leader_epoch: int
+    offset: Offset
+    leader_epoch: LeaderEpoch
 
 
 class LogOffsetMetadata(NamedTuple):
     """An offset with the place where its batch starts (or will start)."""
 
-    offset: int
+    offset: Offset
     segment: "LogSegment"
     position: int
 
@@ -56,22 +57,22 @@ class LogOffsets:
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
     """
 
-    log_start_offset: int = 0
-    last_stable_offset: int = 0
-    high_watermark: int = 0
-    log_end_offset: int = 0
+    log_start_offset: Offset = FIRST_OFFSET
+    last_stable_offset: Offset = FIRST_OFFSET
+    high_watermark: Offset = FIRST_OFFSET
+    log_end_offset: Offset = FIRST_OFFSET
 
     def check(self) -> None:
         """Assert the order of the marks."""
         assert 0 <= self.log_start_offset <= self.last_stable_offset, self
         assert self.last_stable_offset <= self.high_watermark <= self.log_end_offset, self
 
-    def advance_log_end(self, offset: int) -> None:
+    def advance_log_end(self, offset: Offset) -> None:
         """Records were appended."""
         assert offset >= self.log_end_offset, f"log_end_offset moves back to {offset}: {self}"
         self.log_end_offset = offset
 
-    def advance_high_watermark(self, offset: int, last_stable_offset: int) -> None:
+    def advance_high_watermark(self, offset: Offset, last_stable_offset: Offset) -> None:
         """The replicas in sync have all up to `offset`; transactions are decided up to `last_stable_offset`."""
         assert self.high_watermark <= offset <= self.log_end_offset, f"high_watermark to {offset}: {self}"
         assert self.last_stable_offset <= last_stable_offset <= offset, (
@@ -80,26 +81,26 @@ class LogOffsets:
         self.high_watermark = offset
         self.last_stable_offset = last_stable_offset
 
-    def advance_log_start(self, offset: int) -> None:
+    def advance_log_start(self, offset: Offset) -> None:
         """Records below `offset` are gone. Marks that lie below it come along."""
         assert self.log_start_offset <= offset <= self.log_end_offset, f"log_start_offset to {offset}: {self}"
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.last_stable_offset = max(self.last_stable_offset, offset)
 
-    def truncate(self, log_end_offset: int) -> None:
+    def truncate(self, log_end_offset: Offset) -> None:
         """Records from `log_end_offset` on are gone: the only way back for the other marks."""
         assert self.log_start_offset <= log_end_offset <= self.log_end_offset, f"truncate to {log_end_offset}: {self}"
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
         self.last_stable_offset = min(self.last_stable_offset, log_end_offset)
 
-    def restore_last_stable(self, first_unstable_offset: int | None) -> None:
+    def restore_last_stable(self, first_unstable_offset: Offset | None) -> None:
         """The open transactions were found again from the batches: the mark is where the first of them begins."""
         stable = self.high_watermark if first_unstable_offset is None else first_unstable_offset
         self.last_stable_offset = max(self.log_start_offset, min(stable, self.high_watermark))
 
-    def restart(self, offset: int) -> None:
+    def restart(self, offset: Offset) -> None:
         """The log is empty and goes on at `offset`."""
         assert offset >= 0, offset
         self.log_start_offset = self.last_stable_offset = self.high_watermark = self.log_end_offset = offset

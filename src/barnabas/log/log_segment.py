@@ -19,7 +19,7 @@ from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.time_index import TimeIndex
 from barnabas.log.indexes.transaction_index import TransactionIndex
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, BatchHeader
-from barnabas.types import NO_TIMESTAMP
+from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFailed", "WrittenBatch", "file_name"]
 
@@ -37,7 +37,7 @@ _LOCATED: Final = Struct(">qi11xi")
 """base_offset, batch_length, last_offset_delta: all that finding an offset needs of a header."""
 
 
-def file_name(offset: int, suffix: str) -> str:
+def file_name(offset: Offset, suffix: str) -> str:
     """`file_name(42, ".log")` is `00000000000000000042.log`."""
     return f"{offset:020d}{suffix}"
 
@@ -53,7 +53,7 @@ class SegmentWriteFailed(OSError):
 class WrittenBatch(NamedTuple):
     """What the indexes need to know of a batch: last offset, largest timestamp, size in bytes."""
 
-    last_offset: int
+    last_offset: Offset
     max_timestamp: int
     size: int
 
@@ -87,7 +87,7 @@ class LogSegment:
     )
 
     def __init__(
-        self, directory: str, base_offset: int, config: LogConfig, *, disk: Disk, pool: ResourcePool, created_ms: int
+        self, directory: str, base_offset: Offset, config: LogConfig, *, disk: Disk, pool: ResourcePool, created_ms: int
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
@@ -105,7 +105,7 @@ class LogSegment:
         self._file: OpenFile | None = None
         self._first_timestamp: int | None = None
         self._bytes_since_index = 0
-        self._ring_last_offsets: list[int] = []
+        self._ring_last_offsets: list[Offset] = []
         self._ring_positions: list[int] = []
         self.roll_after_timestamp = LONG_MAX
         self.configure(config)
@@ -234,7 +234,7 @@ class LogSegment:
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
-    def append(self, buffers: Sequence[bytes | memoryview], size: int, last_offset: int, max_timestamp: int) -> None:
+    def append(self, buffers: Sequence[bytes | memoryview], size: int, last_offset: Offset, max_timestamp: int) -> None:
         """Write one batch at the end. Raises SegmentWriteFailed; the segment is then as before."""
         position = self.size
         self._write(buffers, size, position)
@@ -308,7 +308,7 @@ class LogSegment:
 
     # -- rolling -------------------------------------------------------------------------------------------------------
 
-    def can_hold_offset(self, offset: int) -> bool:
+    def can_hold_offset(self, offset: Offset) -> bool:
         """Whether the indexes can express the offset relative to the base."""
         return 0 <= offset - self.base_offset <= OFFSET_DELTA_MAX
 
@@ -333,7 +333,7 @@ class LogSegment:
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
-    def locate(self, offset: int) -> tuple[int, int] | None:
+    def locate(self, offset: Offset) -> tuple[int, int] | None:
         """(position, size) of the first batch whose last offset is at or after `offset`; None if there is none."""
         last_offsets, positions = self._ring_last_offsets, self._ring_positions
         slot = bisect_left(last_offsets, offset)
@@ -345,7 +345,7 @@ class LogSegment:
             return None
         return self._scan_for(offset, self.offset_index.lookup(offset)[1])
 
-    def _scan_for(self, offset: int, position: int) -> tuple[int, int] | None:
+    def _scan_for(self, offset: Offset, position: int) -> tuple[int, int] | None:
         fd, end, header_size = self.open_file().fd, self.size, _LOCATED.size
         if not 0 <= position <= end:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {end}")
@@ -394,7 +394,7 @@ class LogSegment:
 
     # -- cutting -------------------------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> int:
+    def truncate_to(self, offset: Offset) -> int:
         """Drop the batches from the one that contains `offset` on; returns the number of bytes dropped."""
         found = self._scan_for(offset, self.offset_index.lookup(offset)[1])
         position = found[0] if found else self.size

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from barnabas.config.log_config import LogConfig
 from barnabas.log.log_offsets import LogOffsets
 from barnabas.log.log_segment import LogSegment
+from barnabas.types import Offset
 
 __all__ = ["count_deletable"]
 
@@ -26,7 +27,7 @@ def count_deletable(segments: Sequence[LogSegment], config: LogConfig, offsets: 
     return count
 
 
-def _end_of(segments: Sequence[LogSegment], number: int, offsets: LogOffsets) -> int:
+def _end_of(segments: Sequence[LogSegment], number: int, offsets: LogOffsets) -> Offset:
     return segments[number + 1].base_offset if number + 1 < len(segments) else offsets.log_end_offset
 
 

@@ -1,7 +1,7 @@
-"""The log of one partition: segments in order, the marks, the producers and the leader epochs.
+"""The log of one partition: its segments, offsets, producer state and leader epochs.
 
-Everything here is a plain call on one thread; what may block on the device (fsync, removing large files) is handed out
-as a value that any thread may run: see `flush.FlushTask` and `deletion.DeletionQueue`.
+All methods are plain calls on one thread. Work that may block on the device (fsync, removing large files) is returned
+as a value that any thread may run: `flush.FlushTask`, `deletion_queue.DeletionQueue`.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from barnabas.log.directories.checkpoints import write_partition_metadata
 from barnabas.log.directories.deletion_queue import DeletionQueue
 from barnabas.log.directories.disk import Disk, ResourcePool
 from barnabas.log.flush import FlushTask, prepare_flush
-from barnabas.log.indexes import timestamp_search as search
+from barnabas.log.indexes import timestamp_search
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
 from barnabas.log.leader_epoch_cache import LeaderEpochFileCache
@@ -32,13 +32,14 @@ from barnabas.log.producers.verification_guards import Sender, VerificationGuard
 from barnabas.records.batch import CHECKED_POSITION, MAGIC, PREFIX, TRANSACTIONAL_FLAG, BatchHeader, Buffer
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import ValidatedBatch, validate_replicated
-from barnabas.types import NO_TIMESTAMP, TopicPartition
+from barnabas.types import FIRST_OFFSET, NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["UnexpectedAppendOffset", "UnifiedLog"]
 
 _SNAPSHOT_DEBT_MAX: Final = 16 * 1024 * 1024
-"""After so many bytes a snapshot of the producers is due; a batch counts for _BATCH_DEBT more, a producer for
-_PRODUCER_DEBT. It bounds the walk over headers with which a restart finds the producers' state again."""
+"""The appended bytes after which a snapshot of the producers is due. Each batch counts _BATCH_DEBT more, and each
+producer raises the bound by _PRODUCER_DEBT. This bounds the headers that a restart reads to rebuild the producer
+state."""
 _BATCH_DEBT: Final = 2048
 _PRODUCER_DEBT: Final = 4096
 
@@ -47,21 +48,20 @@ _log = logging.getLogger(__name__)
 
 
 class UnexpectedAppendOffset(Exception):
-    """A follower was given batches that begin below its log's end."""
+    """A follower got batches that begin before its log end offset."""
 
-    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+    def __init__(self, message: str, first_offset: Offset, last_offset: Offset) -> None:
         super().__init__(message)
         self.first_offset = first_offset
         self.last_offset = last_offset
 
 
 class UnifiedLog:
-    """Appends, reads, cuts. Made by `recovery.load_log` or `UnifiedLog.create`.
+    """Appends and reads batches, truncates and deletes. Made by `log_loader.load_log` or `log_loader.create_log`.
 
-    `offsets` are the marks; `recovery_point` is the offset below which all is on the device; up to `cleaned_offset` the
-    cleaner has been. `config` may be replaced. `offline_reason` says why the log takes no more writes, None as long as
-    it does. `sync_lock` is held while files of the log are synced, in whichever thread. `files_made` counts the
-    files that were made, `files_synced` those of them whose names are on the device.
+    All records below `recovery_point` are on the device. The cleaner has cleaned the log up to `cleaned_offset`.
+    `offline_reason` is None while the log takes writes. A thread that syncs files of the log holds `sync_lock`.
+    `files_made` counts the files that were made, `files_synced` those of them whose names are on the device.
     """
 
     __slots__ = (
@@ -71,7 +71,7 @@ class UnifiedLog:
         "_deletions",
         "_disk",
         "_flush_messages",
-        "_high_watermark_place",
+        "_high_watermark_position",
         "_pool",
         "_segment_bytes",
         "_segments",
@@ -103,7 +103,7 @@ class UnifiedLog:
         offsets: LogOffsets,
         leader_epochs: LeaderEpochFileCache,
         producers: ProducerStateManager,
-        recovery_point: int,
+        recovery_point: Offset,
         clock: Clock,
         disk: Disk,
         pool: ResourcePool,
@@ -122,14 +122,14 @@ class UnifiedLog:
         self.files_made = self.files_synced = 0
         self.offline_reason: str | None = None
         self.sync_lock = threading.Lock()
-        self.cleaned_offset: int | None = None
+        self.cleaned_offset: Offset | None = None
         self._segments = LogSegments(segments)
         self._active = segments[-1]
         self._clock = clock
         self._disk = disk
         self._pool = pool
         self._deletions = deletions
-        self._high_watermark_place: tuple[LogSegment, int] | None = None
+        self._high_watermark_position: tuple[LogSegment, int] | None = None
         self._snapshot_debt = 0
         self._tail_dirty = False
         self._truncations = 0
@@ -138,11 +138,11 @@ class UnifiedLog:
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self.offsets})"
 
-    # -- what is there -------------------------------------------------------------------------------------------------
+    # -- properties ----------------------------------------------------------------------------------------------------
 
     @property
     def config(self) -> LogConfig:
-        """The topic's settings."""
+        """The topic's settings, which may be replaced."""
         return self._config
 
     @config.setter
@@ -153,69 +153,68 @@ class UnifiedLog:
         self._active.configure(config)
 
     @property
-    def log_start_offset(self) -> int:
-        """The first offset that can be read."""
+    def log_start_offset(self) -> Offset:
+        """The lowest offset that can be read."""
         return self.offsets.log_start_offset
 
     @property
-    def last_stable_offset(self) -> int:
-        """Transactions below are decided: the end of what read_committed consumers see."""
+    def last_stable_offset(self) -> Offset:
+        """All transactions below are complete: read_committed consumers read up to here."""
         return self.offsets.last_stable_offset
 
     @property
-    def high_watermark(self) -> int:
-        """All replicas in sync have what is below: the end of what consumers see."""
+    def high_watermark(self) -> Offset:
+        """All in-sync replicas have the records below: consumers read up to here."""
         return self.offsets.high_watermark
 
     @property
-    def log_end_offset(self) -> int:
+    def log_end_offset(self) -> Offset:
         """The offset of the next record."""
         return self.offsets.log_end_offset
 
     @property
     def segments(self) -> tuple[LogSegment, ...]:
-        """Oldest first; the last one is the active segment."""
+        """All segments, oldest first; the last one is the active segment."""
         return tuple(self._segments)
 
     def newest_segments(self) -> Iterator[LogSegment]:
-        """The active segment first."""
+        """Returns all segments, the active one first."""
         return reversed(self._segments)
 
     @property
     def active_segment(self) -> LogSegment:
-        """Where appends go."""
+        """The segment that takes appends."""
         return self._active
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments' batches; indexes are not counted, as in Kafka."""
+        """The size of all batches without indexes, as in Kafka."""
         return self._segments.size_bytes
 
     @property
     def clock(self) -> Clock:
-        """What the log reads the time from."""
         return self._clock
 
     @property
     def disk(self) -> Disk:
-        """What the log reads and writes through."""
         return self._disk
 
     @property
     def truncations(self) -> int:
-        """How often records were cut off the end: a flush that began before is void."""
+        """The number of truncations. A flush that began before a truncation is void."""
         return self._truncations
 
     def holds(self, segments: Sequence[LogSegment]) -> bool:
-        """Whether these, in this order and without others between them, are (still) segments of the log."""
-        return self._segments.hold(segments)
+        """Returns whether these are (still) segments of the log, in this order and without others between them."""
+        return self._segments.contains_run(segments)
 
     def active_producers(self) -> list[ProducerEntry]:
-        """The producers whose sequences the log knows."""
+        """Returns the producers whose sequences the log knows."""
         return list(self.producers.producers.values())
 
     def set_topic_id(self, topic_id: uuid.UUID) -> None:
-        """Give a log from before topic ids, or one whose metadata file was lost, its topic's id. Raises OSError."""
+        """Writes the topic id of a log that has none, because it is old or its metadata file is lost. Raises
+        OSError."""
         self.topic_id = topic_id
         write_partition_metadata(self.directory, topic_id)
 
@@ -224,26 +223,29 @@ class UnifiedLog:
     def append_as_leader(
         self,
         batch: ValidatedBatch,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         *,
         origin: Literal["client", "coordinator"] = "client",
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Give the batch the next offsets and write it.
+        """Assigns the next offsets to the batch and writes it.
 
-        The first batch of a transaction needs the `guard` of `begin_verification`, which the transaction's coordinator
-        was asked for meanwhile. `transaction_version` says by which rules a marker is judged.
+        The first batch of a transaction needs the `guard` of `begin_verification`, after the transaction coordinator
+        has agreed. `transaction_version` selects the rules by which an end marker is checked.
+
         Raises OutOfOrderSequenceNumber, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced,
-        RecordListTooLarge (larger than a segment), KafkaStorageError: the disk did not take it and nothing has changed,
-        or the log takes no more writes until a restart.
+        RecordListTooLarge (larger than a segment). Raises KafkaStorageError if the write failed, in which case nothing
+        has changed, or if the log is offline.
         """
         header = batch.header
         payload = batch.payload
         size = len(payload)
         offsets = self.offsets
         base_offset = offsets.log_end_offset
-        last_offset = base_offset + header.last_offset_delta
+        # Plain ints are assigned: a call of Offset would cost time for every batch.
+        last_offset: Offset = base_offset + header.last_offset_delta  # type: ignore[assignment]
+        next_offset: Offset = last_offset + 1  # type: ignore[assignment]
         marker: EndMarker | None = None
         if self._tail_dirty or self.offline_reason is not None:
             self._check_writable()
@@ -255,7 +257,7 @@ class UnifiedLog:
                 self._flush_if_due(duplicate.last_offset)
                 return duplicate
         if leader_epoch != self.leader_epochs.latest:
-            self._assign_epoch(leader_epoch, base_offset)
+            self._assign_leader_epoch(leader_epoch, base_offset)
         segment = self._active
         if (
             segment.size + size > self._segment_bytes
@@ -272,11 +274,11 @@ class UnifiedLog:
             segment.append((prefix, rest), size, last_offset, batch.max_timestamp)
             if header.producer_id >= 0:
                 note_batch(self.producers, header, base_offset, marker, segment, self._clock.wall_ms())
-            offsets.advance_log_end(last_offset + 1)
+            offsets.advance_log_end(next_offset)
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
         except Exception as error:
-            raise self._torn_from_its_end(error) from error
+            raise self._not_entered(error) from error
         self._snapshot_debt += size + _BATCH_DEBT
         if self._snapshot_debt > _SNAPSHOT_DEBT_MAX:
             self._snapshot_if_due()
@@ -286,26 +288,26 @@ class UnifiedLog:
         return AppendInfo(base_offset, last_offset, append_time, offsets.log_start_offset, False)
 
     def begin_verification(self, sender: Sender, *, starts_at_zero: bool) -> VerificationGuard | None:
-        """The guard that the first batch of a transaction needs, to be taken before the transaction's coordinator is
-        asked; None if the transaction has records here already. Raises InvalidProducerEpoch.
+        """Returns the guard that the first batch of a transaction needs; None if the transaction has records here.
 
-        `starts_at_zero`: sequences begin anew with each transaction.
+        Called before the transaction coordinator is asked. `starts_at_zero` says that the sequences begin at 0 in each
+        transaction. Raises InvalidProducerEpoch.
         """
         return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
 
-    def refuse_verification(self, producer_id: int, guard: VerificationGuard) -> None:
-        """The transaction's coordinator has refused for good what the guard was taken for."""
+    def refuse_verification(self, producer_id: ProducerId, guard: VerificationGuard) -> None:
+        """Removes a guard because the transaction coordinator has refused the transaction for good."""
         self.producers.guards.refuse(producer_id, guard)
 
     def append_as_follower(self, records: Buffer) -> AppendInfo:
-        """Write batches as the leader has them, offsets and epochs included; a torn one at the end is left out.
+        """Writes batches of the leader with their offsets and leader epochs, except for a torn one at the end.
 
         Raises UnexpectedAppendOffset, CorruptMessage, KafkaStorageError.
         """
         batches = validate_replicated(records)
         end = self.offsets.log_end_offset
         if not batches:
-            return AppendInfo(end, end - 1, NO_TIMESTAMP, self.offsets.log_start_offset, False)
+            return AppendInfo(end, Offset(end - 1), NO_TIMESTAMP, self.offsets.log_start_offset, False)
         first, last = batches[0][0], batches[-1][0]
         expected = end
         for header, _ in batches:
@@ -325,7 +327,7 @@ class UnifiedLog:
         return AppendInfo(first.base_offset, last.last_offset, NO_TIMESTAMP, self.offsets.log_start_offset, False)
 
     def _next_run(self, batches: list[tuple[BatchHeader, memoryview]]) -> list[tuple[BatchHeader, memoryview]]:
-        """As many batches as fit into the active segment; at least one, after a roll if there has to be one."""
+        """Returns the batches that fit into the active segment, at least one; rolls the segment if necessary."""
         header, data = batches[0]
         segment = self._roll_for(len(data), header.base_offset, header.last_offset, header.max_timestamp)
         room = self._segment_bytes - segment.size
@@ -341,7 +343,7 @@ class UnifiedLog:
         markers = {}
         position = 0
         for header in headers:
-            self._assign_epoch(header.partition_leader_epoch, header.base_offset)
+            self._assign_leader_epoch(header.partition_leader_epoch, header.base_offset)
             if header.is_control and header.producer_id >= 0:
                 markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
             position += header.size_bytes
@@ -359,7 +361,7 @@ class UnifiedLog:
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
         except Exception as error:
-            raise self._torn_from_its_end(error) from error
+            raise self._not_entered(error) from error
         self._snapshot_debt += len(data) + _BATCH_DEBT * len(headers)
         self._snapshot_if_due()
 
@@ -374,12 +376,12 @@ class UnifiedLog:
         producers.check(header, check_sequence=from_client)
         return None
 
-    def _assign_epoch(self, epoch: int, start_offset: int) -> None:
+    def _assign_leader_epoch(self, epoch: LeaderEpoch, start_offset: Offset) -> None:
         with self._storage_errors():
             self.leader_epochs.assign(epoch, start_offset)
 
     def _open_transaction_index(self, segment: LogSegment) -> None:
-        """An abort is going to be written: what can fail about its index comes before it. Raises KafkaStorageError."""
+        """Opens the transaction index before an abort is written, because that may fail. Raises KafkaStorageError."""
         with self._storage_errors():
             if segment.transaction_index_if_any() is None:
                 self.files_made += 1
@@ -387,31 +389,31 @@ class UnifiedLog:
 
     @contextlib.contextmanager
     def _storage_errors(self) -> Iterator[None]:
-        """What the file system refuses becomes what a client may be told."""
+        """Raises KafkaStorageError instead of OSError."""
         try:
             yield
         except OSError as error:
             raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror or error}") from error
 
     def check_online(self) -> None:
-        """Raises KafkaStorageError if the log takes no more writes."""
+        """Raises KafkaStorageError if the log is offline."""
         if self.offline_reason is not None:
             raise KafkaStorageError(f"{self.topic_partition} takes no more writes: {self.offline_reason}")
 
     def take_offline(self, reason: str) -> KafkaStorageError:
-        """No more writes until a restart has read what is really there; returns what to raise."""
+        """Refuses writes until a restart, which verifies the files. Returns the error to raise."""
         if self.offline_reason is None:
             self.offline_reason = f"{reason}; restart the broker when the disk is mended"
             _log.error("%s takes no more writes: %s", self.topic_partition, self.offline_reason)
         return KafkaStorageError(f"{self.topic_partition}: {self.offline_reason}")
 
-    def _torn_from_its_end(self, error: Exception) -> KafkaStorageError:
-        """A batch was written, but its offsets were not given away: the next one must not get them."""
+    def _not_entered(self, error: Exception) -> KafkaStorageError:
+        """Takes the log offline after a batch was written but not entered: the next batch must not get its offsets."""
         return self.take_offline(f"a batch in {self.directory} could not be entered: {error!r}")
 
     @contextlib.contextmanager
     def _offline_on_error(self, work: str) -> Iterator[None]:
-        """Files that cannot be cut or renamed no longer are what the log knows of them."""
+        """Takes the log offline if the work fails: its files may no longer match its state."""
         try:
             yield
         except (OSError, KafkaError) as error:
@@ -427,8 +429,8 @@ class UnifiedLog:
         self._tail_dirty = not error.tail_is_clean
         return KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}")
 
-    def update_high_watermark(self, offset: int) -> int:
-        """All replicas in sync have the records below `offset`; returns the mark, which never moves back."""
+    def update_high_watermark(self, offset: Offset) -> Offset:
+        """Moves the high watermark up to `offset` and returns it. It never moves back."""
         offsets = self.offsets
         if offset > offsets.log_end_offset:
             offset = offsets.log_end_offset
@@ -440,12 +442,12 @@ class UnifiedLog:
             if unstable is not None and unstable < offset:
                 stable = max(unstable, offsets.last_stable_offset)
         offsets.advance_high_watermark(offset, stable)
-        self._high_watermark_place = None
+        self._high_watermark_position = None
         return offset
 
     # -- rolling -------------------------------------------------------------------------------------------------------
 
-    def _roll_for(self, size: int, base_offset: int, last_offset: int, max_timestamp: int) -> LogSegment:
+    def _roll_for(self, size: int, base_offset: Offset, last_offset: Offset, max_timestamp: int) -> LogSegment:
         if size > self._segment_bytes:
             raise RecordListTooLarge(
                 f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is {self._segment_bytes}"
@@ -460,18 +462,17 @@ class UnifiedLog:
         return self.roll(base_offset) if is_due else segment
 
     def maybe_roll(self, now_ms: int) -> bool:
-        """Begin a new segment if segment.ms has passed since the first record of the active one. Raises
-        KafkaStorageError."""
+        """Rolls the active segment if segment.ms has passed since its first record. Raises KafkaStorageError."""
         with self._storage_errors():
             is_due = self._active.is_due(now_ms, now_ms)
         if is_due:
             self.roll()
         return is_due
 
-    def roll(self, base_offset: int = 0) -> LogSegment:
-        """Begin a new segment at the log's end, or at `base_offset` above it. Raises KafkaStorageError.
+    def roll(self, base_offset: Offset = FIRST_OFFSET) -> LogSegment:
+        """Adds a new active segment at the log's end, or at `base_offset` above it. Raises KafkaStorageError.
 
-        An empty active segment that begins there already is kept.
+        An empty active segment with this base offset is kept.
         """
         base_offset = max(base_offset, self.offsets.log_end_offset)
         active = self._active
@@ -490,7 +491,7 @@ class UnifiedLog:
         self.take_snapshot()
         return segment
 
-    def _create_segment(self, base_offset: int) -> LogSegment:
+    def _create_segment(self, base_offset: Offset) -> LogSegment:
         now_ms = self._clock.wall_ms()
         segment = LogSegment(
             self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=now_ms
@@ -498,16 +499,16 @@ class UnifiedLog:
         try:
             segment.create(self._config.segment_bytes if self._config.preallocate else 0)
         except OSError:
-            # the next start would take it for where the log ends, whatever the segment before it gets until then
+            # the next start would take it for the end of the log, although the segment before it grows until then
             with self._offline_on_error(f"removing the new segment at {base_offset}"):
                 segment.remove()
             raise
         return segment
 
     def take_snapshot(self, *, sync: bool = False) -> None:
-        """Write the producers' state at the log's end. A failure only makes the next restart walk further.
+        """Writes a snapshot of the producers at the log's end. After a failure the next restart reads more headers.
 
-        The aborts up to there are in their index before: a restart does not look for them in front of a snapshot.
+        The aborts are written to their index first: a restart does not search for them before a snapshot.
         """
         self._snapshot_debt = 0
         with contextlib.suppress(OSError):
@@ -520,11 +521,12 @@ class UnifiedLog:
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def read(self, fetch_offset: int, max_bytes: int, *, upper_bound: int, min_one_message: bool) -> LogRead:
-        """Whole batches from the one that contains `fetch_offset` on, below `upper_bound`, of one segment.
+    def read(self, fetch_offset: Offset, max_bytes: int, *, upper_bound: Offset, min_one_message: bool) -> LogRead:
+        """Returns whole batches of one segment, from the one that contains `fetch_offset` up to `upper_bound`.
 
-        At most `max_bytes`, which may cut the last batch where the index knows no nearer end. Where not even the first
-        one fits there is nothing, or the whole of it if `min_one_message` asks for that.
+        At most `max_bytes`, which may cut the last batch because the index is sparse. If the first batch does not fit,
+        the result is empty, or the whole first batch if `min_one_message` is set.
+
         Raises OffsetOutOfRange outside [log_start_offset, log_end_offset], KafkaStorageError if the disk fails.
         """
         offsets = self.offsets
@@ -551,7 +553,7 @@ class UnifiedLog:
             if size > max_bytes:
                 if first_size <= max_bytes:
                     size = segment.whole_bytes(position, first_size, max_bytes)
-                else:  # a part of one batch is of no use to anybody
+                else:  # no client can use a part of a batch
                     size = first_size if min_one_message else 0
             if size <= 0:
                 return EMPTY_READ
@@ -559,54 +561,57 @@ class UnifiedLog:
         except OSError as error:
             raise KafkaStorageError(f"{self.topic_partition} in {self.directory}: {error.strerror}") from error
 
-    def _end_position(self, segment: LogSegment, upper_bound: int) -> int:
-        """Where the batch that contains `upper_bound` begins, at most the segment's end."""
+    def _end_position(self, segment: LogSegment, upper_bound: Offset) -> int:
+        """Returns the position of the batch that contains `upper_bound`, at most the segment's end."""
         if upper_bound == self.offsets.high_watermark:
-            place = self._high_watermark_place
-            if place is None:
-                place = self._high_watermark_place = self._segments.place_of(upper_bound)
-            end_segment, position = place
+            found = self._high_watermark_position
+            if found is None:
+                found = self._high_watermark_position = self._segments.position_of(upper_bound)
+            end_segment, position = found
         else:
-            end_segment, position = self._segments.place_of(upper_bound)
+            end_segment, position = self._segments.position_of(upper_bound)
         if end_segment is segment:
             return position
         return segment.size if segment.base_offset < end_segment.base_offset else 0
 
-    def headers_from(self, offset: int) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
-        """(segment, position, header) of the batches from the one that contains `offset` on."""
+    def headers_from(self, offset: Offset) -> Iterator[tuple[LogSegment, int, BatchHeader]]:
+        """Yields segment, position and header of the batches from the one that contains `offset` on."""
         return self._segments.headers_from(offset)
 
-    def aborted_transactions(self, fetch_offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """The aborted transactions that have records or their marker in [fetch_offset, upper_bound)."""
+    def aborted_transactions(self, fetch_offset: Offset, upper_bound: Offset) -> list[AbortedTransaction]:
+        """Returns the aborted transactions with records or their marker in [fetch_offset, upper_bound)."""
         with self._storage_errors():
             return self._segments.aborted_transactions(fetch_offset, upper_bound)
 
-    def aborted_in(self, fetch_offset: int, part: FileSlice) -> list[AbortedTransaction]:
-        """The aborted transactions that the reader of a slice, read from `fetch_offset` on, may meet, or a few more."""
+    def aborted_in(self, fetch_offset: Offset, part: FileSlice) -> list[AbortedTransaction]:
+        """Returns the aborted transactions with records in a slice that was read from `fetch_offset` on, or a few
+        more."""
         end_position = part.position + part.size
         with self._storage_errors():
             return self._segments.aborted_before(fetch_offset, end_position, self.offsets.last_stable_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at or after `timestamp` (ms). Reads the batch that holds it."""
+        """Returns the first record whose timestamp is at or after `timestamp` (ms). Reads the batch that contains
+        it."""
         with self._storage_errors():
-            return search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
+            return timestamp_search.offset_for_timestamp(self._segments, timestamp, self.offsets.log_start_offset)
 
     def max_timestamp(self) -> TimestampOffset | None:
-        """The record with the largest timestamp, the first of them if there are several; None for an empty log."""
+        """Returns the first record with the largest timestamp; None for an empty log."""
         with self._storage_errors():
-            return search.max_timestamp(self._segments, self.offsets.log_start_offset)
+            return timestamp_search.max_timestamp(self._segments, self.offsets.log_start_offset)
 
-    def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
-        """(largest epoch at or below `epoch`, where it ended); (-1, -1) if the log cannot say."""
+    def offset_for_leader_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
+        """Returns the largest leader epoch at or below `epoch` and its end offset; (-1, -1) if the log does not know
+        it."""
         return self.leader_epochs.end_offset_for(epoch, self.offsets.log_end_offset)
 
-    # -- cutting -------------------------------------------------------------------------------------------------------
+    # -- truncating and deleting ---------------------------------------------------------------------------------------
 
-    def truncate_to(self, offset: int) -> bool:
-        """Drop the records from `offset` on; False if there are none. Raises KafkaStorageError.
+    def truncate_to(self, offset: Offset) -> bool:
+        """Removes the records from `offset` on. Returns False if there are none. Raises KafkaStorageError.
 
-        A batch that contains `offset` goes whole: `[10,10][11,30][31,100]` cut at 31 or 35 ends at 31.
+        A batch that contains `offset` is removed whole: `[10,10][11,30][31,100]` truncated to 31 or 35 ends at 31.
         """
         if offset >= self.offsets.log_end_offset:
             return False
@@ -615,11 +620,11 @@ class UnifiedLog:
             return True
         self.check_online()
         self._truncations += 1
-        with self._offline_on_error(f"cutting at {offset}"):
-            self._cut(offset)
+        with self._offline_on_error(f"truncating to {offset}"):
+            self._truncate(offset)
         return True
 
-    def _cut(self, offset: int) -> None:
+    def _truncate(self, offset: Offset) -> None:
         dropped = self._segments.remove_above(offset)
         self._active = active = self._segments.active
         self._drop_segments(dropped)
@@ -630,7 +635,7 @@ class UnifiedLog:
             break
         active.truncate_to(offset)
         active.configure(self._config)
-        self._high_watermark_place = None
+        self._high_watermark_position = None
         if end < self.offsets.log_start_offset:
             end = self.offsets.log_start_offset
         self.offsets.truncate(end)
@@ -638,10 +643,15 @@ class UnifiedLog:
         if self.cleaned_offset is not None:
             self.cleaned_offset = min(self.cleaned_offset, end)
         self.leader_epochs.truncate_from_end(end)
-        rebuild_producers(self)
+        self.rebuild_producers()
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop all records; the next one gets `offset`. Raises KafkaStorageError."""
+    def rebuild_producers(self, newest_snapshot: Offset | None = None) -> None:
+        """Rebuilds the producer state from a snapshot, at `newest_snapshot` at most, and the batches after it."""
+        now_ms = self._clock.wall_ms()
+        rebuild_producers(self.topic_partition, self.producers, self._segments, self.offsets, now_ms, newest_snapshot)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Removes all records. The next one gets `offset`. Raises KafkaStorageError."""
         self.check_online()
         self._truncations += 1
         with self._offline_on_error(f"emptying the log up to {offset}"):
@@ -651,16 +661,18 @@ class UnifiedLog:
         self.files_made += 1
         self._segments.replace_all(segment)
         self._active = segment
-        self._high_watermark_place = None
+        self._high_watermark_position = None
         self.offsets.restart(offset)
         self.recovery_point = offset
         self.cleaned_offset = None
         self.leader_epochs.clear()
         self.producers.clear(offset)
 
-    def delete_records(self, before_offset: int) -> int:
-        """Move the log's start to `before_offset`; returns the start. Raises OffsetOutOfRange above the high
-        watermark."""
+    def delete_records(self, before_offset: Offset) -> Offset:
+        """Moves the log start offset up to `before_offset` and returns it.
+
+        Raises OffsetOutOfRange above the high watermark.
+        """
         if before_offset > self.offsets.high_watermark or before_offset < 0:
             raise OffsetOutOfRange(
                 f"{self.topic_partition}: records up to {self.offsets.high_watermark} can be deleted, "
@@ -669,8 +681,8 @@ class UnifiedLog:
         self.advance_log_start(before_offset)
         return self.offsets.log_start_offset
 
-    def advance_log_start(self, offset: int) -> None:
-        """Records below `offset` are no longer part of the log. Does nothing if the log starts there or later."""
+    def advance_log_start(self, offset: Offset) -> None:
+        """Moves the log start offset up to `offset`. Does nothing if it is there already or above."""
         if offset <= self.offsets.log_start_offset:
             return
         self.offsets.advance_log_start(offset)
@@ -679,9 +691,9 @@ class UnifiedLog:
             self.producers.remove_snapshots_outside(offset, self.offsets.log_end_offset)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """Drop the segments that retention.ms, retention.bytes or the log's start leave behind; returns how many.
+        """Removes the segments that retention.ms, retention.bytes or the log start offset allow to delete.
 
-        Raises KafkaStorageError.
+        Returns the number of removed segments. Raises KafkaStorageError.
         """
         count = retention.count_deletable(self._segments, self._config, self.offsets, now_ms)
         if not count:
@@ -690,21 +702,23 @@ class UnifiedLog:
             try:
                 self.roll()
             except KafkaStorageError:
-                # a full disk has no room for a new segment: the old ones make it
+                # a full disk has no room for a new segment: keep the active one and remove the others
                 count -= 1
                 if not count:
                     raise
         old = self._segments.remove_first(count)
         self.advance_log_start(self._segments[0].base_offset)
-        self._high_watermark_place = None
+        self._high_watermark_position = None
         with self._storage_errors():
             self._drop_segments(old)
         return count
 
     def replace_segments(self, old: Sequence[LogSegment], put_in_place: Callable[[], None]) -> None:
-        """Put one segment in the place of `old` ones: `put_in_place` gives its files their names, once the old ones
-        have given theirs up. Raises KafkaStorageError, after which the log takes no more writes."""
-        assert self._segments.hold(old), f"{old} are no longer in {self}"
+        """Replaces the segments `old` by one, whose files `put_in_place` renames after the old files are renamed.
+
+        Raises KafkaStorageError, and takes the log offline, if that fails.
+        """
+        assert self._segments.contains_run(old), f"{old} are no longer in {self}"
         base_offset = old[0].base_offset
         try:
             self._drop_segments(old)
@@ -714,14 +728,14 @@ class UnifiedLog:
             )
             segment.load()
         except (OSError, CorruptIndex) as error:
-            place = f"{self.directory}: the cleaned segment at {base_offset} could not take its place"
-            raise self.take_offline(f"{place}: {error}") from error
+            failure = f"{self.directory}: the cleaned segment at {base_offset} could not take its place"
+            raise self.take_offline(f"{failure}: {error}") from error
         self._segments.replace(old, segment)
-        self._high_watermark_place = None
+        self._high_watermark_position = None
         self.files_made += 1
 
     def _drop_segments(self, segments: Sequence[LogSegment]) -> None:
-        """Take the files out of the log now, remove them after file.delete.delay.ms."""
+        """Renames the files of the segments now and removes them after file.delete.delay.ms."""
         due_ms = self._clock.wall_ms() + self._config.file_delete_delay_ms
         for segment in segments:
             for path in segment.mark_deleted():
@@ -729,16 +743,16 @@ class UnifiedLog:
 
     # -- flushing and closing ------------------------------------------------------------------------------------------
 
-    def prepare_flush(self, up_to: int | None = None) -> FlushTask | None:
-        """What has to be synced for all below `up_to` (the log's end) to be durable; None if it is already.
+    def prepare_flush(self, up_to: Offset | None = None) -> FlushTask | None:
+        """Returns the task that makes all records below `up_to` (the log's end) durable; None if they are already.
 
-        Raises KafkaStorageError, also if the log takes no more writes.
+        Raises KafkaStorageError, also if the log is offline.
         """
         return prepare_flush(self, self.offsets.log_end_offset if up_to is None else up_to)
 
-    def flush(self, up_to: int | None = None) -> None:
-        """Sync the files and advance the recovery point. Raises KafkaStorageError; if a sync failed, the log takes no
-        more writes."""
+    def flush(self, up_to: Offset | None = None) -> None:
+        """Syncs the files and advances the recovery point. Raises KafkaStorageError; a failed sync takes the log
+        offline."""
         self._run(self.prepare_flush(up_to))
 
     @staticmethod
@@ -747,12 +761,12 @@ class UnifiedLog:
             task.run()
             task.complete()
 
-    def _flush_if_due(self, last_offset: int) -> None:
+    def _flush_if_due(self, last_offset: Offset) -> None:
         if last_offset - self.recovery_point >= self._flush_messages - 1:
             self.flush()
 
     def rename_directory(self, directory: str) -> None:
-        """The directory was renamed: later opens use the new name."""
+        """Uses the new name of the directory for later opens."""
         self.directory = directory
         for segment in self._segments:
             segment.rename_directory(directory)
@@ -760,9 +774,9 @@ class UnifiedLog:
         self.leader_epochs.path = f"{directory}/leader-epoch-checkpoint"
 
     def close(self, *, flush: bool = True) -> None:
-        """Complete the files and let go of them. Slices in flight stay readable.
+        """Completes and closes the files. Slices that are being sent stay readable.
 
-        Raises KafkaStorageError: the next start has to look at what is there. So it does if the log takes no writes.
+        Raises KafkaStorageError if that fails or if the log is offline: the next start has to verify the files.
         """
         try:
             self.check_online()
@@ -777,6 +791,6 @@ class UnifiedLog:
             self.release()
 
     def release(self) -> None:
-        """Let go of all files without completing anything, as a crash would."""
+        """Closes all files without completing them, as a crash would."""
         for segment in self._segments:
             segment.close()

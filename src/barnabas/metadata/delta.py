@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from barnabas.metadata.image import BrokerImage, MetadataImage, PartitionImage, TopicImage
+from barnabas.types import BrokerId
 
 __all__ = ["MetadataChange", "MetadataDelta"]
 
@@ -21,7 +22,7 @@ class MetadataChange(NamedTuple):
     topics: frozenset[str] = frozenset()
     topics_configured: frozenset[str] = frozenset()
     brokers_configured: frozenset[str] = frozenset()
-    brokers: frozenset[int] = frozenset()
+    brokers: frozenset[BrokerId] = frozenset()
 
 
 class MetadataDelta:
@@ -32,14 +33,14 @@ class MetadataDelta:
         self._topics: dict[str, TopicImage] | None = None
         self._topic_configs: dict[str, Mapping[str, str]] | None = None
         self._broker_configs: dict[str, Mapping[str, str]] | None = None
-        self._brokers: dict[int, BrokerImage] | None = None
+        self._brokers: dict[BrokerId, BrokerImage] | None = None
         self.cluster_id = image.cluster_id
         self.controller_id = image.controller_id
         self.controller_epoch = image.controller_epoch
         self.changed_topics: set[str] = set()
         self.changed_topic_configs: set[str] = set()
         self.changed_broker_configs: set[str] = set()
-        self.changed_brokers: set[int] = set()
+        self.changed_brokers: set[BrokerId] = set()
 
     def clear(self) -> None:
         """Everything goes; what is put afterwards is all there is."""
@@ -92,7 +93,7 @@ class MetadataDelta:
         self._writable_brokers()[broker.node_id] = broker
         self.changed_brokers.add(broker.node_id)
 
-    def remove_broker(self, node_id: int) -> None:
+    def remove_broker(self, node_id: BrokerId) -> None:
         if self._writable_brokers().pop(node_id, None) is not None:
             self.changed_brokers.add(node_id)
 
@@ -124,7 +125,7 @@ class MetadataDelta:
             self._topics = dict(self._image.topics)
         return self._topics
 
-    def _writable_brokers(self) -> dict[int, BrokerImage]:
+    def _writable_brokers(self) -> dict[BrokerId, BrokerImage]:
         if self._brokers is None:
             self._brokers = dict(self._image.brokers)
         return self._brokers

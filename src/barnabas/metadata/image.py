@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from barnabas.config.endpoints import Endpoint
+from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = [
     "CONSUMER_OFFSETS",
@@ -24,8 +25,8 @@ __all__ = [
     "TopicImage",
 ]
 
-NO_LEADER: Final = -1
-NO_CONTROLLER: Final = -1
+NO_LEADER: Final = BrokerId(-1)
+NO_CONTROLLER: Final = BrokerId(-1)
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group_state"))
@@ -36,14 +37,14 @@ _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 class PartitionImage(NamedTuple):
     """Who holds a partition and who leads it. `partition_epoch` counts every change, `leader_epoch` new leaders."""
 
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
     partition_epoch: int = 0
 
     @property
-    def preferred_leader(self) -> int:
+    def preferred_leader(self) -> BrokerId:
         """The first replica: who leads when all is well."""
         return self.replicas[0]
 
@@ -67,7 +68,7 @@ class TopicImage(NamedTuple):
 class BrokerImage(NamedTuple):
     """A live broker. `epoch` grows with each registration, so an older life of the same node can be told apart."""
 
-    node_id: int
+    node_id: BrokerId
     epoch: int
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
@@ -86,9 +87,9 @@ class MetadataImage:
         cluster_id: str = "",
         *,
         version: int = 0,
-        controller_id: int = NO_CONTROLLER,
+        controller_id: BrokerId = NO_CONTROLLER,
         controller_epoch: int = 0,
-        brokers: Mapping[int, BrokerImage] | None = None,
+        brokers: Mapping[BrokerId, BrokerImage] | None = None,
         topics: Mapping[str, TopicImage] | None = None,
         topic_configs: Mapping[str, Mapping[str, str]] | None = None,
         broker_configs: Mapping[str, Mapping[str, str]] | None = None,
@@ -97,7 +98,7 @@ class MetadataImage:
         self.version = version
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
-        self.brokers: Mapping[int, BrokerImage] = brokers if brokers is not None else {}
+        self.brokers: Mapping[BrokerId, BrokerImage] = brokers if brokers is not None else {}
         self.topics: Mapping[str, TopicImage] = topics if topics is not None else {}
         self.topic_configs: Mapping[str, Mapping[str, str]] = topic_configs if topic_configs is not None else {}
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs if broker_configs is not None else {}
@@ -113,7 +114,7 @@ class MetadataImage:
             return None
         return found.partitions[index]
 
-    def has_replica(self, node_id: int, topic: str, index: int, topic_id: UUID | None) -> bool:
+    def has_replica(self, node_id: BrokerId, topic: str, index: int, topic_id: UUID | None) -> bool:
         """Whether a broker has this replica of the topic of that name; by its id too where that is known."""
         partition = self.partition(topic, index)
         if partition is None or node_id not in partition.replicas:
@@ -128,7 +129,7 @@ class MetadataImage:
         """The dynamic settings of a broker by its number as text; "" for those of all brokers."""
         return self.broker_configs.get(name, _NO_CONFIGS)
 
-    def is_active(self, node_id: int) -> bool:
+    def is_active(self, node_id: BrokerId) -> bool:
         """Whether a broker can lead: it is registered and not fenced."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced

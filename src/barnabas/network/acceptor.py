@@ -1,4 +1,4 @@
-"""Listening sockets: accept, count, limit, and close what has been idle for too long."""
+"""Accepts, counts and limits connections, and closes those that have been idle for too long."""
 
 import asyncio
 import errno
@@ -12,7 +12,7 @@ from typing import Final
 
 from barnabas.errors import UsageError
 from barnabas.network.connection import PENDING_MAX, Connection, InThread, QueuedRequests, RequestHandler, plain_address
-from barnabas.network.queued_responses import QUEUED_ANSWERS_BYTES_MAX, QueuedResponses
+from barnabas.network.queued_responses import QUEUED_RESPONSES_BYTES_MAX, QueuedResponses
 from barnabas.network.time_slicing import TimeSlicer
 from barnabas.protocol.framing import BufferPool
 
@@ -23,29 +23,29 @@ _IDLE_SWEEP_S: Final = 10.0
 _RETRY_S: Final = 1.0
 _WARNING_INTERVAL_S: Final = 10.0
 INT_MAX: Final = 2**31 - 1
-"""Kafka's "no limit"."""
+"""Kafka's value for "no limit"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionLimits:
-    """Bounds on connections, under Kafka's names with underscores."""
+    """The bounds on connections, named like Kafka's settings."""
 
     socket_request_max_bytes: int = 100 * 1024**2
     max_connections: int = INT_MAX
     max_connections_per_ip: int = INT_MAX
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
-    """By address."""
+    """By IP address."""
     max_connection_creation_rate: int = INT_MAX
     connections_max_idle_ms: int = 600_000
     socket_send_buffer_bytes: int = -1
     socket_receive_buffer_bytes: int = -1
     queued_max_requests: int = PENDING_MAX
     queued_max_request_bytes: int = -1
-    queued_max_response_bytes: int = QUEUED_ANSWERS_BYTES_MAX
+    queued_max_response_bytes: int = QUEUED_RESPONSES_BYTES_MAX
 
 
 def open_listener(host: str, port: int, backlog: int) -> socket.socket:
-    """A bound, listening, non-blocking socket. Raises UsageError that names a busy port or a foreign address."""
+    """Returns a bound, listening, non-blocking socket. Raises UsageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -54,12 +54,12 @@ def open_listener(host: str, port: int, backlog: int) -> socket.socket:
         sock.listen(backlog)
     except OSError as error:
         sock.close()
-        raise UsageError(_why_not_bound(host, port, error)) from None
+        raise UsageError(_bind_error(host, port, error)) from None
     sock.setblocking(False)
     return sock
 
 
-def _why_not_bound(host: str, port: int, error: OSError) -> str:
+def _bind_error(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"{host}:{port}: the port is in use by another process; stop it or choose another with --listen"
     if error.errno == errno.EACCES:
@@ -70,8 +70,8 @@ def _why_not_bound(host: str, port: int, error: OSError) -> str:
 class Acceptor:
     """Owns the connections of all listeners.
 
-    Where there is no room for another connection (too many, too fast, no file descriptors) the listeners are not looked
-    at for a while: what comes waits in the kernel's backlog, and level-triggered polling does not spin.
+    If there is no room for another connection (too many, too fast, no file descriptors) the listeners are not polled
+    for a while: new connections wait in the kernel's backlog, and level-triggered polling does not spin.
     """
 
     def __init__(
@@ -83,32 +83,34 @@ class Acceptor:
         *,
         descriptors_max: int = INT_MAX,
         in_thread: InThread | None = None,
-        turns: TimeSlicer | None = None,
+        time_slicer: TimeSlicer | None = None,
     ) -> None:
-        """`descriptors_max`: how many connections the process has file descriptors for. `turns`: the queue of long
-        work, if others on this loop use it as well."""
+        """`descriptors_max`: the number of connections for which the process has file descriptors. `time_slicer`: the
+        queue of long work, if others on this loop use it as well."""
         self._loop = loop
         self._handler = handler
         self._limits = limits
         self._descriptors_max = descriptors_max
         self._log = log
         self._in_thread = in_thread
-        self._turns = turns or TimeSlicer(loop)
-        self._answers = QueuedResponses(loop, limits.queued_max_response_bytes, log)
+        self._time_slicer = time_slicer or TimeSlicer(loop)
+        self._queued_responses = QueuedResponses(loop, limits.queued_max_response_bytes, log)
         self._pool = BufferPool()
-        self._held = QueuedRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
+        self._queued_requests = (
+            QueuedRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
+        )
         self._listeners: dict[socket.socket, str] = {}
         self._per_ip: Counter[str] = Counter()
         self._sweep: asyncio.TimerHandle | None = None
         self._muted: asyncio.TimerHandle | None = None
         self._tokens = float(limits.max_connection_creation_rate)
-        """Connections that may be made now: grows by the rate, up to what a second brings."""
+        """The number of connections that may be made now: grows by the rate, up to that of one second."""
         self._tokens_at = loop.time()
         self._warned_at: dict[str, float] = {}
         self.connections: set[Connection] = set()
 
     def listen(self, sock: socket.socket, listener_name: str) -> None:
-        """Accept from a socket of `open_listener` from now on."""
+        """Accepts connections from a socket of `open_listener`."""
         self._listeners[sock] = listener_name
         self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
         if self._sweep is None and self._limits.connections_max_idle_ms > 0:
@@ -119,7 +121,7 @@ class Acceptor:
         self._sweep = self._loop.call_later(min(_IDLE_SWEEP_S, max(0.05, idle_s / 4)), self._close_idle)
 
     def set_limits(self, limits: ConnectionLimits) -> None:
-        """Changed settings: they hold for connections that are made from now on."""
+        """Sets the limits of connections that are made from now on."""
         self._limits = limits
         self._tokens = min(self._tokens, limits.max_connection_creation_rate)
         self._unmute()
@@ -141,12 +143,12 @@ class Acceptor:
                     )
                     self._mute(_RETRY_S)
                     return
-                continue  # the peer was gone before we came
+                continue  # the client has disconnected already
             self._tokens -= 1
-            self._accepted(sock, plain_address(str(address[0])), listener_name)
+            self._on_accepted(sock, plain_address(str(address[0])), listener_name)
 
     def _has_room(self) -> bool:
-        """Whether one more connection may be made now; if not, the listeners are muted until that can have changed."""
+        """Returns whether one more connection may be made. If not, the listeners are muted for a while."""
         limits = self._limits
         if len(self.connections) >= limits.max_connections:
             self._warn("max.connections is %d: further connections wait", limits.max_connections)
@@ -186,13 +188,13 @@ class Acceptor:
                 self._loop.add_reader(sock.fileno(), self._on_acceptable, sock, listener_name)
 
     def _warn(self, message: str, *values: object) -> None:
-        """Whoever connects in a loop must not fill the log: each message once in a while."""
+        """Logs each message at most every ten seconds: a client that connects in a loop must not fill the log."""
         now = self._loop.time()
         if now - self._warned_at.get(message, -math.inf) >= _WARNING_INTERVAL_S:
             self._warned_at[message] = now
             self._log.warning(message, *values)
 
-    def _accepted(self, sock: socket.socket, ip: str, listener_name: str) -> None:
+    def _on_accepted(self, sock: socket.socket, ip: str, listener_name: str) -> None:
         limits = self._limits
         per_ip = limits.max_connections_per_ip_overrides.get(ip, limits.max_connections_per_ip)
         if self._per_ip[ip] >= per_ip:
@@ -214,11 +216,11 @@ class Acceptor:
                 pool=self._pool,
                 request_size_max=limits.socket_request_max_bytes,
                 handler=self._handler,
-                on_close=self._closed,
-                turns=self._turns,
-                answers=self._answers,
+                on_close=self._on_close,
+                time_slicer=self._time_slicer,
+                queued_responses=self._queued_responses,
                 pending_max=limits.queued_max_requests,
-                held=self._held,
+                queued_requests=self._queued_requests,
                 in_thread=self._in_thread,
             )
         except OSError:  # reset while it waited in the backlog
@@ -228,7 +230,7 @@ class Acceptor:
         self._per_ip[ip] += 1
         connection.read()  # the first request usually comes right behind the connection
 
-    def _closed(self, connection: Connection, reason: str) -> None:
+    def _on_close(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
         ip = connection.peer_host
         self._per_ip[ip] -= 1
@@ -246,7 +248,7 @@ class Acceptor:
         self._plan_sweep()
 
     def stop_accepting(self) -> None:
-        """Close the listeners; connections live on."""
+        """Closes the listeners and keeps the connections."""
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
@@ -259,7 +261,7 @@ class Acceptor:
             self._sweep = None
 
     def close(self) -> None:
-        """Close listeners and connections."""
+        """Closes listeners and connections."""
         self.stop_accepting()
         for connection in list(self.connections):
             connection.close("the broker shuts down")

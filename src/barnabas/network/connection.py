@@ -1,13 +1,12 @@
-"""One client's connection: frames in, ordered replies out, bounded both ways.
+"""A client's connection: reads frames, sends replies in order, and bounds both.
 
-A request is handed to the dispatcher at once, as a plain call, in the order of arrival; its reply may come later.
-Replies leave in the order of the requests (the protocol promises it), so one that is ready waits for those before it.
-Reading goes on while replies are pending, up to `PENDING_MAX` of them or `OUTGOING_BYTES_MAX` bytes that the peer has
-not taken; then it pauses. For all connections together `QueuedRequests` bounds the requests, `QueuedResponses` the
-replies.
+The connection calls the dispatcher with each request at once, in the order of arrival; the reply may come later.
+Replies leave in the order of the requests, as the protocol promises, so a reply that is ready waits for the replies
+before it. The connection stops reading at `PENDING_MAX` pending replies, or at `OUTGOING_BYTES_MAX` bytes that the
+client has not read. `QueuedRequests` bounds the requests of all connections together, `QueuedResponses` the replies.
 
-What is not in the page cache is not sent from the event loop: `sendfile` would wait for the disk, and everybody with
-it. A thread brings the next chunk in, while the connection keeps the order of its replies.
+The event loop never sends from a file what is not in the page cache: `sendfile` would wait for the disk. A thread reads
+the next chunk into the page cache, while the connection keeps the order of its replies.
 """
 
 import asyncio
@@ -41,33 +40,33 @@ Part = bytes | bytearray | FileSlice
 Parts = Sequence[Part]
 """A whole response frame, its size field included."""
 InThread = Callable[[Callable[[], None]], "asyncio.Future[None]"]
-"""Runs a function in some thread; the future ends on the event loop."""
+"""Runs a function in a thread. The future is completed on the event loop."""
 
 PENDING_MAX: Final = 1000
 OUTGOING_BYTES_MAX: Final = 1024 * 1024
-"""More than a socket buffer takes, so the client has something to read until the broker reads again."""
+"""More than a socket buffer holds, so that the client has something to read until the broker reads again."""
 SENDFILE_MIN: Final = 64 * 1024
-"""A smaller slice is read and sent together with its neighbours: one system call for all of them."""
+"""Smaller slices are read, and sent together with their neighbours by one system call."""
 HALF_CLOSED_MAX_S: Final = 10.0
-"""How long a client that has ended its stream is owed answers."""
+"""How long a client that has ended its stream still gets responses."""
 _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
-"""What one connection may send before others have their turn."""
+"""The bytes that one connection may send before the others are served."""
 _GATHERED_MAX: Final = 16
-"""Answers to requests that came together leave together, up to so many: a send costs more than a small request."""
+"""The responses to requests that arrived together which are sent together: a send costs more than a small request."""
 _GATHERED_PART_MAX: Final = 4096
 _COLD: Final = -1
-"""Found out of the page cache when the parts before it were sent: it is warmed without another look."""
+"""The slice was not in the page cache when the parts before it were sent: no second check is needed."""
 _IOV_MAX: Final = 1024
-"""Buffers that one system call takes; Linux and macOS have the same bound."""
+"""The number of buffers in one system call, on Linux and on macOS."""
 
 NO_REPLY: Final[Parts] = ()
-"""The answer to a request that gets none (Produce with acks=0)."""
+"""Returned for a request that gets no response (Produce with acks=0)."""
 
 _GONE: Final = (errno.ECONNRESET, errno.EPIPE, errno.ETIMEDOUT, errno.ENOTCONN, errno.ECONNABORTED, errno.EHOSTUNREACH)
 
 
 class PendingReply:
-    """A reply that comes later. Whoever holds it calls `resolve` once."""
+    """A reply that comes later, by one call of `resolve`."""
 
     __slots__ = ("_connection", "in_order", "on_abandoned", "parts", "queued_bytes", "request_bytes")
 
@@ -75,34 +74,36 @@ class PendingReply:
         self._connection = connection
         self.parts: Parts | None = None
         self.request_bytes = 0
-        """What HeldRequests counts for it."""
+        """The bytes that QueuedRequests counts for the request."""
         self.in_order = False
-        """Whether its place in the order of replies is taken: its handler has returned."""
+        """Whether the reply has its place in the order of replies: the handler has returned."""
         self.queued_bytes = 0
-        """What is counted for an answer that waits for those before it."""
+        """The bytes that QueuedResponses counts while the reply waits for the replies before it."""
         self.on_abandoned: Callable[[], None] | None = None
-        """Called if the connection ends before the answer: nobody needs it any more."""
+        """Called if the connection is closed before the reply."""
 
     def resolve(self, parts: Parts) -> None:
-        assert self.parts is None, "a request is answered once"
+        assert self.parts is None, "a request gets one reply"
         self.parts = parts
         self.on_abandoned = None
         self._connection.reply_ready(self)
 
     def abandon(self) -> None:
-        """The connection is gone."""
+        """Calls `on_abandoned`, because the connection is closed."""
         callback, self.on_abandoned = self.on_abandoned, None
         if callback is not None:
             callback()
 
     def fail(self, reason: str) -> None:
-        """There will be no answer, by a fault of ours: end the connection, so that the client does not wait for it."""
+        """Closes the connection because of a bug, so that the client does not wait for the reply."""
         self._connection.close(reason)
 
 
 class QueuedRequests:
-    """queued.max.request.bytes: requests whose answers are pending hold at most about so many bytes, over all
-    connections. Beyond that the connections that bring further ones are not read from until there is room."""
+    """Bounds the bytes of requests without a reply over all connections (queued.max.request.bytes).
+
+    Above the bound, connections with a new request are not read from until there is room.
+    """
 
     __slots__ = ("_bytes_max", "_paused", "size_bytes")
 
@@ -135,26 +136,25 @@ class QueuedRequests:
 
 
 class RequestHandler(Protocol):
-    """What a connection asks of the broker."""
+    """The broker as a connection sees it."""
 
     def __call__(self, connection: "Connection", frame: memoryview) -> Parts | PendingReply:
-        """Handle one request. The frame is only valid during the call. Raises BarnabasError to end the connection."""
+        """Handles one request. The frame is only valid during the call. Raises BarnabasError to close the
+        connection."""
 
 
 class Connection:
-    """A non-blocking socket on the event loop. `on_close` hears of its end once."""
+    """A non-blocking socket on the event loop. `on_close` is called once."""
 
     __slots__ = (
         "__weakref__",
-        "_answers",
         "_ended",
         "_fd",
         "_frames",
         "_gathered",
         "_handler",
         "_head_sent",
-        "_held",
-        "_in_line",
+        "_in_queue",
         "_in_thread",
         "_loop",
         "_muted",
@@ -164,10 +164,12 @@ class Connection:
         "_paused",
         "_pending",
         "_pending_max",
+        "_queued_requests",
+        "_queued_responses",
         "_recv_into",
         "_resident",
         "_socket",
-        "_turns",
+        "_time_slicer",
         "_unhandled",
         "_writing",
         "client_software",
@@ -192,13 +194,13 @@ class Connection:
         request_size_max: int,
         handler: RequestHandler,
         on_close: Callable[["Connection", str], None],
-        turns: TimeSlicer,
-        answers: QueuedResponses,
+        time_slicer: TimeSlicer,
+        queued_responses: QueuedResponses,
         pending_max: int = PENDING_MAX,
-        held: QueuedRequests | None = None,
+        queued_requests: QueuedRequests | None = None,
         in_thread: InThread | None = None,
     ) -> None:
-        """Without `in_thread` what is not in the page cache is read on the event loop."""
+        """Without `in_thread` the event loop itself reads what is not in the page cache."""
         self._loop = loop
         self._socket = sock
         self._recv_into = sock.recv_into
@@ -206,48 +208,48 @@ class Connection:
         self._frames = FrameReader(pool, request_size_max)
         self._handler = handler
         self._on_close = on_close
-        self._turns = turns
-        self._answers = answers
+        self._time_slicer = time_slicer
+        self._queued_responses = queued_responses
         self._pending_max = pending_max
-        self._held = held
+        self._queued_requests = queued_requests
         self._in_thread = in_thread
         self._pending: deque[Parts | PendingReply] = deque()
         self._out: deque[Part | memoryview] = deque()
-        """What the socket has not taken. A memoryview is the rest of what it has taken in part, and at the head."""
+        """The parts that the socket has not taken. A memoryview is the rest of a part, and always the first."""
         self._out_bytes = 0
         self.queued_bytes = 0
-        """Memory of the answers in `_out`, and of those in `_pending` that are ready; not of slices."""
+        """The memory of the responses in `_out`, and of the ready ones in `_pending`, without slices."""
         self._gathered: list[bytes | bytearray] | None = None
-        """Small answers to the requests of one read, while these are being handled; None for a single one."""
+        """Small responses to the requests of one read while these are handled; None for a single request."""
         self._head_sent = 0
-        """Bytes of the slice at the head of `_out` that are gone already. The slice itself keeps its file open."""
+        """The sent bytes of the slice at the head of `_out`. The slice itself keeps its file open."""
         self._resident = 0
-        """Bytes of the slice at the head that were in the page cache when we looked, or have been brought there."""
+        """The bytes of the slice at the head that were in the page cache when checked, or that a thread has read."""
         self._writing = False
-        """Whether somebody will call `_flush`: the loop when the socket takes more, or a thread's end."""
+        """Whether `_flush` will be called: by the loop when the socket takes more, or when a thread is done."""
         self._paused = False
         self._muted = 0
-        """How many of our requests have to be through before the next one is taken."""
-        self._in_line = False
-        """Whether requests that have come wait for their turn: the socket is not read from meanwhile."""
+        """The number of requests that must be finished before the next one is taken."""
+        self._in_queue = False
+        """Whether received requests wait in the queue of the time slicer: the socket is not read from meanwhile."""
         self._ended: asyncio.TimerHandle | None = None
-        """Set once the client has ended its stream and is still owed answers: who takes none is closed by it."""
+        """Closes a client that has ended its stream and does not read its responses."""
         self._unhandled: deque[bytes] = deque()
-        """Requests that had come in one piece with the one that made us pause, or that used up the slice."""
+        """Requests that were received together with the one that paused the connection or used up the slice."""
         self.closed = False
         self.listener_name = listener_name
         self.peer_host, self.peer_port = _address(sock.getpeername())
         self.local_host, self.local_port = _address(sock.getsockname())
         self.client_software = ""
         self.state: dict[str, Any] | None = None
-        """What a handler keeps for the life of the connection."""
+        """Values that a handler keeps for the life of the connection."""
         self.last_active = loop.time()
         loop.add_reader(self._fd, self.read)
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def read(self) -> None:
-        """Take what the socket has. The loop calls it when there is something."""
+        """Reads from the socket. The loop calls it when there are data."""
         frames = self._frames
         loop = self._loop
         self.last_active = began = loop.time()
@@ -274,35 +276,37 @@ class Connection:
                 return
 
     def _on_end_of_stream(self) -> None:
-        """The peer sends no more, but it may still read: what it asked for is answered before the end, for a while.
+        """Closes the connection, or sends the outstanding responses first: the client may still read.
 
-        Who has gone altogether looks the same until we write, so nobody is waited for without bound.
+        A client that has disconnected looks the same until the broker writes, so the wait is bounded.
         """
-        if not self._owes_answers:
+        if not self._owes_responses:
             self.close("the client closed the connection")
             return
         self._loop.remove_reader(self._fd)
         self._ended = self._loop.call_later(HALF_CLOSED_MAX_S, self.close, "the client closed the connection")
 
     def _handle(self, frames: Sequence[memoryview]) -> bool:
-        """Hand requests over; False if one of them makes us stop reading, or all together take longer than a slice.
-        The rest is kept then."""
+        """Handles requests. Returns False if one of them stops the reading, or if they take longer than a slice.
+
+        The other requests are kept then.
+        """
         if len(frames) < 2:
             for frame in frames:
                 self._request(frame)
             return not (self.closed or self._paused)
         left = iter(frames)
-        if self._hand_over(left):
+        if self._handle_slice(left):
             return True
         if not self.closed:
             self._unhandled.extend(map(bytes, left))
             if not self._paused:
                 self._loop.remove_reader(self._fd)
-                self._stand_in_line()
+                self._enqueue()
         return False
 
-    def _hand_over(self, frames: Iterator[memoryview]) -> bool:
-        """False if there may be more that must wait."""
+    def _handle_slice(self, frames: Iterator[memoryview]) -> bool:
+        """Handles requests for one slice. Returns False if requests may be left."""
         now = self._loop.time
         until = now() + SLICE_S
         self._gathered = []
@@ -315,35 +319,34 @@ class Connection:
             self._send_gathered()
         return True
 
-    def _stand_in_line(self) -> None:
-        self._in_line = True
-        self._turns.enter(self._handle_kept)
+    def _enqueue(self) -> None:
+        self._in_queue = True
+        self._time_slicer.add(self._handle_unhandled)
 
-    def _handle_kept(self) -> bool:
-        """One slice of the requests that had come before the pause; True if there is more for the next one. Then
-        reading goes on."""
+    def _handle_unhandled(self) -> bool:
+        """Handles the kept requests for one slice. Returns True if there are more; otherwise reading goes on."""
         if self.closed:
             return False
-        if self._paused:  # while it stood in line
-            self._in_line = False
+        if self._paused:  # while it was in the queue
+            self._in_queue = False
             return False
         kept = self._unhandled
         try:
-            self._hand_over(memoryview(kept.popleft()) for _ in range(len(kept)))
+            self._handle_slice(memoryview(kept.popleft()) for _ in range(len(kept)))
         except BarnabasError as error:
             self.close(str(error))
         if self.closed:
             return False
         if kept and not self._paused:
             return True
-        self._in_line = False
+        self._in_queue = False
         if not self._paused:
             self._loop.add_reader(self._fd, self.read)
         return False
 
     def _request(self, frame: memoryview) -> None:
-        if self._answers.is_over:
-            self._answers.make_room()
+        if self._queued_responses.is_over:
+            self._queued_responses.make_room()
             if self.closed:
                 return
         try:
@@ -351,14 +354,14 @@ class Connection:
         except BarnabasError:
             raise
         except Exception:
-            # A bug. It stays loud, but later answers must not come in the place of this one.
+            # A bug. It is raised, but the next response must not be taken for the response to this request.
             self.close("the request's handler failed")
             raise
         if self.closed or reply is NO_REPLY:
             return
         pending = self._pending
         if isinstance(reply, PendingReply):
-            self._park(reply, len(frame))
+            self._add_pending(reply, len(frame))
         elif pending:
             pending.append(reply)
             self._queue(_memory_of(reply))
@@ -368,7 +371,7 @@ class Connection:
             self._pause()
 
     def _has_enough(self, count: int, size: int) -> bool:
-        """Whether so many answers wait, or so many bytes of them."""
+        """Returns whether `count` responses, or `size` bytes of them, wait."""
         return (
             len(self._pending) >= count
             or len(self._out) >= max(count, _IOV_MAX)
@@ -376,27 +379,26 @@ class Connection:
             or self.queued_bytes >= size
         )
 
-    def _park(self, reply: PendingReply, size: int) -> None:
+    def _add_pending(self, reply: PendingReply, size: int) -> None:
         self._pending.append(reply)
         reply.in_order = True
-        held = self._held
-        if held is not None and reply.parts is None:
-            held.hold(reply, size)
-            if held.full:
-                held.wait_for_room(self)
+        requests = self._queued_requests
+        if requests is not None and reply.parts is None:
+            requests.hold(reply, size)
+            if requests.full:
+                requests.wait_for_room(self)
                 self._pause()
-        if reply.parts is not None:  # resolved before it was in the order
+        if reply.parts is not None:  # resolved by its handler
             self.reply_ready(reply)
 
     def _pause(self) -> None:
         if not self._paused:
             self._paused = True
-            if not self._in_line:
+            if not self._in_queue:
                 self._loop.remove_reader(self._fd)
 
     def mute(self) -> None:
-        """Take no further request until `unmute` was called as often: one that is being handled, or whose answer is
-        being made, has to be through before them."""
+        """Takes no further request until `unmute` has been called as often as `mute`."""
         self._muted += 1
         self._pause()
 
@@ -405,31 +407,31 @@ class Connection:
         self.maybe_resume()
 
     def maybe_resume(self) -> None:
-        """Read on, if nothing stands against it any more."""
-        if self._ended is not None and not self._owes_answers:
+        """Reads again if no bound and no `mute` prevents it."""
+        if self._ended is not None and not self._owes_responses:
             self.close("the client closed the connection")
             return
         if not self._paused or self._muted or self.closed:
             return
-        if self._held is not None and self._held.full:
-            self._held.wait_for_room(self)
+        if self._queued_requests is not None and self._queued_requests.full:
+            self._queued_requests.wait_for_room(self)
         elif not self._has_enough(self._pending_max // 2 + 1, OUTGOING_BYTES_MAX // 2):
             self._paused = False
-            if self._in_line:
-                return  # its turn comes, and reading goes on after it
+            if self._in_queue:
+                return  # reading goes on after the queued requests
             if self._unhandled:
-                self._stand_in_line()
+                self._enqueue()
             elif self._ended is None:
                 self._loop.add_reader(self._fd, self.read)
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def pending_reply(self) -> PendingReply:
-        """A place in the order of replies for the request that is being handled; return it from the handler."""
+        """Returns a late reply for the request that is being handled. The handler returns it."""
         return PendingReply(self)
 
     def reply_ready(self, reply: PendingReply) -> None:
-        """Send it, and what is ready behind it, if no other is in front of it."""
+        """Sends the reply, and the ready ones after it, if it is the first in the order."""
         if self.closed or not reply.in_order:
             return
         if self._pending[0] is reply:
@@ -440,7 +442,7 @@ class Connection:
             self._queue(reply.queued_bytes)
 
     def _send_ready(self) -> None:
-        """Send what is ready at the head of the order."""
+        """Sends the replies at the head of the order that are ready."""
         pending = self._pending
         while pending:
             head = pending[0]
@@ -448,7 +450,7 @@ class Connection:
                 if head.parts is None:
                     break
                 if head.request_bytes:
-                    self._held.release(head)  # type: ignore[union-attr]
+                    self._queued_requests.release(head)  # type: ignore[union-attr]
                 parts, queued_bytes = head.parts, head.queued_bytes
             else:
                 parts, queued_bytes = head, _memory_of(head)
@@ -463,11 +465,11 @@ class Connection:
 
     def _queue(self, size: int) -> None:
         self.queued_bytes += size
-        self._answers.add(self, size)
+        self._queued_responses.add(self, size)
 
     def _unqueue(self, size: int) -> None:
         self.queued_bytes -= size
-        self._answers.remove(self, size)
+        self._queued_responses.remove(self, size)
 
     def _send(self, parts: Parts) -> None:
         gathered = self._gathered
@@ -538,7 +540,7 @@ class Connection:
                 self._out_bytes -= sent
                 self.last_active = self._loop.time()
                 if self.queued_bytes:
-                    self._answers.taken(self)
+                    self._queued_responses.mark_progress(self)
                 if out and type(out[0]) is memoryview:  # the socket is full
                     break
         except BlockingIOError:
@@ -556,7 +558,8 @@ class Connection:
         self.maybe_resume()
 
     def _send_slice(self, head: FileSlice) -> int:
-        """Bytes of the slice at the head that went out, -1 if it must be warmed. It stays there until it is through."""
+        """Sends from the slice at the head. Returns the sent bytes, or -1 if the slice must be read into the cache
+        first."""
         done = self._head_sent
         if done >= self._resident:
             size = min(CHUNK_SIZE, head.size - done)
@@ -574,7 +577,7 @@ class Connection:
         return sent
 
     def _send_small(self) -> int:
-        """As _send_slice, for all small parts up to the next large slice: gathered and sent by one system call."""
+        """Does the same for all small parts before the next large slice, by one system call."""
         out = self._out
         gathered: list[bytes | bytearray | memoryview] = []
         size = 0
@@ -596,11 +599,11 @@ class Connection:
         if not gathered:
             return -1
         sent = self._socket.send(gathered[0], more) if len(gathered) == 1 else self._socket.sendmsg(gathered, (), more)
-        self._take_off(gathered, sent)
+        self._remove_sent(gathered, sent)
         return sent
 
-    def _take_off(self, gathered: Sequence[bytes | bytearray | memoryview], sent: int) -> None:
-        """These are the data of the parts at the head, and so many bytes of them have gone out."""
+    def _remove_sent(self, gathered: Sequence[bytes | bytearray | memoryview], sent: int) -> None:
+        """Removes `sent` bytes from the head of `_out`. `gathered` are the data of the parts there."""
         out = self._out
         for data in gathered:
             part = out[0]
@@ -616,7 +619,7 @@ class Connection:
                 self._unqueue(len(part.obj if isinstance(part, memoryview) else part))  # type: ignore[arg-type]
 
     def _read_small(self, part: FileSlice) -> bytes | bytearray | None:
-        """None if it must be warmed."""
+        """Returns the data, or None if they must be read into the page cache first."""
         if self._in_thread is None or self._resident > 0:
             self._resident = 0
             return part.read()
@@ -626,9 +629,9 @@ class Connection:
         return read_resident(part.fd, part.position, part.size)
 
     def _warm(self, head: FileSlice) -> None:
-        """A thread waits for the disk; sending goes on when the next chunk is there. What is ready meanwhile queues.
+        """Has a thread read the next chunk into the page cache, and sends afterwards. Ready replies queue meanwhile.
 
-        Afterwards the chunk is sent without another look: pages that come and go at once must not keep us here.
+        The chunk is then sent without another check, so that pages which are dropped at once cause no endless loop.
         """
         assert self._in_thread is not None
         size = min(CHUNK_SIZE, head.size - self._head_sent)
@@ -637,9 +640,9 @@ class Connection:
         self._writing = True
         done = self._in_thread(partial(bring_in, head, self._head_sent, size))
         self._resident = self._head_sent + size
-        done.add_done_callback(self._warmed)
+        done.add_done_callback(self._on_warmed)
 
-    def _warmed(self, _: "asyncio.Future[None]") -> None:
+    def _on_warmed(self, _: "asyncio.Future[None]") -> None:
         if not self.closed:
             self._writing = False
             self._flush()
@@ -647,19 +650,19 @@ class Connection:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     @property
-    def _owes_answers(self) -> bool:
+    def _owes_responses(self) -> bool:
         return bool(self._pending or self._out or self._unhandled)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing goes on: no request waits for its answer, or the peer does not take its answers."""
+        """Whether no request is in progress, or the client does not read its responses."""
         return bool(self._out) or not self._pending
 
     def close(self, reason: str) -> None:
-        """End the connection; parked requests are answered into the void."""
+        """Closes the connection and abandons its pending replies."""
         if self.closed:
             return
-        self._send_gathered()  # what was answered before the request that ends us
+        self._send_gathered()  # the responses before the request that closes the connection
         if self.closed:
             return
         self.closed = True
@@ -672,12 +675,12 @@ class Connection:
         self._frames.close()
         pending = tuple(self._pending)
         self._pending.clear()
-        if self._held is not None:
-            self._held.forget(self)
+        if self._queued_requests is not None:
+            self._queued_requests.forget(self)
         for reply in pending:
             if type(reply) is PendingReply:
-                if self._held is not None:
-                    self._held.release(reply)
+                if self._queued_requests is not None:
+                    self._queued_requests.release(reply)
                 reply.abandon()
         self._out.clear()
         self._out_bytes = 0
@@ -688,12 +691,12 @@ class Connection:
 
 
 def _memory_of(parts: Parts) -> int:
-    """Bytes that a queued answer holds in memory."""
+    """Returns the bytes that a queued response holds in memory."""
     return sum(len(part) for part in parts if not isinstance(part, FileSlice))
 
 
 def plain_address(host: str) -> str:
-    """An IPv4 client of an IPv6 socket shows as ::ffff:1.2.3.4; everybody calls it 1.2.3.4."""
+    """Returns 1.2.3.4 for ::ffff:1.2.3.4, an IPv4 client of an IPv6 socket."""
     return host.removeprefix("::ffff:") if "." in host else host
 
 

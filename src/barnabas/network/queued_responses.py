@@ -1,8 +1,8 @@
-"""Answers that wait for their clients to read, over all connections: a bound, and their memory given back.
+"""Bounds the responses that wait for their clients to read them, over all connections.
 
-A client that reads never has much here: the socket takes its answers. One that stopped is not read from any more, but
-what it asked for before is kept for it. If all of them together hold more than queued.max.response.bytes, those that
-have gone longest without taking anything are closed, until there is room for the others.
+The socket takes the responses of a client that reads. The broker does not read from a client that stopped reading, but
+keeps the responses to its earlier requests. If all connections together hold more than queued.max.response.bytes, the
+connections that have read nothing for longest are closed, until the others are within the bound.
 """
 
 import asyncio
@@ -10,22 +10,31 @@ import ctypes
 import logging
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-if TYPE_CHECKING:
-    from barnabas.network.connection import Connection
+__all__ = ["QUEUED_RESPONSES_BYTES_MAX", "QueuedResponses"]
 
-__all__ = ["QUEUED_ANSWERS_BYTES_MAX", "QueuedResponses"]
-
-QUEUED_ANSWERS_BYTES_MAX: Final = 128 * 1024 * 1024
+QUEUED_RESPONSES_BYTES_MAX: Final = 128 * 1024 * 1024
 _TRIM_MIN_BYTES: Final = 32 * 1024 * 1024
 _TRIM_AFTER_S: Final = 1.0
-"""So that the end of sixty connections is one occasion, and a busy broker trims once a second at most."""
+"""The end of many connections trims the heap once, and a busy broker trims at most once a second."""
 _WARNING_INTERVAL_S: Final = 10.0
 
 
+class ResponseHolder(Protocol):
+    """A connection with queued responses."""
+
+    @property
+    def queued_bytes(self) -> int: ...
+
+    @property
+    def closed(self) -> bool: ...
+
+    def close(self, reason: str) -> None: ...
+
+
 class QueuedResponses:
-    """Counts the memory of queued answers; slices of files are none. Used on the event loop's thread."""
+    """Counts the memory of queued responses without slices of files. Used on the event loop's thread."""
 
     __slots__ = (
         "_bytes_max",
@@ -48,23 +57,24 @@ class QueuedResponses:
         *,
         trim: Callable[[], object] | None = None,
     ) -> None:
-        """`trim` gives freed memory back to the system; `bytes_max` below 1 is no limit."""
+        """`trim` gives freed memory back to the system. A `bytes_max` below 1 means no limit."""
         self._loop = loop
         self._log = log
         self._trim = trim or trim_memory
         self._trim_planned = False
         self._peak_bytes = 0
-        """The most that was held since memory was given back the last time."""
-        self._holders: dict[Connection, None] = {}
-        """Connections with queued answers. First the one that has gone longest without taking a part of them."""
+        """The largest `size_bytes` since memory was last given back."""
+        self._holders: dict[ResponseHolder, None] = {}
+        """The connections with queued responses, first the one whose client has read nothing for longest."""
         self._warned_at = -_WARNING_INTERVAL_S
         self._bytes_max = bytes_max
         self.size_bytes = 0
         self.is_over = False
-        """Whether `make_room` is due: who is about to make another answer calls it first."""
+        """Whether `make_room` is due. Callers that are about to make a response call it first."""
 
-    def add(self, connection: "Connection", size: int) -> None:
-        """Whoever holds too much is closed later: who adds may be in the middle of something."""
+    def add(self, connection: ResponseHolder, size: int) -> None:
+        """Counts `size` more bytes. Connections are closed in the next turn of the loop, not within the caller's
+        work."""
         self._holders.setdefault(connection)
         self.size_bytes += size
         self._peak_bytes = max(self._peak_bytes, self.size_bytes)
@@ -72,7 +82,7 @@ class QueuedResponses:
             self.is_over = True
             self._loop.call_soon(self.make_room)
 
-    def remove(self, connection: "Connection", size: int) -> None:
+    def remove(self, connection: ResponseHolder, size: int) -> None:
         self.size_bytes -= size
         if not connection.queued_bytes:
             self._holders.pop(connection, None)
@@ -80,13 +90,13 @@ class QueuedResponses:
             self._trim_planned = True
             self._loop.call_later(_TRIM_AFTER_S, self._give_back)
 
-    def taken(self, connection: "Connection") -> None:
-        """The client took a part of its answers."""
+    def mark_progress(self, connection: ResponseHolder) -> None:
+        """Notes that the client has read a part of its responses."""
         if self._holders.pop(connection, self) is None:
             self._holders[connection] = None
 
     def make_room(self) -> None:
-        """Close connections until the others hold no more than the bound."""
+        """Closes connections until the others are within the bound."""
         if not self.is_over:
             return
         self.is_over = False
@@ -114,7 +124,7 @@ class QueuedResponses:
 
 
 def trim_memory() -> None:
-    """Give what is free in the C library's heap back to the system, where the library can: glibc keeps it otherwise."""
+    """Gives the free memory of the C library's heap back to the system. glibc keeps it otherwise."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)

@@ -1,7 +1,7 @@
-"""Long work on the event loop, cut into slices, so that nobody waits for the whole of it.
+"""Cuts long work on the event loop into slices, so that other connections are served in between.
 
-Everything that is cut shares one queue: a turn of the loop runs slices for TURN_S at most, one for each in line and
-then round again, and goes back to the sockets. However many connections bring long work, others wait for one turn.
+All long work shares one queue. A turn of the event loop runs slices for TURN_S at most, in rotation, and then serves
+the sockets. However many connections bring long work, the others wait for one turn.
 """
 
 import asyncio
@@ -12,17 +12,17 @@ from typing import Final, TypeVar
 __all__ = ["SLICE_S", "TURN_S", "Slices", "TimeSlicer"]
 
 SLICE_S: Final = 0.001
-"""What one connection, or one long request, may take before the next in line has its slice."""
+"""The time of one connection, or of one long request, before the next one in the queue has its slice."""
 TURN_S: Final = 0.004
-"""What all slices together may take before the loop looks at the sockets again."""
+"""The time of all slices together before the loop serves the sockets again."""
 
 T = TypeVar("T")
 Slices = Generator[None, None, T]
-"""Work that yields between its pieces, each much shorter than a slice, and returns its result."""
+"""Work that yields between its steps, each much shorter than a slice, and returns its result."""
 
 
 class TimeSlicer:
-    """The queue. Used on the event loop's thread."""
+    """The queue of long work. Used on the event loop's thread."""
 
     __slots__ = ("_loop", "_queue", "_running")
 
@@ -30,13 +30,13 @@ class TimeSlicer:
         self._loop = loop
         self._queue: deque[Callable[[], bool]] = deque()
         self._running = False
-        """Whether `_run` is being executed or planned."""
+        """Whether `_run` is running or scheduled."""
 
-    def enter(self, run_slice: Callable[[], bool]) -> None:
-        """Call `run_slice` when its turn comes, again and again until it returns False: nothing is left to do.
+    def add(self, run_slice: Callable[[], bool]) -> None:
+        """Calls `run_slice` in rotation with other work, until it returns False because nothing is left to do.
 
-        It keeps to SLICE_S itself, by `advance` or by the clock. If it raises, it is not called again, and the error
-        goes to the loop's handler.
+        `run_slice` itself keeps to SLICE_S, by `advance` or by the clock. If it raises, it is not called again, and the
+        loop's exception handler gets the error.
         """
         self._queue.append(run_slice)
         if not self._running:
@@ -44,16 +44,16 @@ class TimeSlicer:
             self._loop.call_soon(self._run)
 
     def call_soon(self, callback: Callable[[], object]) -> None:
-        """Call it once, when its turn comes."""
+        """Calls `callback` once, in rotation with other work."""
 
         def run_slice() -> bool:
             callback()
             return False
 
-        self.enter(run_slice)
+        self.add(run_slice)
 
     def advance(self, slices: Slices[T]) -> None:
-        """Run pieces until the slice is used up. Raises StopIteration with the result when all is done."""
+        """Runs steps until the slice is used up. Raises StopIteration with the result after the last step."""
         until = self._loop.time() + SLICE_S
         next(slices)
         while self._loop.time() < until:

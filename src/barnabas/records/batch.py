@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import CorruptMessage
 from barnabas.records.checksum import crc32c
+from barnabas.types import LeaderEpoch, Offset, ProducerId
 
 __all__ = [
     "BATCH_LENGTH_OVERHEAD",
@@ -64,16 +65,16 @@ _LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
 class BatchHeader(NamedTuple):
     """The thirteen fields of a v2 batch header, in the order of the wire, and what follows from them."""
 
-    base_offset: int
+    base_offset: Offset
     batch_length: int
-    partition_leader_epoch: int
+    partition_leader_epoch: LeaderEpoch
     magic: int
     crc: int
     attributes: int
     last_offset_delta: int
     base_timestamp: int
     max_timestamp: int
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     base_sequence: int
     record_count: int
@@ -84,13 +85,13 @@ class BatchHeader(NamedTuple):
         return self.batch_length + BATCH_LENGTH_OVERHEAD
 
     @property
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """Inclusive; compaction may have removed the record that had it."""
-        return self.base_offset + self.last_offset_delta
+        return self.base_offset + self.last_offset_delta  # type: ignore[return-value]  # a call of Offset costs time
 
     @property
-    def next_offset(self) -> int:
-        return self.base_offset + self.last_offset_delta + 1
+    def next_offset(self) -> Offset:
+        return self.base_offset + self.last_offset_delta + 1  # type: ignore[return-value]
 
     @property
     def compression_type(self) -> int:

@@ -25,6 +25,7 @@ from barnabas.registry.registry import (
     SetPartition,
     SetTopicConfig,
 )
+from barnabas.types import BrokerId, LeaderEpoch
 
 __all__ = ["CHECKS", "Harness"]
 
@@ -43,7 +44,10 @@ class Harness(Protocol):
 
 _ID = UUID(int=1)
 _OTHER_ID = UUID(int=2)
-_PARTITION = PartitionImage(leader=1, leader_epoch=0, replicas=(1, 2), isr=(1, 2), partition_epoch=0)
+_ONE, _TWO = BrokerId(1), BrokerId(2)
+_PARTITION = PartitionImage(
+    leader=_ONE, leader_epoch=LeaderEpoch(0), replicas=(_ONE, _TWO), isr=(_ONE, _TWO), partition_epoch=0
+)
 
 
 def _registration(node_id: int, *directory_ids: UUID) -> BrokerRegistration:
@@ -79,7 +83,7 @@ def cluster_id_is_one_for_all_and_for_ever(harness: Harness) -> None:
 def a_registered_broker_is_seen_by_all(harness: Harness) -> None:
     one, two = harness.open(), harness.open()
     epoch = one.register_broker(_registration(1), SESSION_TIMEOUT_MS)
-    broker = _image(two).brokers[1]
+    broker = _image(two).brokers[_ONE]
     assert broker.epoch == epoch
     assert broker.endpoints == _registration(1).endpoints
     assert broker.rack == "rack 1"
@@ -119,7 +123,7 @@ def a_restarted_broker_takes_over_its_registration(harness: Harness) -> None:
     assert second > first
     assert not one.heartbeat(), "the older life of the broker must notice"
     assert two.heartbeat()
-    assert _image(two).brokers[1].epoch == second
+    assert _image(two).brokers[_ONE].epoch == second
 
 
 def a_silent_broker_is_removed(harness: Harness) -> None:
@@ -203,7 +207,7 @@ def a_topic_is_there_for_all_with_everything(harness: Harness) -> None:
     one, epoch = _controller(harness)
     two = harness.open()
     before = _image(two)
-    leaderless = PartitionImage(-1, 3, (2, 1), (), 7)
+    leaderless = PartitionImage(BrokerId(-1), LeaderEpoch(3), (_TWO, _ONE), (), 7)
     topic = CreateTopic("t", _ID, (_PARTITION, leaderless), {"segment.bytes": "100", "cleanup.policy": ""})
     assert one.write([topic], controller_epoch=epoch)
     for image in (_image(two), _image(two, before), _image(harness.open())):
@@ -257,7 +261,7 @@ def partitions_are_added_behind_the_last(harness: Harness) -> None:
 def a_partition_changes_only_at_its_expected_epoch(harness: Harness) -> None:
     one, epoch = _controller(harness)
     assert one.write([CreateTopic("t", _ID, (_PARTITION,), {})], controller_epoch=epoch)
-    changed = _PARTITION._replace(leader=2, leader_epoch=1, isr=(2,), partition_epoch=1)
+    changed = _PARTITION._replace(leader=_TWO, leader_epoch=LeaderEpoch(1), isr=(_TWO,), partition_epoch=1)
     # Epoch 0 must be a condition like any other, not "no condition".
     assert one.write([SetPartition("t", _ID, 0, changed, 0)], controller_epoch=epoch)
     assert not one.write([SetPartition("t", _ID, 0, _PARTITION, 0)], controller_epoch=epoch)

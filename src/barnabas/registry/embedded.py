@@ -38,6 +38,7 @@ from barnabas.registry.registry import (
     SetTopicConfig,
 )
 from barnabas.registry.sqlite_file import SqliteFile
+from barnabas.types import BrokerId
 
 __all__ = ["EmbeddedRegistry", "is_founded"]
 
@@ -205,7 +206,7 @@ class EmbeddedRegistry(Registry):
     def _read_changed(self, delta: MetadataDelta, changed: Mapping[_Kind, set[str]]) -> None:
         if "broker" in changed:
             present = {broker.node_id: broker for broker in self._brokers()}
-            for node_id in map(int, changed["broker"]):
+            for node_id in (BrokerId(int(name)) for name in changed["broker"]):
                 if node_id in present:
                     delta.put_broker(present[node_id])
                 else:
@@ -479,11 +480,11 @@ class EmbeddedRegistry(Registry):
             self._db.execute("DELETE FROM changes WHERE version <= ?", (version - _CHANGES_KEPT,))
 
 
-class _IdLists(dict[str, tuple[int, ...]]):
+class _IdLists(dict[str, tuple[BrokerId, ...]]):
     """`1,2,3` to (1, 2, 3), once for each different text: 100,000 partitions have few different replica sets."""
 
-    def __missing__(self, text: str) -> tuple[int, ...]:
-        ids = tuple(map(int, text.split(","))) if text else ()
+    def __missing__(self, text: str) -> tuple[BrokerId, ...]:
+        ids = tuple(BrokerId(int(node_id)) for node_id in text.split(",")) if text else ()
         self[text] = ids
         return ids
 

@@ -11,10 +11,11 @@ from concurrent.futures import Executor
 from barnabas.errors import KafkaStorageError
 from barnabas.log.flush import FlushTask
 from barnabas.replication.partition import Partition
+from barnabas.types import Offset
 
 __all__ = ["GroupCommit"]
 
-Round = list[tuple[Partition, int, FlushTask]]
+Round = list[tuple[Partition, Offset, FlushTask]]
 
 
 class GroupCommit:

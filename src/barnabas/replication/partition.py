@@ -22,7 +22,7 @@ from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.records.file_slice import FileSlice
 from barnabas.records.validation import AppendPolicy, ValidatedBatch
-from barnabas.types import TopicPartition
+from barnabas.types import NO_LEADER_EPOCH, BrokerId, LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["Partition", "Watcher"]
 
@@ -67,13 +67,13 @@ class Partition:
         self.topic_id = topic_id
         self.log = log
         self.is_leader = False
-        self.leader_id = -1
-        self.leader_epoch = -1
-        self.epoch_start_offset = 0
+        self.leader_id = BrokerId(-1)
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.epoch_start_offset = Offset(0)
         """Where the log ended when we began to lead. Below it nobody knows yet what is committed."""
         self.partition_epoch = -1
-        self.replicas: tuple[int, ...] = ()
-        self.in_sync_replicas: tuple[int, ...] = ()
+        self.replicas: tuple[BrokerId, ...] = ()
+        self.in_sync_replicas: tuple[BrokerId, ...] = ()
         self.watchers: set[Watcher] = set()
         self.append_policy = policy_of(log.config)
         self._flush_behind = flush_behind
@@ -88,12 +88,12 @@ class Partition:
     def become(
         self,
         *,
-        broker_id: int,
-        leader_id: int,
-        leader_epoch: int,
+        broker_id: BrokerId,
+        leader_id: BrokerId,
+        leader_epoch: LeaderEpoch,
         partition_epoch: int,
-        replicas: Sequence[int],
-        in_sync_replicas: Sequence[int],
+        replicas: Sequence[BrokerId],
+        in_sync_replicas: Sequence[BrokerId],
     ) -> None:
         """Take the role that the metadata gives this replica. Older epochs than ours are not listened to."""
         if leader_epoch < self.leader_epoch:
@@ -147,7 +147,7 @@ class Partition:
             self._wake()
         return info
 
-    def flushed(self, end_offset: int) -> None:
+    def flushed(self, end_offset: Offset) -> None:
         """What stands before `end_offset` is on the disk."""
         if self.is_leader:
             self._maybe_advance_high_watermark(end_offset)
@@ -158,13 +158,13 @@ class Partition:
         self.flush_error = error
         self._wake()
 
-    def _maybe_advance_high_watermark(self, offset: int) -> None:
+    def _maybe_advance_high_watermark(self, offset: Offset) -> None:
         if len(self.in_sync_replicas) == 1 and offset > self.log.high_watermark:
             self.log.update_high_watermark(offset)
 
-    def is_committed(self, end_offset: int) -> bool:
-        """Whether every in-sync replica has all that stands before `end_offset`."""
-        return self.log.high_watermark >= end_offset
+    def is_committed(self, last_offset: Offset) -> bool:
+        """Returns whether every in-sync replica has the record at `last_offset`."""
+        return self.log.high_watermark > last_offset
 
     @property
     def waits_for_commit(self) -> bool:
@@ -173,36 +173,36 @@ class Partition:
 
     # --- readers ----------------------------------------------------------------------------------------------------
 
-    def check_leader(self, current_leader_epoch: int = -1) -> None:
+    def check_leader(self, current_leader_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
         """Raises NotLeaderOrFollower, or the fence's errors where the client knows another epoch than we (-1: none)."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             self._fence(current_leader_epoch)
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
 
-    def _fence(self, current_leader_epoch: int) -> None:
+    def _fence(self, current_leader_epoch: LeaderEpoch) -> None:
         if current_leader_epoch < self.leader_epoch:
             raise FencedLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} by now")
         raise UnknownLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} yet")
 
-    def upper_bound(self, *, read_committed: bool) -> int:
+    def upper_bound(self, *, read_committed: bool) -> Offset:
         """Where a consumer stops: the last stable offset or the high watermark."""
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
-    def read(self, offset: int, max_bytes: int, *, read_committed: bool, min_one_message: bool) -> LogRead:
+    def read(self, offset: Offset, max_bytes: int, *, read_committed: bool, min_one_message: bool) -> LogRead:
         """Records for a consumer. The caller has checked the leader. Raises OffsetOutOfRange."""
         log = self.log
         bound = log.last_stable_offset if read_committed else log.high_watermark
         return log.read(offset, max_bytes, upper_bound=bound, min_one_message=min_one_message)
 
-    def delete_records(self, before_offset: int) -> int:
+    def delete_records(self, before_offset: Offset) -> Offset:
         """Move the log's start up to an offset, -1 for the high watermark; returns the new start."""
         target = self.log.high_watermark if before_offset == -1 else before_offset
         start = self.log.delete_records(target)
         self._wake()
         return start
 
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
+    def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
         """(largest epoch at or below `epoch`, the offset where it ended); (-1, -1) if the log cannot say.
 
         The log learns of an epoch by its first record. The current one ends at the log's end even before that; one
@@ -216,13 +216,15 @@ class Partition:
             return latest if latest >= 0 else epoch, log.log_end_offset
         return log.offset_for_leader_epoch(epoch)
 
-    def aborted_transactions(self, fetch_offset: int, records: FileSlice) -> list[tuple[int, int]]:
+    def aborted_transactions(self, fetch_offset: Offset, records: FileSlice) -> list[tuple[ProducerId, Offset]]:
         """(producer id, first offset) of the aborted transactions that a read_committed reader of these records may
         meet, in the order of the offsets."""
         found = self.log.aborted_in(fetch_offset, records)
         return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=lambda pair: pair[1])
 
-    def diverging_epoch(self, last_fetched_epoch: int, fetch_offset: int) -> tuple[int, int] | None:
+    def diverging_epoch(
+        self, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
+    ) -> tuple[LeaderEpoch, Offset] | None:
         """(epoch, end offset) up to which the reader's log and this one agree; None: they agree to its fetch offset.
 
         Raises OffsetOutOfRange where this log cannot say.

@@ -9,7 +9,7 @@ from barnabas.errors import KafkaError, KafkaStorageError, NotLeaderOrFollower, 
 from barnabas.log.log_manager import LogManager
 from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.replication.partition import Partition
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = ["ReplicaManager"]
 
@@ -19,7 +19,7 @@ class ReplicaManager:
 
     def __init__(
         self,
-        broker_id: int,
+        broker_id: BrokerId,
         log_manager: LogManager,
         log_config_of: Callable[[str], LogConfig],
         log: logging.Logger,
@@ -169,6 +169,6 @@ class ReplicaManager:
                 if partition is not None:
                     partition.set_config(config)
 
-    def offsets(self) -> Mapping[tuple[str, int], int]:
+    def offsets(self) -> Mapping[tuple[str, int], Offset]:
         """High watermark of each partition."""
         return {key: partition.log.high_watermark for key, partition in self._partitions.items()}

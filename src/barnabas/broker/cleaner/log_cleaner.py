@@ -1,80 +1,92 @@
-"""Compaction in the running broker: dirty logs are looked for every log.cleaner.backoff.ms and cleaned by a process."""
+"""Runs the log cleaner in a broker: looks for dirty logs every log.cleaner.backoff.ms and cleans them in a process."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final
 
 from barnabas.broker.cleaner.cleaner_process import CleanerProcess
+from barnabas.clock import Clock
+from barnabas.config.broker import BrokerConfig
 from barnabas.log.cleaner.cleaner_protocol import CleanerConfig
 from barnabas.log.cleaner.log_cleaner_manager import LogCleanerManager
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
-    from barnabas.broker.server import Broker
+from barnabas.log.log_manager import LogManager
 
 __all__ = ["LogCleaner"]
 
 _INTERVAL_MIN_S: Final = 0.01
 _INTERVAL_MAX_S: Final = 365 * 86_400.0
 _BUSY_INTERVAL_MAX_S: Final = 30.0
-"""So often a cleaning that goes on is looked after."""
+"""How often a cleaning in progress is checked at least."""
 
 
 class LogCleaner:
-    """The cleaner with its timer, its process and a thread for what blocks."""
+    """Drives the cleaner manager with a timer, a process for the work and a thread for checkpoints."""
 
-    def __init__(self, broker: "Broker", disk: "Executor") -> None:
-        self._broker = broker
-        self._disk = disk
+    def __init__(
+        self,
+        log_manager: LogManager,
+        config: Callable[[], BrokerConfig],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        executor: Executor,
+        log: logging.Logger,
+    ) -> None:
+        """`config` returns the current settings. `executor` writes the checkpoint files."""
+        self._log_manager = log_manager
+        self._config = config
+        self._loop = loop
+        self._executor = executor
+        self._log = log
         self._timer: asyncio.TimerHandle | None = None
         self.process = CleanerProcess(
-            broker.loop, lambda event: self.cleaner.event(event), lambda reason: self.cleaner.ended(reason)
+            loop, lambda event: self.manager.event(event), lambda reason: self.manager.ended(reason)
         )
-        self.cleaner = LogCleanerManager(
-            broker.log_manager, self.process, self._limits, broker.clock, self._cleaning_is_through
-        )
+        self.manager = LogCleanerManager(log_manager, self.process, self._cleaner_config, clock, self._on_cleaned)
 
     def start(self) -> None:
-        """From now on, if log.cleaner.enable says so."""
-        if self._broker.config.log_cleaner_enable:
-            self._wait()
+        """Begins to look for dirty logs if log.cleaner.enable is set."""
+        if self._config().log_cleaner_enable:
+            self._schedule()
 
-    def _wait(self) -> None:
-        backoff_s = self._broker.config.log_cleaner_backoff_ms / 1000
-        interval_max_s = _BUSY_INTERVAL_MAX_S if self.cleaner.busy else _INTERVAL_MAX_S
-        self._timer = self._broker.loop.call_later(max(_INTERVAL_MIN_S, min(backoff_s, interval_max_s)), self._look)
+    def _schedule(self) -> None:
+        backoff_s = self._config().log_cleaner_backoff_ms / 1000
+        interval_max_s = _BUSY_INTERVAL_MAX_S if self.manager.busy else _INTERVAL_MAX_S
+        self._timer = self._loop.call_later(max(_INTERVAL_MIN_S, min(backoff_s, interval_max_s)), self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._run()
-        self._wait()
+        self._schedule()
 
     def _run(self) -> None:
         try:
             self.logs_changed()
-            self.cleaner.run()
+            self.manager.run()
         except Exception:
-            self._broker.log.exception("looking for dirty logs failed")
+            self._log.exception("looking for dirty logs failed")
 
     def logs_changed(self) -> None:
-        """Logs may have gone, or have been cut."""
-        if self.cleaner.check():
-            self._persist()
+        """Takes note of logs that may have been deleted or truncated."""
+        if self.manager.check():
+            self._write_checkpoints()
 
-    def _cleaning_is_through(self) -> None:
-        self._persist()
-        self._broker.loop.call_soon(self._run)  # as Kafka: no pause as long as there is something to do
+    def _on_cleaned(self) -> None:
+        self._write_checkpoints()
+        self._loop.call_soon(self._run)  # like Kafka: no pause while there are more dirty logs
 
-    def _persist(self) -> None:
-        done = self._broker.loop.run_in_executor(self._disk, self.cleaner.persist)
-        done.add_done_callback(self._persisted)
+    def _write_checkpoints(self) -> None:
+        done = self._loop.run_in_executor(self._executor, self.manager.persist)
+        done.add_done_callback(self._on_checkpoints_written)
 
-    def _persisted(self, done: "asyncio.Future[None]") -> None:
+    def _on_checkpoints_written(self, done: "asyncio.Future[None]") -> None:
         if not done.cancelled() and (error := done.exception()) is not None:
-            self._broker.log.error("cleaner-offset-checkpoint cannot be written: %s", error)
-            self._broker.log_manager.cleaned_offsets_lost = True  # the next look tries again
+            self._log.error("cleaner-offset-checkpoint cannot be written: %s", error)
+            self._log_manager.cleaned_offsets_lost = True  # the next run tries again
 
-    def _limits(self) -> CleanerConfig:
-        config = self._broker.config
+    def _cleaner_config(self) -> CleanerConfig:
+        config = self._config()
         return CleanerConfig(
             dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,
             io_buffer_load_factor=config.log_cleaner_io_buffer_load_factor,
@@ -83,8 +95,8 @@ class LogCleaner:
         )
 
     def stop(self) -> None:
-        """End the process and leave nothing of it behind."""
+        """Ends the process and removes the files of an unfinished cleaning."""
         if self._timer is not None:
             self._timer.cancel()
         self.process.close()
-        self.cleaner.close()
+        self.manager.close()

@@ -1,22 +1,23 @@
-"""An internal topic as its coordinator sees it: partitions of this broker, by number."""
+"""A coordinator's access to the partitions of its internal topic that this broker leads."""
 
 from barnabas.errors import KafkaStorageError, NotLeaderOrFollower
 from barnabas.log.producers.verification_guards import VerificationGuard
 from barnabas.records.validation import own_batch
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.types import LeaderEpoch, Offset
 
 __all__ = ["ReplicatedCoordinatorLog"]
 
 
 class ReplicatedCoordinatorLog:
-    """Implements `coordinator.runtime.CoordinatorLog` over the replica manager."""
+    """Implements `coordinator_loader.CoordinatorLog` with the replica manager."""
 
     def __init__(self, topic: str, replica_manager: ReplicaManager, load_buffer_bytes: int) -> None:
         self._topic = topic
         self._replica_manager = replica_manager
         self._load_buffer_bytes = load_buffer_bytes
-        """offsets.load.buffer.size; a batch that is larger is read whole."""
+        """The setting offsets.load.buffer.size. A larger batch is read whole all the same."""
 
     def _partition(self, partition: int) -> Partition:
         return self._replica_manager.leader_of(self._topic, partition)
@@ -25,22 +26,22 @@ class ReplicatedCoordinatorLog:
         self,
         partition: int,
         batch: bytes,
-        leader_epoch: int,
+        leader_epoch: LeaderEpoch,
         *,
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
-    ) -> int:
-        """Returns the log end offset behind the batch."""
+    ) -> Offset:
+        """Appends the batch and returns the log end offset after it."""
         found = self._partition(partition)
         if found.leader_epoch != leader_epoch:
             raise NotLeaderOrFollower(f"{found.topic_partition} is in leader epoch {found.leader_epoch}")
         info = found.append_as_leader(
             own_batch(batch), -1, origin="coordinator", guard=guard, transaction_version=transaction_version
         )
-        return info.last_offset + 1
+        return Offset(info.last_offset + 1)
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> bytes:
-        """Whole batches from the one that contains `offset`, at least one; b"" at the log's end."""
+    def read(self, partition: int, offset: Offset, max_bytes: int) -> bytes:
+        """Returns whole batches from the one that contains `offset` on, at least one; b"" at the log's end."""
         found = self._partition(partition)
         log = found.log
         size = min(max_bytes, self._load_buffer_bytes)
@@ -52,12 +53,12 @@ class ReplicatedCoordinatorLog:
         except OSError as error:
             raise KafkaStorageError(f"{found.topic_partition}: {error.strerror}") from error
 
-    def log_range(self, partition: int) -> tuple[int, int]:
-        """(log start offset, log end offset)."""
+    def log_range(self, partition: int) -> tuple[Offset, Offset]:
+        """Returns the log start offset and the log end offset."""
         log = self._partition(partition).log
         return log.log_start_offset, log.log_end_offset
 
-    def high_watermark(self, partition: int) -> int:
+    def high_watermark(self, partition: int) -> Offset:
         return self._partition(partition).log.high_watermark
 
     def max_batch_bytes(self, partition: int) -> int:

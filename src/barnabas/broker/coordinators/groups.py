@@ -1,29 +1,25 @@
-"""The group coordinator's place in the broker: its log, its clock, and what it is told of partitions and topics."""
+"""Makes the group coordinator of a broker and notifies it of partitions and deleted topics."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from barnabas.broker.coordinators.coordinator_log import ReplicatedCoordinatorLog
-from barnabas.broker.coordinators.leadership import follow_partitions
+from barnabas.broker.coordinators.leadership import listen_to_partitions
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import EventLoopScheduler
 from barnabas.coordinator.group.config import GroupConfig
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC, GroupCoordinator
 from barnabas.metadata.image import MetadataImage
 from barnabas.types import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 __all__ = ["GroupCoordinatorService"]
 
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
-"""By Kafka's number (offsets.topic.compression.codec)."""
+"""Indexed by Kafka's number of the codec (offsets.topic.compression.codec)."""
 
 
 class GroupCoordinatorService:
-    """Makes the coordinator of a broker and keeps it informed."""
-
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: BrokerServices) -> None:
         manager = broker.replica_manager
         config = broker.config
 
@@ -44,19 +40,19 @@ class GroupCoordinatorService:
             ),
             log=ReplicatedCoordinatorLog(OFFSETS_TOPIC, manager, config.offsets_load_buffer_size),
             scheduler=EventLoopScheduler(broker.loop),
-            later=broker.turns.call_soon,
+            later=broker.time_slicer.call_soon,
             wall_ms=broker.clock.wall_ms,
             partition_count=partition_count,
             compression=_CODECS[config.offsets_topic_compression_codec],
         )
-        follow_partitions(OFFSETS_TOPIC, self.coordinator, manager, broker.loop)
+        listen_to_partitions(OFFSETS_TOPIC, self.coordinator, manager, broker.loop)
 
     def topics_changed(self, before: MetadataImage, after: MetadataImage, names: Iterable[str]) -> None:
-        """Groups keep no offsets for topics that are gone."""
-        gone = []
+        """Removes the committed offsets of topics that were deleted between the two images."""
+        deleted: list[TopicPartition] = []
         for name in names:
             old, new = before.topics.get(name), after.topics.get(name)
             if old is not None and not old.is_internal and (new is None or new.topic_id != old.topic_id):
-                gone += [TopicPartition(name, index) for index in range(len(old.partitions))]
-        if gone:
-            self.coordinator.on_partitions_deleted(gone)
+                deleted += [TopicPartition(name, index) for index in range(len(old.partitions))]
+        if deleted:
+            self.coordinator.on_partitions_deleted(deleted)

@@ -1,32 +1,32 @@
-"""What every coordinator is told of the partitions of its internal topic."""
+"""Notifies a coordinator of the partitions of its internal topic that this broker leads."""
 
 import asyncio
 from typing import Protocol
 
 from barnabas.replication.partition import Partition
 from barnabas.replication.replica_manager import ReplicaManager
-from barnabas.types import TopicPartition
+from barnabas.types import LeaderEpoch, Offset, TopicPartition
 
-__all__ = ["Coordinator", "follow_partitions"]
-
-
-class Coordinator(Protocol):
-    """A coordinator as its partitions see it."""
-
-    def on_elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads the partition from now on."""
-
-    def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
-        """This broker leads it no more, or its replica is gone."""
-
-    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
-        """More of the partition is committed."""
+__all__ = ["PartitionListener", "listen_to_partitions"]
 
 
-class _CommitWatcher:
-    """Tells the coordinator of a partition's high watermark, outside of whatever moved it."""
+class PartitionListener(Protocol):
+    """A coordinator as the replica manager sees it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coordinator: Coordinator, partition: Partition) -> None:
+    def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
+        """This broker has become the leader of the partition."""
+
+    def on_resigned(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
+        """This broker is no longer the leader of the partition, or its replica is deleted."""
+
+    def on_high_watermark(self, partition: int, high_watermark: Offset) -> None:
+        """The partition's high watermark has moved."""
+
+
+class _HighWatermarkWatcher:
+    """Calls the coordinator from the event loop after a partition's high watermark has moved."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coordinator: PartitionListener, partition: Partition) -> None:
         self._loop = loop
         self._coordinator = coordinator
         self._partition = partition
@@ -35,29 +35,29 @@ class _CommitWatcher:
     def partition_changed(self, partition: Partition) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self._loop.call_soon(self._tell)
+            self._loop.call_soon(self._notify)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._scheduled = False
         partition = self._partition
         if partition.is_leader:
             self._coordinator.on_high_watermark(partition.topic_partition.partition, partition.log.high_watermark)
 
 
-def follow_partitions(
-    topic: str, coordinator: Coordinator, manager: ReplicaManager, loop: asyncio.AbstractEventLoop
+def listen_to_partitions(
+    topic: str, coordinator: PartitionListener, manager: ReplicaManager, loop: asyncio.AbstractEventLoop
 ) -> None:
-    """From now on the coordinator knows which partitions of its topic this broker leads, and what is committed."""
+    """Subscribes the coordinator to elections, resignations and high watermarks of the topic's partitions."""
 
-    def led(partition: Partition) -> None:
+    def on_leadership(partition: Partition) -> None:
         if partition.topic_partition.topic == topic:
-            if not any(isinstance(watcher, _CommitWatcher) for watcher in partition.watchers):
-                partition.watchers.add(_CommitWatcher(loop, coordinator, partition))
+            if not any(isinstance(watcher, _HighWatermarkWatcher) for watcher in partition.watchers):
+                partition.watchers.add(_HighWatermarkWatcher(loop, coordinator, partition))
             coordinator.on_elected(partition.topic_partition.partition, partition.leader_epoch)
 
-    def resigned(topic_partition: TopicPartition) -> None:
+    def on_resignation(topic_partition: TopicPartition) -> None:
         if topic_partition.topic == topic:
             coordinator.on_resigned(topic_partition.partition)
 
-    manager.on_leadership.append(led)
-    manager.on_resignation.append(resigned)
+    manager.on_leadership.append(on_leadership)
+    manager.on_resignation.append(on_resignation)

@@ -1,14 +1,15 @@
-"""End markers of transactions on their way into the partitions that this broker leads.
+"""Appends end markers of transactions to the partitions that this broker leads.
 
-A marker decides the records that its producer has written there: the last stable offset moves, and the pending offsets
-on a partition of __consumer_offsets count from then on, or never.
+A marker commits or aborts the records that its producer has written to the partition: the last stable offset moves. On
+a partition of __consumer_offsets it also commits or drops the pending offsets of the transaction.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from barnabas.broker.delayed_produce import DelayedProduce, Uncommitted
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.errors import (
@@ -21,38 +22,35 @@ from barnabas.errors import (
 from barnabas.records.builder import build_control_batch
 from barnabas.records.validation import own_batch
 from barnabas.replication.partition import Partition
-from barnabas.types import TopicPartition
-
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
+from barnabas.types import Offset, TopicPartition
 
 __all__ = ["Outcomes", "write_markers"]
 
 _COMMIT_TIMEOUT_S: Final = 30
 """Kafka's request.timeout.ms, which no setting of ours changes yet."""
 _NOT_READY: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
-"""What a group coordinator says that cannot take a marker now. Transaction coordinators expect a leader's words."""
+"""Errors of a group coordinator that cannot take a marker now. Transaction coordinators expect a leader's error."""
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-"""None: the marker is committed."""
+"""The error of each partition; None if the marker is committed."""
 
 
-def write_markers(broker: "Broker", marker: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
-    """Append the marker to each of its partitions; `reply` is called once, maybe before this returns, when all of them
-    have it committed or have failed."""
+def write_markers(broker: BrokerServices, marker: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
+    """Appends the marker to each of its partitions.
+
+    Calls `reply` once, maybe before this returns, when the marker is committed or has failed in every partition.
+    """
     _MarkerWrite(broker, marker, reply).start()
 
 
 class _MarkerWrite:
-    """One marker until its reply."""
-
-    def __init__(self, broker: "Broker", marker: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
+    def __init__(self, broker: BrokerServices, marker: EndMarkers, reply: Callable[[Outcomes], None]) -> None:
         self._broker = broker
         self._marker = marker
         self._reply = reply
         self._outcomes: Outcomes = dict.fromkeys(marker.partitions)
         self._pending = 1
-        """The parts that are under way: one for all partitions of logs, one for each group coordinator's."""
+        """Steps that are not done: one for the markers in logs, one for each partition of the group coordinator."""
 
     def start(self) -> None:
         waiting: list[Uncommitted[TopicPartition]] = []
@@ -62,25 +60,25 @@ class _MarkerWrite:
                 if topic_partition.topic == OFFSETS_TOPIC:
                     self._end_pending_offsets(topic_partition)
                     continue
-                end_offset = self._append(partition)
+                last_offset = self._append(partition)
             except Exception as error:
-                # A bug of ours, too, must not keep the other partitions undecided for ever.
+                # A bug must not keep the other partitions of the transaction open for ever.
                 if isinstance(error, KafkaError):
                     self._failed(topic_partition, error)
                 else:
-                    what = f"the end marker for {topic_partition}"
-                    self._failed(topic_partition, self._broker.failures.report(what, error))
+                    failure = self._broker.failures.report(f"the end marker for {topic_partition}", error)
+                    self._failed(topic_partition, failure)
                 continue
-            if not partition.is_committed(end_offset):
-                waiting.append(Uncommitted(partition, end_offset, topic_partition))
+            if not partition.is_committed(last_offset):
+                waiting.append(Uncommitted(partition, last_offset, topic_partition))
         if waiting:
-            wait = DelayedProduce(waiting, self._failed, self._part_done)
-            self._broker.purgatory.park(wait, None, wait.partitions, _COMMIT_TIMEOUT_S)
+            wait = DelayedProduce(waiting, self._failed, self._step_done)
+            self._broker.purgatory.delay(wait, None, wait.partitions, _COMMIT_TIMEOUT_S)
         else:
-            self._part_done()
+            self._step_done()
 
-    def _append(self, partition: Partition) -> int:
-        """The offset behind the marker."""
+    def _append(self, partition: Partition) -> Offset:
+        """Appends the marker and returns its offset."""
         marker = self._marker
         batch = build_control_batch(
             committed=marker.commit,
@@ -92,7 +90,7 @@ class _MarkerWrite:
         info = partition.append_as_leader(
             own_batch(batch), -1, origin="coordinator", transaction_version=marker.transaction_version
         )
-        return info.last_offset + 1
+        return info.last_offset
 
     def _end_pending_offsets(self, topic_partition: TopicPartition) -> None:
         self._pending += 1
@@ -112,12 +110,12 @@ class _MarkerWrite:
             if isinstance(error, _NOT_READY):
                 error = NotLeaderOrFollower(error.message)
             self._failed(topic_partition, error)
-        self._part_done()
+        self._step_done()
 
     def _failed(self, topic_partition: TopicPartition, error: KafkaError) -> None:
         self._outcomes[topic_partition] = error
 
-    def _part_done(self) -> None:
+    def _step_done(self) -> None:
         self._pending -= 1
         if not self._pending:
             self._reply(self._outcomes)

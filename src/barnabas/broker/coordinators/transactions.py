@@ -1,23 +1,20 @@
-"""The transaction coordinator's place in the broker: its log, its clock, its producer ids and its way to partitions."""
+"""Makes the transaction coordinator of a broker."""
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinators.coordinator_log import ReplicatedCoordinatorLog
-from barnabas.broker.coordinators.leadership import follow_partitions
+from barnabas.broker.coordinators.leadership import listen_to_partitions
 from barnabas.broker.coordinators.transaction_markers import write_markers
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import EventLoopScheduler
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.transaction_coordinator import TRANSACTION_STATE_TOPIC, TransactionCoordinator
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
-__all__ = ["wire_transactions"]
+__all__ = ["make_transaction_coordinator"]
 
 
-def wire_transactions(broker: "Broker") -> TransactionCoordinator:
-    """The coordinator of a broker, told of the partitions that this broker leads from now on."""
+def make_transaction_coordinator(broker: BrokerServices) -> TransactionCoordinator:
+    """Returns a coordinator that follows the partitions of __transaction_state which this broker leads."""
     config = broker.config
 
     def partition_count() -> int:
@@ -36,11 +33,11 @@ def wire_transactions(broker: "Broker") -> TransactionCoordinator:
             TRANSACTION_STATE_TOPIC, broker.replica_manager, config.transaction_state_log_load_buffer_size
         ),
         scheduler=EventLoopScheduler(broker.loop),
-        later=broker.turns.call_soon,
+        later=broker.time_slicer.call_soon,
         wall_ms=broker.clock.wall_ms,
         partition_count=partition_count,
         new_producer_id=broker.controller.next_producer_id,
         send_markers=partial(write_markers, broker),
     )
-    follow_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)
+    listen_to_partitions(TRANSACTION_STATE_TOPIC, coordinator, broker.replica_manager, broker.loop)
     return coordinator

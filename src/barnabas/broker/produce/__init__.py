@@ -1,1 +1,1 @@
-"""Produce requests that cannot be appended at once."""
+"""Produce requests that cannot be appended at once: long validation, transactions to verify."""

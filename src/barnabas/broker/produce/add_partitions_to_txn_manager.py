@@ -1,90 +1,99 @@
-"""Asking a transaction's coordinator before a partition takes the first records of it (KIP-890)."""
+"""Asks the transaction coordinator before a partition takes the first records of a transaction (KIP-890)."""
 
-from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+from __future__ import annotations  # annotations of nested functions would be evaluated at every call
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.errors import InvalidTxnState, KafkaError, TransactionAbortable
 from barnabas.log.producers.verification_guards import Sender, VerificationGuard
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.replication.partition import Partition
 from barnabas.types import TopicPartition
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
+__all__ = ["AddPartitionsToTxnManager", "ClientSupport", "VerificationResults"]
 
-__all__ = ["ClientSupport", "Grants", "verify"]
-
-Grants = dict[TopicPartition, VerificationGuard | KafkaError]
-"""What each partition's append has to show, or why it may not be; partitions without an entry need nothing."""
+VerificationResults = dict[TopicPartition, VerificationGuard | KafkaError]
+"""The guard that each partition's append needs, or why the append is refused. A partition without an entry needs no
+guard."""
 
 
 class ClientSupport(NamedTuple):
-    """What a client's version of Produce or TxnOffsetCommit says of the client."""
+    """The abilities of a client, as its version of Produce or TxnOffsetCommit shows them."""
 
     knows_abortable: bool
-    """It understands TRANSACTION_ABORTABLE."""
+    """The client understands TRANSACTION_ABORTABLE."""
     adds_partitions: bool
-    """Its records take their partition into the transaction, and each transaction has an epoch of its own
+    """The client's records add their partition to the transaction, and each transaction has its own producer epoch
     (transaction.version 2)."""
 
 
-def verify(
-    broker: Broker,
-    transactional_id: str,
-    batches: Mapping[Partition, Sender],
-    support: ClientSupport,
-    reply: Callable[[Grants], None],
-) -> Grants | None:
-    """Ask about the batches, all of one producer, of which some transaction has no records in their partition yet.
+class AddPartitionsToTxnManager:
+    """Verifies partitions with the transaction coordinator, or adds them to the transaction."""
 
-    The answer, if it is there at once; None: `reply` gets it later.
-    """
-    grants: Grants = {}
-    guards: dict[TopicPartition, VerificationGuard] = {}
-    logs: dict[TopicPartition, UnifiedLog] = {}
-    for partition, sender in batches.items():
-        log = partition.log
-        try:
-            guard = log.begin_verification(sender, starts_at_zero=support.adds_partitions)
-        except KafkaError as error:
-            grants[partition.topic_partition] = error
-            continue
-        if guard is not None:
-            guards[partition.topic_partition] = guard
-            logs[partition.topic_partition] = log
-    if not guards:
-        return grants
-    if not support.adds_partitions and not broker.config.transaction_partition_verification_enable:
-        return grants | guards
-    producer_id, producer_epoch, _ = next(iter(batches.values()))
-    asked = True
-    early: Grants | None = None
+    __slots__ = ("_coordinator", "_verification_enabled")
 
-    def answered(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
-        nonlocal early
-        for place, guard in guards.items():
-            error = outcomes.get(place)
-            grants[place] = guard if error is None else _for_client(error, support)
-            if error is not None and not error.retriable:
-                # A guard that is kept for a batch that comes again would keep the next transaction's out.
-                logs[place].refuse_verification(producer_id, guard)
-        if asked:
-            early = grants
-        else:
-            reply(grants)
+    def __init__(self, coordinator: TransactionCoordinator, verification_enabled: Callable[[], bool]) -> None:
+        """`verification_enabled` returns transaction.partition.verification.enable."""
+        self._coordinator = coordinator
+        self._verification_enabled = verification_enabled
 
-    broker.transactions.verify_or_add(
-        transactional_id,
-        producer_id,
-        producer_epoch,
-        list(guards),
-        verify_only=not support.adds_partitions,
-        reply=answered,
-    )
-    asked = False
-    return early
+    def verify(
+        self,
+        transactional_id: str,
+        batches: Mapping[Partition, Sender],
+        support: ClientSupport,
+        reply: Callable[[VerificationResults], None],
+    ) -> VerificationResults | None:
+        """Verifies the batches of one producer whose transaction has no records in their partition yet.
+
+        Returns the results if they are there at once. Returns None if `reply` gets them later.
+        """
+        results: VerificationResults = {}
+        guards: dict[TopicPartition, VerificationGuard] = {}
+        logs: dict[TopicPartition, UnifiedLog] = {}
+        for partition, sender in batches.items():
+            log = partition.log
+            try:
+                guard = log.begin_verification(sender, starts_at_zero=support.adds_partitions)
+            except KafkaError as error:
+                results[partition.topic_partition] = error
+                continue
+            if guard is not None:
+                guards[partition.topic_partition] = guard
+                logs[partition.topic_partition] = log
+        if not guards:
+            return results
+        if not support.adds_partitions and not self._verification_enabled():
+            return results | guards
+        producer_id, producer_epoch, _ = next(iter(batches.values()))
+        is_returning = True
+        immediate: VerificationResults | None = None
+
+        def on_outcomes(outcomes: Mapping[TopicPartition, KafkaError | None]) -> None:
+            nonlocal immediate
+            for topic_partition, guard in guards.items():
+                error = outcomes.get(topic_partition)
+                results[topic_partition] = guard if error is None else _for_client(error, support)
+                if error is not None and not error.retriable:
+                    # A guard that stays for a retried batch would refuse the batches of the next transaction.
+                    logs[topic_partition].refuse_verification(producer_id, guard)
+            if is_returning:
+                immediate = results
+            else:
+                reply(results)
+
+        self._coordinator.verify_or_add(
+            transactional_id,
+            producer_id,
+            producer_epoch,
+            list(guards),
+            verify_only=not support.adds_partitions,
+            reply=on_outcomes,
+        )
+        is_returning = False
+        return immediate
 
 
 def _for_client(error: KafkaError, support: ClientSupport) -> KafkaError:

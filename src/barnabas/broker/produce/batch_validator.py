@@ -1,14 +1,15 @@
-"""Batches that take long to validate: decompressed, checked and compressed again in threads, appended on the loop.
+"""Validates batches that take long in threads: decompressed, checked and compressed again, appended on the loop.
 
-The connection takes no further request before its batches are appended, so their order stays; others go on. A thread
-works for a slice of time on one request, then the next one in line has its turn.
+The connection takes no further request before its batches are appended, so their order stays. Other connections go on.
+A thread works on one request for a slice of time, then on the next one in the queue.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.errors import KafkaError, UnknownServerError
@@ -16,16 +17,13 @@ from barnabas.network.connection import Parts, PendingReply
 from barnabas.records.append_policy import AppendPolicy
 from barnabas.records.validation import ValidatedBatch, validate_produce
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
-__all__ = ["BatchToValidate", "BatchValidator", "Verdict"]
+__all__ = ["BatchToValidate", "BatchValidator", "ValidationResult"]
 
 _THREADS: Final = 2
 _SLICE_S: Final = 0.02
 
-Verdict = ValidatedBatch | KafkaError
-"""What may be appended, or why it may not."""
+ValidationResult = ValidatedBatch | KafkaError
+"""The batch that may be appended, or why it is refused."""
 
 
 class BatchToValidate(NamedTuple):
@@ -36,64 +34,70 @@ class BatchToValidate(NamedTuple):
     now_ms: int
     zstd_allowed: bool
 
-    def validate(self) -> Verdict:
+    def validate(self) -> ValidationResult:
         try:
             return validate_produce(self.records, self.policy, self.now_ms, zstd_allowed=self.zstd_allowed)
         except KafkaError as error:
             return error
-        except Exception as error:  # a bug costs one partition, as everywhere
+        except Exception as error:  # a bug fails one partition only
             unknown = UnknownServerError(repr(error))
             unknown.__cause__ = error
             return unknown
 
 
 class BatchValidator:
-    """Used on the event loop's thread. Bounded by the connections: each has one request here at most."""
+    """Used on the event loop's thread. The connections bound it: each has one request here at most."""
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: logging.Logger) -> None:
+        self._loop = loop
+        self._log = log
         self._threads = ThreadPoolExecutor(max_workers=_THREADS, thread_name_prefix="barnabas-validate")
+        self._is_shut_down = False
 
     def validate(
         self,
         context: RequestContext,
         batches: list[BatchToValidate],
-        append: Callable[[list[Verdict]], Parts | PendingReply],
+        append: Callable[[list[ValidationResult]], Parts | PendingReply],
     ) -> PendingReply:
-        """The place of the answer that `append` gives when it has heard the verdict on each of the batches, on the
-        loop. It does so if the client has gone meanwhile, too: acks=0 waits for nothing."""
+        """Validates the batches in a thread, then calls `append` with the results on the loop.
+
+        Returns the place of the response that `append` makes. `append` is also called if the client has disconnected:
+        a producer with acks=0 waits for nothing.
+        """
         context.connection.mute()
         reply = context.pending_reply()
-        self._go_on(_Request(context, reply, batches, append, []))
+        self._run_slice(_Request(context, reply, batches, append, []))
         return reply
 
-    def _go_on(self, request: "_Request") -> None:
-        done = self._broker.loop.run_in_executor(self._threads, request.run_slice)
-        done.add_done_callback(lambda future: self._slice_done(request, future))
+    def _run_slice(self, request: "_Request") -> None:
+        done = self._loop.run_in_executor(self._threads, request.run_slice)
+        done.add_done_callback(lambda future: self._on_slice_done(request, future))
 
-    def _slice_done(self, request: "_Request", done: "asyncio.Future[None]") -> None:
-        if self._broker.stopped or done.cancelled():
+    def _on_slice_done(self, request: "_Request", done: "asyncio.Future[None]") -> None:
+        if self._is_shut_down or done.cancelled():
             return
         connection = request.context.connection
         try:
             done.result()
-            if len(request.verdicts) < len(request.batches):
-                self._go_on(request)
+            if len(request.results) < len(request.batches):
+                self._run_slice(request)
                 return
-            for verdict in request.verdicts:
-                if isinstance(verdict, KafkaError) and verdict.__cause__ is not None:
-                    self._broker.log.error("validating a batch failed", exc_info=verdict.__cause__)
-            answer = request.append(request.verdicts)
+            for result in request.results:
+                if isinstance(result, KafkaError) and result.__cause__ is not None:
+                    self._log.error("validating a batch failed", exc_info=result.__cause__)
+            response = request.append(request.results)
         except Exception as error:
-            self._broker.log.exception("a Produce request whose batches were validated in a thread failed")
+            self._log.exception("a Produce request whose batches were validated in a thread failed")
             request.reply.fail(f"{type(error).__name__}: {error}")
             return
-        if not isinstance(answer, PendingReply) and not connection.closed:
-            request.reply.resolve(answer)
+        if not isinstance(response, PendingReply) and not connection.closed:
+            request.reply.resolve(response)
         connection.unmute()
 
     def shutdown(self) -> None:
-        """What is under way is finished in vain; the rest is not begun."""
+        """Waits for the threads. The batches that are being validated are not appended."""
+        self._is_shut_down = True
         self._threads.shutdown(wait=True, cancel_futures=True)
 
 
@@ -103,12 +107,12 @@ class _Request(NamedTuple):
     context: RequestContext
     reply: PendingReply
     batches: list[BatchToValidate]
-    append: Callable[[list[Verdict]], Parts | PendingReply]
-    verdicts: list[Verdict]
+    append: Callable[[list[ValidationResult]], Parts | PendingReply]
+    results: list[ValidationResult]
 
     def run_slice(self) -> None:
         until = time.monotonic() + _SLICE_S
-        while len(self.verdicts) < len(self.batches):
-            self.verdicts.append(self.batches[len(self.verdicts)].validate())
+        while len(self.results) < len(self.batches):
+            self.results.append(self.batches[len(self.results)].validate())
             if time.monotonic() >= until:
                 return

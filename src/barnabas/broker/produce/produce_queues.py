@@ -1,16 +1,21 @@
-"""Produce requests that wait for a transaction's coordinator, and those of the same producer behind them.
+"""Queues the Produce requests of a transactional producer while one of them waits for the transaction coordinator.
 
-A producer may have five requests under way, and their sequences must reach the log in order: while one waits, the
-others stand in line behind it. Who waits is copied, as a frame lives only as long as its handler runs.
+A producer may have five requests in flight, and their sequences must reach the log in order. A queued request is
+copied, because a frame lives only as long as its handler runs.
 """
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from barnabas.broker.produce.add_partitions_to_txn_manager import ClientSupport, Grants, verify
-from barnabas.broker.produce.batch_validator import Verdict
+from barnabas.broker.produce.add_partitions_to_txn_manager import (
+    AddPartitionsToTxnManager,
+    ClientSupport,
+    VerificationResults,
+)
+from barnabas.broker.produce.batch_validator import ValidationResult
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.errors import (
     ConcurrentTransactions,
@@ -27,123 +32,114 @@ from barnabas.protocol.produce import ProduceRequest
 from barnabas.records.validation import ValidatedBatch
 from barnabas.replication.partition import Partition
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 __all__ = ["ProduceQueues", "ValidatedRequest"]
 
-_LINE_MAX: Final = 100
-"""Requests in one line. Java's producers have five under way, librdkafka's as well when they are idempotent."""
+_QUEUE_MAX: Final = 100
+"""Requests of one producer. Java's producers have five in flight, librdkafka's as well when they are idempotent."""
 _ABORTABLE_FROM: Final = 11
 _ADDS_PARTITIONS_FROM: Final = 12
-_NOT_NOW: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
+_COORDINATOR_UNAVAILABLE: Final = (CoordinatorLoadInProgress, CoordinatorNotAvailable, NotCoordinator)
 
 
 class ValidatedRequest(NamedTuple):
-    """A Produce request, and for each of its topics the verdicts on its partitions' batches, in their order.
+    """A Produce request with the validation results of its partitions' batches, by topic and in their order.
 
-    None is a verdict that a thread has not reached yet.
+    A result is None while a thread validates the batch.
     """
 
     request: ProduceRequest
-    verdicts: list[list[Verdict | None]]
+    results: list[list[ValidationResult | None]]
 
     def copied(self) -> "ValidatedRequest":
-        """As long-lived as one likes: what the request's records are is in the verdicts. These lists stay the same."""
-        for verdicts in self.verdicts:
-            for verdict in verdicts:
-                if isinstance(verdict, ValidatedBatch):
-                    verdict.payload = bytes(verdict.payload)
+        """Returns the request without views into its frame. The lists of results stay the same objects."""
+        for results in self.results:
+            for result in results:
+                if isinstance(result, ValidatedBatch):
+                    result.payload = bytes(result.payload)
         topics = [
             topic._replace(partitions=[(index, None) for index, _ in topic.partitions]) for topic in self.request.topics
         ]
-        return ValidatedRequest(self.request._replace(topics=topics), self.verdicts)
+        return ValidatedRequest(self.request._replace(topics=topics), self.results)
 
 
-Append = Callable[[ValidatedRequest, Grants], Parts | PendingReply]
+Append = Callable[[ValidatedRequest, VerificationResults], Parts | PendingReply]
 
 
 class ProduceQueues:
-    """One line for each producer that waits. `waiting`: the ids of these producers."""
+    """Holds one queue for each producer that waits. `waiting` maps producer ids to these queues."""
 
-    __slots__ = ("_broker", "waiting")
+    __slots__ = ("_log", "_manager", "waiting")
 
-    def __init__(self, broker: "Broker") -> None:
-        self._broker = broker
-        self.waiting: dict[int, deque[_Waiting]] = {}
+    def __init__(self, manager: AddPartitionsToTxnManager, log: logging.Logger) -> None:
+        self._manager = manager
+        self._log = log
+        self.waiting: dict[int, deque[_QueuedRequest]] = {}
 
-    def enter(
+    def append_verified(
         self,
         context: RequestContext,
         validated: ValidatedRequest,
         batches: dict[Partition, Sender],
         append: Append,
     ) -> Parts | PendingReply:
-        """Append the request as soon as its transaction's coordinator agrees and no older one of its producer waits.
+        """Appends the request once the transaction coordinator agrees and the producer's older requests are appended.
 
-        `batches` are the transactional ones, all of one producer.
+        `batches` are the request's transactional batches, all of one producer.
         """
         transactional_id = validated.request.transactional_id
         assert transactional_id is not None
         version = context.api_version
         support = ClientSupport(version >= _ABORTABLE_FROM, version >= _ADDS_PARTITIONS_FROM)
         producer_id = next(iter(batches.values())).producer_id
-        line = self.waiting.get(producer_id)
-        if line is None:
-            grants = verify(self._broker, transactional_id, batches, support, partial(self._verified, producer_id))
-            if grants is not None:
-                return append(validated, _for_producer(grants, support))
-            line = self.waiting[producer_id] = deque()
-        elif len(line) >= _LINE_MAX:
-            full = NotEnoughReplicas(f"{_LINE_MAX} requests of producer {producer_id} wait for its transaction")
+        queue = self.waiting.get(producer_id)
+        if queue is None:
+            verify = self._manager.verify
+            results = verify(transactional_id, batches, support, partial(self._on_verified, producer_id))
+            if results is not None:
+                return append(validated, _for_producer(results, support))
+            queue = self.waiting[producer_id] = deque()
+        elif len(queue) >= _QUEUE_MAX:
+            full = NotEnoughReplicas(f"{_QUEUE_MAX} requests of producer {producer_id} wait for its transaction")
             return append(validated, {partition.topic_partition: full for partition in batches})
-        waiting = _Waiting(context, transactional_id, validated.copied(), batches, support, append)
-        line.append(waiting)
+        queue.append(_QueuedRequest(context, transactional_id, validated.copied(), batches, support, append))
         return context.pending_reply()
 
-    def _verified(self, producer_id: int, grants: Grants) -> None:
-        line = self.waiting[producer_id]
-        answer: Grants | None = grants
-        while answer is not None:
-            self._finish(line.popleft(), answer)
-            answer = self._ask_for_next(producer_id, line)
+    def _on_verified(self, producer_id: int, verified: VerificationResults) -> None:
+        queue = self.waiting[producer_id]
+        results: VerificationResults | None = verified
+        while results is not None:
+            self._append(queue.popleft(), results)
+            results = self._verify_next(producer_id, queue)
 
-    def _ask_for_next(self, producer_id: int, line: "deque[_Waiting]") -> Grants | None:
-        """The answer for the head of the line, if it is there at once; None also if nobody is left."""
-        while line:
-            head = line[0]
+    def _verify_next(self, producer_id: int, queue: "deque[_QueuedRequest]") -> VerificationResults | None:
+        """Returns the results for the first queued request if they are there at once; None also for an empty queue."""
+        while queue:
+            head = queue[0]
+            reply = partial(self._on_verified, producer_id)
             try:
-                return verify(
-                    self._broker,
-                    head.transactional_id,
-                    head.batches,
-                    head.support,
-                    partial(self._verified, producer_id),
-                )
+                return self._manager.verify(head.transactional_id, head.batches, head.support, reply)
             except Exception as error:
-                self._fail(line.popleft(), error)
+                self._fail(queue.popleft(), error)
         del self.waiting[producer_id]
         return None
 
-    def _finish(self, waiting: "_Waiting", grants: Grants) -> None:
-        context = waiting.context
+    def _append(self, queued: "_QueuedRequest", results: VerificationResults) -> None:
+        context = queued.context
         try:
-            answer = waiting.append(waiting.validated, _for_producer(grants, waiting.support))
+            response = queued.append(queued.validated, _for_producer(results, queued.support))
         except Exception as error:
-            self._fail(waiting, error)
+            self._fail(queued, error)
             return
-        if not isinstance(answer, PendingReply) and not context.connection.closed:
-            context.pending_reply().resolve(answer)
+        if not isinstance(response, PendingReply) and not context.connection.closed:
+            context.pending_reply().resolve(response)
 
-    def _fail(self, waiting: "_Waiting", error: Exception) -> None:
-        # A bug of ours: the client must not wait for an answer that will never come, nor those behind it.
-        self._broker.log.exception("a Produce request that waited for its transaction failed")
-        waiting.context.pending_reply().fail(f"{type(error).__name__}: {error}")
+    def _fail(self, queued: "_QueuedRequest", error: Exception) -> None:
+        # A bug of ours: the client must not wait for a response that never comes, nor must the requests behind it.
+        self._log.exception("a Produce request that waited for its transaction failed")
+        queued.context.pending_reply().fail(f"{type(error).__name__}: {error}")
 
 
-class _Waiting(NamedTuple):
-    """A request in line."""
-
+class _QueuedRequest(NamedTuple):
     context: RequestContext
     transactional_id: str
     validated: ValidatedRequest
@@ -152,18 +148,19 @@ class _Waiting(NamedTuple):
     append: Append
 
 
-def _for_producer(grants: Grants, support: ClientSupport) -> Grants:
-    """Coordinators' errors as producers know them; NOT_ENOUGH_REPLICAS makes all of them try again without a look at
-    the metadata."""
+def _for_producer(results: VerificationResults, support: ClientSupport) -> VerificationResults:
+    """Translates coordinators' errors into errors that producers know. All producers retry NOT_ENOUGH_REPLICAS without
+    refreshing their metadata."""
     return {
-        place: _known_to_producers(grant, support) if isinstance(grant, KafkaError) else grant
-        for place, grant in grants.items()
+        topic_partition: _producer_error(result, support) if isinstance(result, KafkaError) else result
+        for topic_partition, result in results.items()
     }
 
 
-def _known_to_producers(error: KafkaError, support: ClientSupport) -> KafkaError:
+def _producer_error(error: KafkaError, support: ClientSupport) -> KafkaError:
     if isinstance(error, InvalidTxnState):
         return InvalidTxnState("Partition was not added to the transaction")
-    if isinstance(error, _NOT_NOW) or (isinstance(error, ConcurrentTransactions) and not support.adds_partitions):
+    is_concurrent = isinstance(error, ConcurrentTransactions) and not support.adds_partitions
+    if is_concurrent or isinstance(error, _COORDINATOR_UNAVAILABLE):
         return NotEnoughReplicas(f"Unable to verify the partition has been added to the transaction: {error.message}")
     return error

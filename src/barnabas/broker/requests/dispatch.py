@@ -1,7 +1,7 @@
-"""From a frame to a handler and back: header, version check, decoding, encoding, ordered late replies.
+"""Passes each frame to the handler of its API: header, version check, decoding, encoding, late responses in order.
 
-Budget: under 5 µs around a hot handler. Produce and Fetch have doors of their own (`handle_frame`), because they read
-and write their bodies by hand; every other API goes through the codec.
+Budget: under 5 µs around a hot handler. Produce, Fetch and Metadata have a function `handle_frame`, because they read
+or write their bodies without the codec; every other API goes through it.
 
 A response that takes long to encode is encoded a slice at a time (`sliced_responses`).
 """
@@ -10,11 +10,12 @@ import asyncio
 import struct
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from barnabas.broker.handlers import HANDLER_MODULES
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import complete_frame, response_head
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import BarnabasError
 from barnabas.network.connection import Connection, Parts, PendingReply
 from barnabas.protocol.apis import SERVED, ApiKey, is_flexible, message_classes
@@ -22,35 +23,33 @@ from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.primitives import skip_tags
 from barnabas.protocol.schema import Response
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 __all__ = ["Dispatcher", "UnsupportedRequest", "frame_of"]
 
 _HEADER: Final = struct.Struct(">hhih")
-_IN_PIECES: Final = frozenset(
+_MANY_IN_ONE: Final = frozenset(
     (
         *(ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_FETCH),
         *(ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS),
         *(ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.WRITE_TXN_MARKERS),
     )
 )
-"""Many coordinated things in one request: a connection has one such request in work, and its results held, at once."""
+"""APIs that name many groups or transactions in one request. A connection has one such request in progress at a time,
+so that the memory of the results stays bounded."""
 
-FrameHandler = Callable[["Broker", memoryview, int, RequestContext], "Parts | PendingReply"]
+FrameHandler = Callable[[BrokerServices, memoryview, int, RequestContext], "Parts | PendingReply"]
 Interceptor = Callable[["Dispatcher", RequestContext, memoryview, int], "Parts | PendingReply"]
 
 
 class UnsupportedRequest(BarnabasError):
-    """An API or version that is not served: there is no answer the client could read, so the connection ends."""
+    """The API or its version is not served. The client could not read any response, so the connection is closed."""
 
 
 class HandlerFailed(BarnabasError):
-    """A handler raised what it must not raise. It is logged; the connection ends."""
+    """A handler raised an unexpected exception, which is logged. The connection is closed."""
 
 
 def frame_of(context: RequestContext, response: Response) -> bytearray:
-    """A whole response frame."""
+    """Returns the whole response frame."""
     out = response_head(context)
     encode_into(out, response, context.api_version)
     return complete_frame(out)
@@ -59,18 +58,19 @@ def frame_of(context: RequestContext, response: Response) -> bytearray:
 class Dispatcher:
     """The broker's request handler: one instance serves all connections."""
 
-    def __init__(self, broker: "Broker") -> None:
+    def __init__(self, broker: BrokerServices) -> None:
         self._broker = broker
         self._handlers: dict[int, Callable[..., Any]] = {}
         self._frame_handlers: dict[int, FrameHandler] = {}
         self._flexible: dict[tuple[int, int], bool] = {}
-        """By API key and version, of those that are served: whether the request header has tagged fields."""
+        """Whether the request header has tagged fields, by API key and version of the served APIs."""
         self.loop = broker.loop
         self.intercept: Interceptor | None = None
-        """Set by the test kit: sees every request first, and may answer, delay or cut it."""
+        """Set by the test kit: called with every request first, may respond, delay the request or close the
+        connection."""
 
     def __call__(self, connection: Connection, frame: memoryview) -> Parts | PendingReply:
-        """Handle one frame. Raises BarnabasError where the connection must end."""
+        """Handles one frame. Raises BarnabasError if the connection must be closed."""
         context, position = self._read_header(connection, frame)
         try:
             if self.intercept is not None:
@@ -79,12 +79,12 @@ class Dispatcher:
         except BarnabasError:
             raise
         except Exception as error:
-            # The client must not wait for an answer that will never come.
+            # The client must not wait for a response that never comes.
             self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
             raise HandlerFailed(f"{type(error).__name__}: {error}") from error
 
     def handle(self, context: RequestContext, frame: memoryview, position: int) -> Parts | PendingReply:
-        """Handle the request whose body starts at `position`."""
+        """Handles the request whose body starts at `position`."""
         api_key = context.api_key
         frame_handler = self._frame_handlers.get(api_key)
         if frame_handler is not None:
@@ -99,7 +99,7 @@ class Dispatcher:
         return self._reply(context, handler(self._broker, request, context))
 
     def _load(self, api_key: int) -> bool:
-        """Import the API's handler at its first use; True if it reads its frames itself."""
+        """Imports the API's handler. Returns True if the handler reads its frames itself."""
         module = import_module(HANDLER_MODULES[ApiKey(api_key).name.lower()])
         if hasattr(module, "handle_frame"):
             self._frame_handlers[api_key] = module.handle_frame
@@ -134,9 +134,9 @@ class Dispatcher:
         return context, position
 
     def _check_served(self, api_key: int, version: int) -> bool | None:
-        """Whether the header has tagged fields; None for ApiVersions in a version that is not served.
+        """Returns whether the header has tagged fields; None for ApiVersions in a version that is not served.
 
-        A client that speaks a newer version than we learns ours from the v0 answer to it (KIP-511).
+        A client with a newer version learns the served versions from a v0 response (KIP-511).
         """
         served = SERVED.get(api_key)
         if served is None:
@@ -147,23 +147,23 @@ class Dispatcher:
             return None
         raise UnsupportedRequest(f"{ApiKey(api_key).name} v{version} is not served, v{served.first}-v{served.last} are")
 
-    def _reply(self, context: RequestContext, answer: Any) -> Parts | PendingReply:
-        if isinstance(answer, Response):
-            return self._broker.sliced_responses.encode(context, answer)
-        if isinstance(answer, asyncio.Future):
+    def _reply(self, context: RequestContext, response: Any) -> Parts | PendingReply:
+        if isinstance(response, Response):
+            return self._broker.sliced_responses.encode(context, response)
+        if isinstance(response, asyncio.Future):
             pending = context.pending_reply()
-            in_pieces = context.api_key in _IN_PIECES
-            if in_pieces:
+            is_many = context.api_key in _MANY_IN_ONE
+            if is_many:
                 context.connection.mute()
 
             def done(future: "asyncio.Future[Response]") -> None:
                 self._late_reply(context, pending, future)
-                if in_pieces:
+                if is_many:
                     context.connection.unmute()
 
-            answer.add_done_callback(done)
+            response.add_done_callback(done)
             return pending
-        return answer  # type: ignore[no-any-return]
+        return response  # type: ignore[no-any-return]
 
     def _late_reply(self, context: RequestContext, pending: PendingReply, future: "asyncio.Future[Response]") -> None:
         if context.connection.closed or future.cancelled():
@@ -171,11 +171,11 @@ class Dispatcher:
         error = future.exception()
         if error is None:
             try:
-                answer = self._broker.sliced_responses.encode(context, future.result())
+                response = self._broker.sliced_responses.encode(context, future.result())
             except Exception as encoding_error:
                 error = encoding_error
         if error is not None:
             self._broker.failures.report(f"{ApiKey(context.api_key).name} v{context.api_version}", error)
             context.connection.close(f"{type(error).__name__}: {error}")
-        elif not isinstance(answer, PendingReply):
-            pending.resolve(answer)
+        elif not isinstance(response, PendingReply):
+            pending.resolve(response)

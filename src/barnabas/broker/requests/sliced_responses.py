@@ -82,8 +82,8 @@ def response_head(context: RequestContext) -> bytearray:
 class SlicedResponses:
     """Those of a broker."""
 
-    def __init__(self, turns: TimeSlicer, log: logging.Logger) -> None:
-        self._turns = turns
+    def __init__(self, time_slicer: TimeSlicer, log: logging.Logger) -> None:
+        self._time_slicer = time_slicer
         self._log = log
         self._under_way = 0
         self._waiting: deque[Callable[[], bool]] = deque()
@@ -96,7 +96,7 @@ class SlicedResponses:
     def write(self, context: RequestContext, out: bytearray, work: Slices[None]) -> Parts | PendingReply:
         """As `encode`, of a frame that begins as `response_head` and that each step of `work` appends to."""
         try:
-            self._turns.advance(work)
+            self._time_slicer.advance(work)
         except StopIteration:
             return (complete_frame(out),)
         reply = context.pending_reply()
@@ -120,14 +120,14 @@ class SlicedResponses:
 
     def _begin(self, run_slice: Callable[[], bool]) -> None:
         self._under_way += 1
-        self._turns.enter(run_slice)
+        self._time_slicer.add(run_slice)
 
     def _goes_on(self, context: RequestContext, work: Slices[None], out: bytearray, reply: PendingReply) -> bool:
         connection = context.connection
         if connection.closed:
             return False
         try:
-            self._turns.advance(work)
+            self._time_slicer.advance(work)
         except StopIteration:
             reply.resolve((complete_frame(out),))
         except Exception as error:

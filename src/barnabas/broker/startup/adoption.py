@@ -20,6 +20,7 @@ from barnabas.log.unified_log import UnifiedLog
 from barnabas.metadata.image import INTERNAL_TOPICS, MetadataImage, PartitionImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.registry.registry import Change, CreateTopic, Founding, SetBrokerConfig
+from barnabas.types import LeaderEpoch
 
 __all__ = ["Adoption", "some"]
 
@@ -91,7 +92,7 @@ class Adoption:
     def _partition(self, log: UnifiedLog) -> PartitionImage:
         """Led here, in an epoch that no record has yet."""
         replicas = (self._node_id,)
-        return PartitionImage(self._node_id, log.leader_epochs.latest + 1, replicas, replicas)
+        return PartitionImage(self._node_id, LeaderEpoch(log.leader_epochs.latest + 1), replicas, replicas)
 
     def _config(self, name: str) -> Mapping[str, str]:
         if self._kraft is not None and name in self._kraft.topic_names.values():

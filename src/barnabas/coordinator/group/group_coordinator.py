@@ -48,7 +48,7 @@ from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, Offset
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from barnabas.types import TopicPartition
+from barnabas.types import LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["OFFSETS_MAX", "OFFSETS_TOPIC", "GroupCoordinator"]
 
@@ -96,15 +96,15 @@ class GroupCoordinator:
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def on_elected(self, partition: int, leader_epoch: int) -> None:
+    def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
         """This broker leads the partition of __consumer_offsets now: load it."""
         self.runtime.load(partition, leader_epoch)
 
-    def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
+    def on_resigned(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
         """This broker leads it no more, or the replica is gone: let its groups go."""
         self.runtime.unload(partition, leader_epoch)
 
-    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+    def on_high_watermark(self, partition: int, high_watermark: Offset) -> None:
         """The high watermark of a partition of __consumer_offsets moved."""
         self.runtime.on_high_watermark(partition, high_watermark)
 
@@ -262,14 +262,14 @@ class GroupCoordinator:
             self.partition_for(request.group_id),
             lambda shard: shard.commit_transactional_offsets(request),
             reply,
-            transaction=Transaction(request.producer_id, request.producer_epoch, guard),
+            transaction=Transaction(ProducerId(request.producer_id), request.producer_epoch, guard),
         )
 
     def end_transaction(
         self,
         partition: int,
         *,
-        producer_id: int,
+        producer_id: ProducerId,
         producer_epoch: int,
         commit: bool,
         coordinator_epoch: int,

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.offset_commit import OffsetCommitRequest, Offset
 from barnabas.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
 from barnabas.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
-from barnabas.types import TopicPartition
+from barnabas.types import Offset, ProducerId, TopicPartition
 
 __all__ = ["GROUP_TYPE", "GroupCoordinatorShard"]
 
@@ -58,7 +58,7 @@ class GroupCoordinatorShard:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, producer_id: int, record: GroupRecord) -> None:
+    def replay(self, offset: Offset, producer_id: ProducerId, record: GroupRecord) -> None:
         """Apply a record that is in the log: the only place where durable state changes."""
         if isinstance(record, OffsetCommit):
             self.offsets.replay(offset, producer_id, record)
@@ -73,7 +73,7 @@ class GroupCoordinatorShard:
         if group is not None:
             self.membership.drop(group)
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+    def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
         """The offsets of a transaction count now, or never."""
         self.offsets.replay_end_transaction(producer_id, committed)
 

@@ -37,7 +37,7 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from barnabas.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP
+from barnabas.types import NO_OFFSET, NO_PRODUCER_ID, NO_TIMESTAMP, LeaderEpoch, Offset, ProducerId
 
 __all__ = ["OffsetMetadataManager", "StoredOffset"]
 
@@ -51,7 +51,7 @@ class StoredOffset(NamedTuple):
     """A committed offset and where its record stands in the log."""
 
     value: OffsetCommitValue
-    record_offset: int
+    record_offset: Offset
 
 
 class OffsetMetadataManager:
@@ -60,9 +60,9 @@ class OffsetMetadataManager:
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
         self._groups: dict[str, dict[str, dict[int, StoredOffset]]] = {}
-        self._pending: dict[int, dict[Key, StoredOffset]] = {}
+        self._pending: dict[ProducerId, dict[Key, StoredOffset]] = {}
         """producer id -> offsets of its open transaction."""
-        self._open: dict[str, dict[Key, set[int]]] = {}
+        self._open: dict[str, dict[Key, set[ProducerId]]] = {}
         """group -> offset -> producers whose open transactions have it: what clients ask must not walk producers."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -181,8 +181,8 @@ class OffsetMetadataManager:
                 continue
             results.append((index, 0))
             value = OffsetCommitValue(
-                offset=partition.committed_offset,
-                leader_epoch=partition.committed_leader_epoch,
+                offset=Offset(partition.committed_offset),
+                leader_epoch=LeaderEpoch(partition.committed_leader_epoch),
                 metadata=metadata,
                 commit_timestamp=now_ms,
                 expire_timestamp=expire_timestamp,
@@ -267,7 +267,7 @@ class OffsetMetadataManager:
 
     # --- applying -----------------------------------------------------------------------------------------------------
 
-    def replay(self, record_offset: int, producer_id: int, record: OffsetCommit) -> None:
+    def replay(self, record_offset: Offset, producer_id: ProducerId, record: OffsetCommit) -> None:
         """Apply a record of the log."""
         key = (record.group_id, record.topic, record.partition)
         if record.value is None:
@@ -282,7 +282,7 @@ class OffsetMetadataManager:
             self._pending.setdefault(producer_id, {})[key] = stored
             self._open.setdefault(record.group_id, {}).setdefault(key, set()).add(producer_id)
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+    def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
         """Offsets of the transaction count now, unless a later commit has overtaken them; or never."""
         for key, stored in tuple(self._pending.get(producer_id, {}).items()):
             self._drop_pending(producer_id, key)
@@ -292,7 +292,7 @@ class OffsetMetadataManager:
             if current is None or current.record_offset < stored.record_offset:
                 self._put(key, stored)
 
-    def _drop_pending(self, producer_id: int, key: Key) -> None:
+    def _drop_pending(self, producer_id: ProducerId, key: Key) -> None:
         offsets = self._pending[producer_id]
         if offsets.pop(key, None) is None:
             return

@@ -15,7 +15,7 @@ from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.primitives import read_uvarint, uvarint
 from barnabas.protocol.schema import Field, Message
-from barnabas.types import NO_LEADER_EPOCH, NO_TIMESTAMP
+from barnabas.types import FIRST_OFFSET, NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
 
 __all__ = [
     "CODEC",
@@ -76,8 +76,8 @@ class OffsetCommitValue(Message):
     def __init__(
         self,
         *,
-        offset: int = 0,
-        leader_epoch: int = NO_LEADER_EPOCH,
+        offset: Offset = FIRST_OFFSET,
+        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
         metadata: str = "",
         commit_timestamp: int = 0,
         expire_timestamp: int = NO_TIMESTAMP,

@@ -16,6 +16,7 @@ from barnabas.coordinator.transaction.transaction_metadata import (
     is_exhausted,
 )
 from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
+from barnabas.types import ProducerId
 
 __all__ = ["Ending", "answered", "ended", "prepared"]
 
@@ -28,7 +29,7 @@ class Ending(NamedTuple):
     """What EndTxn asks for."""
 
     transactional_id: str
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     commit: bool
     transaction_version: int
@@ -36,7 +37,7 @@ class Ending(NamedTuple):
 
 
 def ended(
-    current: TransactionMetadata, request: Ending, now_ms: int, new_producer_id: Callable[[], int]
+    current: TransactionMetadata, request: Ending, now_ms: int, new_producer_id: Callable[[], ProducerId]
 ) -> TransactionMetadata | None:
     """The transaction with its outcome decided; None where it already is what a repetition asks for.
 
@@ -54,7 +55,7 @@ def prepared(
     state: TransactionState,
     transaction_version: int,
     now_ms: int,
-    new_producer_id: Callable[[], int],
+    new_producer_id: Callable[[], ProducerId],
 ) -> TransactionMetadata:
     """The outcome of the transaction is decided; with version 2 that uses up the epoch."""
     changes: dict[str, Any] = {"client_transaction_version": transaction_version}

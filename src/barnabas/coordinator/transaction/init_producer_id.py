@@ -18,13 +18,13 @@ from barnabas.coordinator.transaction.transaction_metadata import (
     is_exhausted,
 )
 from barnabas.errors import ConcurrentTransactions, ProducerFenced
-from barnabas.types import NO_PRODUCER_EPOCH, NO_TIMESTAMP
+from barnabas.types import NO_PRODUCER_EPOCH, NO_TIMESTAMP, ProducerId
 
 __all__ = ["Initialisation", "NewProducerId", "fenced", "initialised", "kept"]
 
 S = TransactionState
 
-NewProducerId = Callable[[], int]
+NewProducerId = Callable[[], ProducerId]
 """A producer id that nobody had before; may raise KafkaError."""
 
 
@@ -34,7 +34,7 @@ class Initialisation(NamedTuple):
     transactional_id: str
     timeout_ms: int
     """state.NO_TIMEOUT for a participant of a two-phase commit."""
-    expected: tuple[int, int] | None = None
+    expected: tuple[ProducerId, int] | None = None
     """The producer id and epoch that the client was, None for a client that begins."""
     keep_prepared: bool = False
     """Leave an ongoing transaction to the new client instead of aborting it."""
@@ -60,7 +60,7 @@ def initialised(
 
 
 def fenced(
-    current: TransactionMetadata, expected: tuple[int, int] | None, now_ms: int, new_producer_id: NewProducerId
+    current: TransactionMetadata, expected: tuple[ProducerId, int] | None, now_ms: int, new_producer_id: NewProducerId
 ) -> TransactionMetadata:
     """The open transaction of a predecessor, aborted. The epoch in this is nobody's: the client asks again, and gets
     the one above. Raises ProducerFenced."""
@@ -69,7 +69,7 @@ def fenced(
 
 
 def kept(
-    current: TransactionMetadata, expected: tuple[int, int] | None, now_ms: int, new_producer_id: NewProducerId
+    current: TransactionMetadata, expected: tuple[ProducerId, int] | None, now_ms: int, new_producer_id: NewProducerId
 ) -> TransactionMetadata:
     """The open transaction of a predecessor, left to the new client to end. Its timeout stays what it was: a prepared
     transaction must not become one that may be aborted. Raises ProducerFenced."""
@@ -80,14 +80,14 @@ def kept(
     return current.to(S.ONGOING, now_ms, next_producer_id=producer_id, next_producer_epoch=producer_epoch + 1)
 
 
-def _check(current: TransactionMetadata, expected: tuple[int, int] | None) -> None:
+def _check(current: TransactionMetadata, expected: tuple[ProducerId, int] | None) -> None:
     if expected is not None and expected != current.successor and not _is_known(current, *expected):
         raise ProducerFenced(f"producer {expected[0]} does not hold the transactional id any more")
     if current.state in PREPARED:
         raise ConcurrentTransactions("the end markers of the last transaction are being written")
 
 
-def _is_known(current: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
+def _is_known(current: TransactionMetadata, producer_id: ProducerId, producer_epoch: int) -> bool:
     """Whether this may be the present holder, or one that did not hear of its new producer id."""
     if current.producer_epoch == NO_PRODUCER_EPOCH or producer_id == current.client_producer[0]:
         return True
@@ -95,7 +95,7 @@ def _is_known(current: TransactionMetadata, producer_id: int, producer_epoch: in
 
 
 def _producer(
-    current: TransactionMetadata, expected: tuple[int, int] | None, new_producer_id: NewProducerId
+    current: TransactionMetadata, expected: tuple[ProducerId, int] | None, new_producer_id: NewProducerId
 ) -> dict[str, int]:
     """The holder's producer id and epochs, as changes."""
     epoch = current.producer_epoch

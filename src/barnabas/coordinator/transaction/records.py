@@ -14,7 +14,7 @@ from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.primitives import uvarint
 from barnabas.protocol.schema import Field, Message
-from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId, TopicPartition
 
 __all__ = ["CODEC", "ID_BYTES_MAX", "TransactionRecord", "TransactionRecordSerde", "decode_record", "encode_record"]
 
@@ -94,9 +94,9 @@ class TransactionLogValue(Message):
     def __init__(
         self,
         *,
-        producer_id: int = 0,
-        previous_producer_id: int = NO_PRODUCER_ID,
-        next_producer_id: int = NO_PRODUCER_ID,
+        producer_id: ProducerId = NO_PRODUCER_ID,
+        previous_producer_id: ProducerId = NO_PRODUCER_ID,
+        next_producer_id: ProducerId = NO_PRODUCER_ID,
         producer_epoch: int = 0,
         next_producer_epoch: int = NO_PRODUCER_EPOCH,
         transaction_timeout_ms: int = 0,

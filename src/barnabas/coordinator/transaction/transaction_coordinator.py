@@ -39,7 +39,7 @@ from barnabas.errors import (
     ProducerFenced,
     TransactionalIdAuthorizationFailed,
 )
-from barnabas.types import TopicPartition
+from barnabas.types import LeaderEpoch, Offset, ProducerId, TopicPartition
 
 __all__ = ["TRANSACTION_STATE_TOPIC", "TransactionCoordinator"]
 
@@ -99,21 +99,21 @@ class TransactionCoordinator:
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def on_elected(self, partition: int, leader_epoch: int) -> None:
+    def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
         """This broker leads the partition of __transaction_state now: load it."""
         if leader_epoch > self._epochs.get(partition, -1):
             self._epochs[partition] = leader_epoch
             self._completions.drop(partition)
         self.runtime.load(partition, leader_epoch)
 
-    def on_resigned(self, partition: int, leader_epoch: int | None = None) -> None:
+    def on_resigned(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
         """This broker leads it no more, or the replica is gone: let its transactional ids go."""
         self.runtime.unload(partition, leader_epoch)
         if partition not in self.runtime.partitions():
             self._epochs.pop(partition, None)
             self._completions.drop(partition)
 
-    def on_high_watermark(self, partition: int, high_watermark: int) -> None:
+    def on_high_watermark(self, partition: int, high_watermark: Offset) -> None:
         """The high watermark of a partition of __transaction_state moved."""
         self.runtime.on_high_watermark(partition, high_watermark)
 
@@ -146,7 +146,7 @@ class TransactionCoordinator:
         transactional_id: str,
         timeout_ms: int,
         *,
-        expected: tuple[int, int] | None = None,
+        expected: tuple[ProducerId, int] | None = None,
         two_phase_commit: bool = False,
         keep_prepared: bool = False,
         reply: Reply[Initialised],
@@ -227,7 +227,7 @@ class TransactionCoordinator:
     def verify_or_add(
         self,
         transactional_id: str,
-        producer_id: int,
+        producer_id: ProducerId,
         producer_epoch: int,
         partitions: Sequence[TopicPartition],
         *,

@@ -33,7 +33,7 @@ from barnabas.errors import (
     TransactionAbortable,
     TransactionalIdNotFound,
 )
-from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
 
 __all__ = ["Initialised", "TransactionCoordinatorShard"]
 
@@ -51,9 +51,9 @@ Errors = dict[TopicPartition, KafkaError | None]
 class Initialised(NamedTuple):
     """What InitProducerId answers. `ongoing_*`: the producer of a transaction that was kept, -1 if there is none."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
-    ongoing_producer_id: int = NO_PRODUCER_ID
+    ongoing_producer_id: ProducerId = NO_PRODUCER_ID
     ongoing_producer_epoch: int = NO_PRODUCER_EPOCH
 
 
@@ -80,7 +80,7 @@ class TransactionCoordinatorShard:
 
     # --- the log ------------------------------------------------------------------------------------------------------
 
-    def replay(self, offset: int, producer_id: int, record: TransactionRecord) -> None:
+    def replay(self, offset: Offset, producer_id: ProducerId, record: TransactionRecord) -> None:
         """Apply a record that is in the log: the only place where durable state changes."""
         transactional_id, metadata = record
         before = self.transactions.get(transactional_id)
@@ -92,7 +92,7 @@ class TransactionCoordinatorShard:
         if not self._loading and metadata.state is S.ONGOING and (before is None or before.state is not S.ONGOING):
             self._start_timer(transactional_id, metadata, self._now_ms())
 
-    def replay_end_transaction(self, producer_id: int, committed: bool) -> None:
+    def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
         """Nothing in this topic is written in a transaction."""
 
     def loaded(self) -> None:

@@ -22,7 +22,7 @@ from barnabas.errors import (
     UnknownTopicOrPartition,
     UnsupportedForMessageFormat,
 )
-from barnabas.types import TopicPartition
+from barnabas.types import ProducerId, TopicPartition
 
 __all__ = ["EndMarkers", "MarkerChannel", "TransactionMarkerChannelManager"]
 
@@ -33,7 +33,7 @@ WAITERS_MAX: Final = 1_000
 class EndMarkers(NamedTuple):
     """The control records that end one transaction."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     commit: bool
     coordinator_epoch: int

@@ -8,7 +8,7 @@ producer id takes over.
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
-from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId, TopicPartition
 
 __all__ = [
     "EPOCH_MAX",
@@ -89,14 +89,14 @@ class TransactionMetadata(NamedTuple):
     `next_producer_id` and `next_producer_epoch`: its predecessor is fenced, the records are not.
     """
 
-    producer_id: int
+    producer_id: ProducerId
     timeout_ms: int
     last_update_timestamp_ms: int
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The epoch before the client's last InitProducerId: with it a repetition is told from a zombie."""
-    previous_producer_id: int = NO_PRODUCER_ID
-    next_producer_id: int = NO_PRODUCER_ID
+    previous_producer_id: ProducerId = NO_PRODUCER_ID
+    next_producer_id: ProducerId = NO_PRODUCER_ID
     """Takes over when the markers are written, because the epochs of `producer_id` are used up."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     state: TransactionState = S.EMPTY
@@ -107,14 +107,14 @@ class TransactionMetadata(NamedTuple):
     # --- what is read off it ------------------------------------------------------------------------------------------
 
     @property
-    def client_producer(self) -> tuple[int, int]:
+    def client_producer(self) -> tuple[ProducerId, int]:
         """The producer id and epoch that the client must come with."""
         if self.next_producer_epoch >= 0:
             return self.next_producer_id, self.next_producer_epoch
         return self.producer_id, self.producer_epoch
 
     @property
-    def successor(self) -> tuple[int, int] | None:
+    def successor(self) -> tuple[ProducerId, int] | None:
         """The producer id and epoch that EndTxn has told the client to go on with, while they become its own only
         after the end markers; None if the client keeps its producer id."""
         if self.state in PREPARED and self.next_producer_id >= 0 and self.next_producer_epoch < 0:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from barnabas.config.log_config import LONG_MAX, LogConfig
+from barnabas.types import Offset
 
 if TYPE_CHECKING:  # the cleaner process groups segments without them
     from barnabas.log.log_offsets import LogOffsets
@@ -27,8 +28,8 @@ class LogToClean(NamedTuple):
     """How dirty a log is. Records in [first_dirty_offset, end_offset) have not been compared with their predecessors
     yet and may be."""
 
-    first_dirty_offset: int
-    end_offset: int
+    first_dirty_offset: Offset
+    end_offset: Offset
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
@@ -44,7 +45,7 @@ class LogToClean(NamedTuple):
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
-def first_dirty_offset(offsets: "LogOffsets", cleaned_offset: int | None) -> int:
+def first_dirty_offset(offsets: "LogOffsets", cleaned_offset: Offset | None) -> Offset:
     """Up to where the log has been cleaned; its start where that is not known or cannot be."""
     if cleaned_offset is None or not offsets.log_start_offset <= cleaned_offset <= offsets.log_end_offset:
         return offsets.log_start_offset
@@ -52,7 +53,11 @@ def first_dirty_offset(offsets: "LogOffsets", cleaned_offset: int | None) -> int
 
 
 def cleanable(
-    segments: Sequence["LogSegment"], config: LogConfig, offsets: "LogOffsets", cleaned_offset: int | None, now_ms: int
+    segments: Sequence["LogSegment"],
+    config: LogConfig,
+    offsets: "LogOffsets",
+    cleaned_offset: Offset | None,
+    now_ms: int,
 ) -> LogToClean:
     """What could be cleaned of a log now. `cleaned_offset`: what the checkpoint says."""
     first_dirty = first_dirty_offset(offsets, cleaned_offset)
@@ -89,8 +94,8 @@ def _is_older(segment: "LogSegment", oldest_ms: int) -> bool:
 class SegmentFiles(NamedTuple):
     """A segment that is to be cleaned, and the sizes of its files."""
 
-    base_offset: int
-    next_offset: int
+    base_offset: Offset
+    next_offset: Offset
     """Where the following segment begins."""
     size: int
     offset_index_bytes: int

@@ -7,6 +7,7 @@ from typing import Final
 from barnabas.log.cleaner.file_names import cleaned_path
 from barnabas.log.indexes.transaction_index import AbortedTransaction, pack_entries
 from barnabas.records.compaction_kernel import BatchFilter
+from barnabas.types import Offset
 
 __all__ = ["CleanedSegment"]
 
@@ -18,7 +19,7 @@ _COPY_BYTES: Final = 1024 * 1024
 class CleanedSegment:
     """Created empty; `finish` makes it durable."""
 
-    def __init__(self, directory: str, base_offset: int, token: str, wrote: Callable[[int], None]) -> None:
+    def __init__(self, directory: str, base_offset: Offset, token: str, wrote: Callable[[int], None]) -> None:
         """`wrote` is told of all bytes."""
         self._directory = directory
         self._base_offset = base_offset

@@ -15,6 +15,7 @@ from barnabas.errors import CorruptMessage
 from barnabas.log.indexes.transaction_index import AbortedTransaction, parse_entries
 from barnabas.records.batch import BatchHeader
 from barnabas.records.reader import read_records
+from barnabas.types import Offset, ProducerId
 
 __all__ = ["CleanedTransactions", "read_aborted_transactions"]
 
@@ -26,17 +27,17 @@ _COMMIT: Final = 1
 class CleanedTransactions:
     """Told of every batch of a transaction and of every control batch, in the order of the log."""
 
-    def __init__(self, aborted: Iterable[AbortedTransaction], from_offset: int) -> None:
+    def __init__(self, aborted: Iterable[AbortedTransaction], from_offset: Offset) -> None:
         """`aborted`: of the whole log; those that ended below `from_offset`, where the walk begins, are left out."""
         ahead = [transaction for transaction in aborted if transaction.last_offset >= from_offset]
         self._ahead = sorted(ahead, key=lambda transaction: -transaction.first_offset)
-        self._aborted: dict[int, AbortedTransaction] = {}
-        self._with_data: set[int] = set()
+        self._aborted: dict[ProducerId, AbortedTransaction] = {}
+        self._with_data: set[ProducerId] = set()
         """Producers whose open transaction has batches in the log."""
         self.kept: list[AbortedTransaction] = []
         """The aborted transactions whose markers are needed, for the index of the segment that is being written."""
 
-    def _begin_up_to(self, offset: int) -> None:
+    def _begin_up_to(self, offset: Offset) -> None:
         while self._ahead and self._ahead[-1].first_offset <= offset:
             transaction = self._ahead.pop()
             current = self._aborted.get(transaction.producer_id)

@@ -26,6 +26,7 @@ from barnabas.records.compression import (
     decompress,
 )
 from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size
+from barnabas.types import Offset
 
 __all__ = ["Cleaner", "CleanerHost", "Uncleanable", "map_capacity"]
 
@@ -102,7 +103,7 @@ class Cleaner:
             return [[segment] for segment in files]
         return group_segments(files, self._job.segment_bytes, self._job.segment_index_bytes)
 
-    def path(self, base_offset: int, suffix: str) -> str:
+    def path(self, base_offset: Offset, suffix: str) -> str:
         """The path of one of a segment's files."""
         return f"{self._job.directory}/{base_offset:020d}{suffix}"
 
@@ -136,7 +137,7 @@ class Cleaner:
 
     def walk(
         self,
-        base_offset: int,
+        base_offset: Offset,
         size: int,
         kernel: "OffsetMap | BatchFilter",
         batches: Callable[[bytes, int], int],
@@ -180,7 +181,7 @@ class Cleaner:
     def job(self) -> CleaningJob:
         return self._job
 
-    def filter_for(self, base_offset: int, offsets: OffsetMap) -> BatchFilter:
+    def filter_for(self, base_offset: Offset, offsets: OffsetMap) -> BatchFilter:
         """What decides about the batches of a group."""
         job = self._job
         return BatchFilter(

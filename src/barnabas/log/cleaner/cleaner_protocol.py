@@ -8,6 +8,8 @@ import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
+from barnabas.types import Offset, ProducerId
+
 __all__ = ["EVENT_MAX_BYTES", "JOB_MAX_BYTES", "BrokenFrame", "CleanerConfig", "CleaningJob", "Frames", "frame"]
 
 JOB_MAX_BYTES: Final = 64 * 1024**2
@@ -36,19 +38,19 @@ class CleaningJob:
     directory: str
     token: str
     """In the names of all files that the cleaning makes: what a process whose broker died still writes hurts nobody."""
-    segments: tuple[tuple[int, int], ...]
+    segments: tuple[tuple[Offset, int], ...]
     """(base offset, bytes) of the segments to be cleaned, oldest first."""
-    first_dirty_offset: int
-    end_offset: int
+    first_dirty_offset: Offset
+    end_offset: Offset
     """Where the first segment that is not cleaned begins."""
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int
     segment_index_bytes: int
     index_interval_bytes: int
-    kept_offsets: tuple[int, ...] = ()
+    kept_offsets: tuple[Offset, ...] = ()
     """The last offsets of the active producers' last batches."""
-    marker_epochs: tuple[tuple[int, int], ...] = ()
+    marker_epochs: tuple[tuple[ProducerId, int], ...] = ()
     """(producer id, epoch) of the active producers that have only end markers in their epoch."""
     limits: CleanerConfig = CleanerConfig()
 

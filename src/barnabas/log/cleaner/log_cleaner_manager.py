@@ -22,7 +22,7 @@ from barnabas.log.directories.disk import fsync_directory
 from barnabas.log.log_manager import LogManager
 from barnabas.log.log_segment import LogSegment
 from barnabas.log.unified_log import UnifiedLog
-from barnabas.types import TopicPartition
+from barnabas.types import Offset, TopicPartition
 
 __all__ = ["CleanerWorker", "CleaningState", "LogCleanerManager"]
 
@@ -208,7 +208,7 @@ class LogCleanerManager:
         return self._states.setdefault(log, CleaningState())
 
     def _job(
-        self, log: UnifiedLog, segments: Sequence[LogSegment], first_dirty_offset: int, end_offset: int
+        self, log: UnifiedLog, segments: Sequence[LogSegment], first_dirty_offset: Offset, end_offset: Offset
     ) -> CleaningJob:
         config = log.config
         producers = log.active_producers()
@@ -276,7 +276,7 @@ class LogCleanerManager:
         elif kind == "failed":
             self._end(message["kind"], message["reason"])
 
-    def _swap(self, running: _Running, base_offsets: Sequence[int]) -> None:
+    def _swap(self, running: _Running, base_offsets: Sequence[Offset]) -> None:
         wanted = set(base_offsets)
         old = [segment for segment in running.segments if segment.base_offset in wanted]
         log = running.log

@@ -15,7 +15,7 @@ from typing import Final
 
 from barnabas.errors import UsageError
 from barnabas.log.directories.disk import fsync_directory
-from barnabas.types import TopicPartition
+from barnabas.types import LeaderEpoch, Offset, TopicPartition
 
 __all__ = [
     "CLEANER_CHECKPOINT",
@@ -104,28 +104,30 @@ def _read_lines(path: str) -> list[list[str]]:
     return entries
 
 
-def read_offset_checkpoint(path: str) -> dict[TopicPartition, int]:
+def read_offset_checkpoint(path: str) -> dict[TopicPartition, Offset]:
     """Offsets by partition; empty if there is no file. Raises CorruptCheckpoint."""
     try:
-        return {TopicPartition(topic, int(partition)): int(offset) for topic, partition, offset in _read_lines(path)}
+        return {
+            TopicPartition(topic, int(partition)): Offset(int(offset)) for topic, partition, offset in _read_lines(path)
+        }
     except ValueError as error:
         raise CorruptCheckpoint(f"{path}: {error}") from error
 
 
-def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True) -> None:
+def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool = True) -> None:
     """Replace an offset checkpoint."""
     _write_lines(path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()], sync=sync)
 
 
-def read_epoch_checkpoint(path: str) -> list[tuple[int, int]]:
+def read_epoch_checkpoint(path: str) -> list[tuple[LeaderEpoch, Offset]]:
     """(epoch, start_offset) in order; empty if there is no file. Raises CorruptCheckpoint."""
     try:
-        return [(int(epoch), int(offset)) for epoch, offset in _read_lines(path)]
+        return [(LeaderEpoch(int(epoch)), Offset(int(offset))) for epoch, offset in _read_lines(path)]
     except ValueError as error:
         raise CorruptCheckpoint(f"{path}: {error}") from error
 
 
-def write_epoch_checkpoint(path: str, entries: Iterable[tuple[int, int]], *, sync: bool = True) -> None:
+def write_epoch_checkpoint(path: str, entries: Iterable[tuple[LeaderEpoch, Offset]], *, sync: bool = True) -> None:
     """Replace a leader epoch checkpoint."""
     _write_lines(path, [f"{epoch} {offset}" for epoch, offset in entries], sync=sync)
 

@@ -38,7 +38,7 @@ from barnabas.log.directories.checkpoints import (
     write_properties,
 )
 from barnabas.log.log_loader import LogState, Verification
-from barnabas.types import TopicPartition
+from barnabas.types import BrokerId, Offset, TopicPartition
 
 __all__ = [
     "DELETE_SUFFIX",
@@ -127,7 +127,7 @@ class DataDirectory:
         self.used = False
         """A broker has used it before: it has its meta.properties. Known after `claim`."""
         self._lock_fd = -1
-        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
 
     def claim(self) -> None:
         """Lock the directory and read its `directory.id`, if it is one that a broker has used. Makes nothing where
@@ -138,7 +138,7 @@ class DataDirectory:
                 self._lock()
                 self.directory_id = _directory_id(read_properties(f"{self.path}/{META_PROPERTIES}"))
 
-    def open(self, *, cluster_id: str | None, node_id: int) -> None:
+    def open(self, *, cluster_id: str | None, node_id: BrokerId) -> None:
         """Lock the directory, made if it is not there, and check that it belongs to this broker. Raises UsageError."""
         with self._unlocked_after_errors():
             os.makedirs(self.path, exist_ok=True)
@@ -187,7 +187,7 @@ class DataDirectory:
             self._lock_fd = -1
             _LOCKED.discard(os.path.realpath(self.path))
 
-    def _load_identity(self, cluster_id: str | None, node_id: int) -> None:
+    def _load_identity(self, cluster_id: str | None, node_id: BrokerId) -> None:
         path = f"{self.path}/{META_PROPERTIES}"
         found = read_properties(path)
         stored_node, stored_cluster = found.get("node.id", found.get("broker.id")), found.get("cluster.id")
@@ -225,8 +225,10 @@ class DataDirectory:
         cleaned = self._written[CLEANER_CHECKPOINT] = self._checkpoint(CLEANER_CHECKPOINT)
 
         def state(tp: TopicPartition) -> LogState:
-            recovery_point, start = recovery_points.get(tp, 0), starts.get(tp, 0)
-            return LogState(verification, trusted, recovery_point, start, high_watermarks.get(tp, 0), cleaned.get(tp))
+            recovery_point, start = recovery_points.get(tp, Offset(0)), starts.get(tp, Offset(0))
+            return LogState(
+                verification, trusted, recovery_point, start, high_watermarks.get(tp, Offset(0)), cleaned.get(tp)
+            )
 
         return state
 
@@ -286,13 +288,13 @@ class DataDirectory:
         """Logs that were on their way out when the last process ended."""
         return [f"{self.path}/{name}" for name in os.listdir(self.path) if name.endswith(DELETE_SUFFIX)]
 
-    def _checkpoint(self, name: str) -> dict[TopicPartition, int]:
+    def _checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
         try:
             return read_offset_checkpoint(f"{self.path}/{name}")
         except CorruptCheckpoint:
             return {}  # the logs are then read further than they had to be
 
-    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, int], *, sync: bool) -> None:
+    def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool) -> None:
         """Replace an offset checkpoint unless it says the same already. Raises OSError."""
         if self._written.get(name) != offsets:
             write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync)

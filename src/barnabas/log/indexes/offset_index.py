@@ -8,6 +8,7 @@ from bisect import bisect_right
 from struct import Struct
 
 from barnabas.log.indexes.sparse_index import CorruptIndex, SparseIndex
+from barnabas.types import Offset
 
 __all__ = ["OffsetIndex"]
 
@@ -18,34 +19,34 @@ class OffsetIndex(SparseIndex):
     __slots__ = ()
     entry = Struct(">ii")
 
-    def append(self, offset: int, position: int) -> None:
+    def append(self, offset: Offset, position: int) -> None:
         """Add an entry; offsets must grow."""
         self._add(offset - self.base_offset, position)
 
-    def lookup(self, offset: int) -> tuple[int, int]:
+    def lookup(self, offset: Offset) -> tuple[Offset, int]:
         """The last entry at or below `offset`: (offset, position), (base_offset, 0) if there is none."""
         key = offset - self.base_offset
         keys = self._tail_keys
         if keys and keys[0] <= key:
             slot = bisect_right(keys, key) - 1
-            return self.base_offset + keys[slot], self._tail_values[slot]
+            return self.base_offset + keys[slot], self._tail_values[slot]  # type: ignore[return-value]
         if self._file_entries and (slot := self._file_floor(key)) >= 0:
             relative, position = self.entry_at(slot)
-            return self.base_offset + relative, position
+            return self.base_offset + relative, position  # type: ignore[return-value]
         return self.base_offset, 0
 
-    def lookup_position(self, position: int) -> tuple[int, int]:
+    def lookup_position(self, position: int) -> tuple[Offset, int]:
         """The last entry at or below a position: (offset, position), (base_offset, 0) if there is none."""
         slot = self._slots_up_to(position)
         if not slot:
             return self.base_offset, 0
         relative, found = self.entry_at(slot - 1)
-        return self.base_offset + relative, found
+        return Offset(self.base_offset + relative), found
 
-    def offset_behind(self, position: int) -> int | None:
+    def offset_after(self, position: int) -> Offset | None:
         """An offset above all that stands before a position, as near as the index knows one."""
         slot = self._slots_up_to(position - 1)
-        return self.base_offset + self.entry_at(slot)[0] if slot < len(self) else None
+        return Offset(self.base_offset + self.entry_at(slot)[0]) if slot < len(self) else None
 
     def _slots_up_to(self, position: int) -> int:
         low, high = 0, len(self)
@@ -57,15 +58,15 @@ class OffsetIndex(SparseIndex):
                 high = middle
         return low
 
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """The offset of the last entry, base_offset if there is none."""
-        return self.base_offset + (self._last[0] if self._last is not None else 0)
+        return Offset(self.base_offset + (self._last[0] if self._last is not None else 0))
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Drop the entries at and above `offset`."""
         self.keep(self._slots_below(offset))
 
-    def _slots_below(self, offset: int) -> int:
+    def _slots_below(self, offset: Offset) -> int:
         key = offset - self.base_offset
         low, high = 0, len(self)
         while low < high:

@@ -15,6 +15,7 @@ from typing import Final
 
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.disk import Disk, ResourcePool
+from barnabas.types import Offset
 
 __all__ = ["TAIL_ENTRIES", "CorruptIndex", "SparseIndex"]
 
@@ -43,7 +44,7 @@ class SparseIndex:
     )
     entry: Struct
 
-    def __init__(self, path: str, base_offset: int, disk: Disk, pool: ResourcePool) -> None:
+    def __init__(self, path: str, base_offset: Offset, disk: Disk, pool: ResourcePool) -> None:
         self.path = path
         self.base_offset = base_offset
         self.recently_used = False

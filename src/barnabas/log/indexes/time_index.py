@@ -7,7 +7,7 @@ from bisect import bisect_right
 from struct import Struct
 
 from barnabas.log.indexes.sparse_index import CorruptIndex, SparseIndex
-from barnabas.types import NO_TIMESTAMP
+from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["TimeIndex"]
 
@@ -18,7 +18,7 @@ class TimeIndex(SparseIndex):
     __slots__ = ()
     entry = Struct(">qi")
 
-    def maybe_append(self, timestamp: int, offset: int) -> None:
+    def maybe_append(self, timestamp: int, offset: Offset) -> None:
         """Add an entry unless its timestamp is not later than the last one's."""
         if timestamp > self.last_timestamp():
             self._add(timestamp, offset - self.base_offset)
@@ -27,25 +27,25 @@ class TimeIndex(SparseIndex):
         """The timestamp of the last entry, -1 if there is none."""
         return NO_TIMESTAMP if self._last is None else self._last[0]
 
-    def last_entry(self) -> tuple[int, int]:
+    def last_entry(self) -> tuple[int, Offset]:
         """(timestamp, offset) of the last entry, (-1, base_offset) if there is none."""
         if self._last is None:
             return NO_TIMESTAMP, self.base_offset
         timestamp, relative = self._last
-        return timestamp, self.base_offset + relative
+        return timestamp, Offset(self.base_offset + relative)
 
-    def lookup(self, timestamp: int) -> tuple[int, int]:
+    def lookup(self, timestamp: int) -> tuple[int, Offset]:
         """The last entry at or before `timestamp`: (timestamp, offset), (-1, base_offset) if there is none."""
         keys = self._tail_keys
         if keys and keys[0] <= timestamp:
             slot = bisect_right(keys, timestamp) - 1
-            return keys[slot], self.base_offset + self._tail_values[slot]
+            return keys[slot], Offset(self.base_offset + self._tail_values[slot])
         if self._file_entries and (slot := self._file_floor(timestamp)) >= 0:
             found, relative = self.entry_at(slot)
-            return found, self.base_offset + relative
+            return found, Offset(self.base_offset + relative)
         return NO_TIMESTAMP, self.base_offset
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Drop the entries at and above `offset`."""
         entries = len(self)
         while entries and self.base_offset + self.entry_at(entries - 1)[1] >= offset:

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from barnabas.log.log_offsets import TimestampOffset
 from barnabas.log.log_segment import LogSegment
 from barnabas.records.reader import iter_records
-from barnabas.types import NO_TIMESTAMP
+from barnabas.types import NO_TIMESTAMP, Offset
 
 __all__ = ["max_timestamp", "offset_for_timestamp"]
 
 
-def offset_for_timestamp(segments: Sequence[LogSegment], timestamp: int, start_offset: int) -> TimestampOffset | None:
+def offset_for_timestamp(
+    segments: Sequence[LogSegment], timestamp: int, start_offset: Offset
+) -> TimestampOffset | None:
     """The first record at or after `start_offset` whose timestamp is at or after `timestamp`."""
     for segment in segments:
         if segment.max_timestamp >= timestamp and (found := _find_in(segment, timestamp, start_offset)) is not None:
@@ -18,7 +20,7 @@ def offset_for_timestamp(segments: Sequence[LogSegment], timestamp: int, start_o
     return None
 
 
-def _find_in(segment: LogSegment, timestamp: int, start_offset: int) -> TimestampOffset | None:
+def _find_in(segment: LogSegment, timestamp: int, start_offset: Offset) -> TimestampOffset | None:
     # up to and with the entry's offset all timestamps are at or before the entry's, which is before `timestamp`
     _, offset = segment.time_index.lookup(timestamp - 1)
     _, position = segment.offset_index.lookup(max(offset, start_offset))
@@ -27,11 +29,11 @@ def _find_in(segment: LogSegment, timestamp: int, start_offset: int) -> Timestam
             continue
         for record in iter_records(segment.read(at, header.size_bytes), check_crc=False):
             if record.timestamp >= timestamp and record.offset >= start_offset:
-                return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+                return TimestampOffset(record.timestamp, Offset(record.offset), header.partition_leader_epoch)
     return None
 
 
-def max_timestamp(segments: Sequence[LogSegment], start_offset: int) -> TimestampOffset | None:
+def max_timestamp(segments: Sequence[LogSegment], start_offset: Offset) -> TimestampOffset | None:
     """The first record with the largest timestamp."""
     best = max((segment.max_timestamp for segment in segments if segment.size), default=NO_TIMESTAMP)
     if best == NO_TIMESTAMP:

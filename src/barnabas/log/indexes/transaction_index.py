@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.disk import Disk
+from barnabas.types import Offset, ProducerId
 
 __all__ = ["AbortedTransaction", "CorruptTransactionIndex", "TransactionIndex", "pack_entries", "parse_entries"]
 
@@ -29,10 +30,10 @@ class CorruptTransactionIndex(KafkaStorageError):
 class AbortedTransaction(NamedTuple):
     """`last_offset` is the offset of the abort marker, inclusive."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
+    last_stable_offset: Offset
 
 
 def parse_entries(path: str, data: bytes, *, torn_end: bool = False) -> list[AbortedTransaction]:
@@ -115,7 +116,7 @@ class TransactionIndex:
             os.close(fd)
         self._written = len(self._entries)
 
-    def collect(self, fetch_offset: int, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
+    def collect(self, fetch_offset: Offset, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
         """The transactions that touch [fetch_offset, upper_bound), and whether later segments can hold no more."""
         found = []
         entries = self._entries
@@ -127,7 +128,7 @@ class TransactionIndex:
                 return found, True
         return found, False
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: Offset) -> None:
         """Drop the transactions whose marker is at or after `offset`."""
         kept = [entry for entry in self._entries if entry.last_offset < offset]
         if len(kept) < len(self._entries):

@@ -1,33 +1,32 @@
-"""Finding a log's producers again: from the newest snapshot, and from the headers of the batches behind it."""
+"""Rebuilds the producer state of a log from the newest snapshot and the headers of the batches after it."""
 
 import logging
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from barnabas.errors import CorruptMessage
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.log.indexes.transaction_index import AbortedTransaction
+from barnabas.log.log_offsets import LogOffsets
 from barnabas.log.log_segment import LogSegment
+from barnabas.log.log_segments import LogSegments
 from barnabas.log.producers.producer_state_manager import EndMarker, ProducerStateManager
 from barnabas.records.batch import BatchHeader, Buffer
 from barnabas.records.reader import read_records
-
-if TYPE_CHECKING:
-    from barnabas.log.unified_log import UnifiedLog
+from barnabas.types import Offset, TopicPartition
 
 __all__ = ["note_batch", "read_end_marker", "rebuild_producers"]
 
 _REFILL_BYTES: Final = 8 * 1024 * 1024
-"""How far in front of a snapshot the batches of producers in flight are looked for: five of a megabyte, and some of
-others."""
+"""How far before a snapshot the last batches of producers are searched: five batches of a megabyte, and some others."""
 _REFILL_AGE_MS: Final = 15 * 60 * 1000
-"""A producer gives a batch up after delivery.timeout.ms, two to five minutes: older logs need no refill."""
+"""A producer retries a batch for delivery.timeout.ms, two to five minutes: older logs need no refill."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_end_marker(batch: Buffer) -> EndMarker:
-    """What the control record of a batch says. Raises CorruptMessage if it is not the end of a transaction."""
+    """Returns the end marker in a control batch. Raises CorruptMessage if the batch holds none."""
     records = read_records(batch, check_crc=False)
     key, value = (records[0].key, records[0].value) if records else (None, None)
     if key is None or value is None or len(key) < 4 or len(value) < 6 or key[2:4] not in (b"\0\0", b"\0\1"):
@@ -38,14 +37,14 @@ def read_end_marker(batch: Buffer) -> EndMarker:
 def note_batch(
     producers: ProducerStateManager,
     header: BatchHeader,
-    base_offset: int,
+    base_offset: Offset,
     marker: EndMarker | None,
     segment: LogSegment,
     append_ms: int,
 ) -> None:
-    """Enter a producer's batch that is in the log since `append_ms`, `marker` if it ends a transaction.
+    """Updates the producer state with a batch that was appended at `append_ms`; `marker` ends a transaction.
 
-    Raises nothing but what `segment.transaction_index` raises for an abort: an append asks for that one before.
+    Only `segment.transaction_index` can raise, for an abort: an append opens that index before it writes.
     """
     if marker is None:
         if not header.is_control:
@@ -62,32 +61,42 @@ def note_batch(
             )
 
 
-def rebuild_producers(log: "UnifiedLog", newest_snapshot: int | None = None) -> None:
-    """Load the newest snapshot, at `newest_snapshot` at most, and replay what the log has behind it.
+def rebuild_producers(
+    topic_partition: TopicPartition,
+    producers: ProducerStateManager,
+    segments: LogSegments,
+    offsets: LogOffsets,
+    now_ms: int,
+    newest_snapshot: Offset | None = None,
+) -> None:
+    """Loads the newest snapshot, at `newest_snapshot` at most, and replays the batches after it.
 
-    Nobody expires here: a Kafka's snapshot has the time of the records, and the batches that a producer repeats come
-    soon after a start. The next `remove_expired` is early enough for the others.
+    No producer expires here: a snapshot of Kafka's has the time of the records, and producers retry batches soon after
+    a start. The next `remove_expired` removes the others.
     """
-    producers, end = log.producers, log.log_end_offset
-    producers.load(log.log_start_offset, end if newest_snapshot is None else min(end, newest_snapshot))
+    end = offsets.log_end_offset
+    producers.load(offsets.log_start_offset, end if newest_snapshot is None else min(end, newest_snapshot))
     try:
-        if producers.producers and _is_recent(log):
-            producers.refill_batches(_headers_before(log.segments, producers.end_offset))
-        _replay(log, producers.end_offset, end)
-    except (
-        CorruptMessage,
-        CorruptIndex,
-    ) as error:  # in a part that did not have to be verified; its readers will hear of it
-        _log.warning("%s: producers may be incomplete: %s", log.topic_partition, error)
+        if producers.producers and now_ms - segments.active.changed_ms() < _REFILL_AGE_MS:
+            producers.refill_batches(_headers_before(segments, producers.end_offset))
+        if producers.end_offset < end:
+            _replay(topic_partition, producers, segments, now_ms)
+    except (CorruptMessage, CorruptIndex) as error:  # in a part that needs no verification; its readers will notice
+        _log.warning("%s: producers may be incomplete: %s", topic_partition, error)
     producers.end_offset = end
-    log.offsets.restore_last_stable(producers.first_unstable_offset(log.high_watermark))
+    offsets.restore_last_stable(producers.first_unstable_offset(offsets.high_watermark))
 
 
-def _replay(log: "UnifiedLog", start: int, end: int) -> None:
-    """When a batch was appended no file says; it was not after the last change of its segment."""
-    now_ms = log.clock.wall_ms()
+def _replay(
+    topic_partition: TopicPartition, producers: ProducerStateManager, segments: LogSegments, now_ms: int
+) -> None:
+    """Replays the batches after `producers.end_offset`.
+
+    The files do not record when a batch was appended: at the latest at the last change of its segment.
+    """
+    start = producers.end_offset
     append_ms, of_segment = now_ms, None
-    for segment, position, header in log.headers_from(start) if start < end else ():
+    for segment, position, header in segments.headers_from(start):
         if segment is not of_segment:
             append_ms, of_segment = min(segment.changed_ms(), now_ms), segment
         if header.producer_id < 0 or header.next_offset <= start:
@@ -97,16 +106,12 @@ def _replay(log: "UnifiedLog", start: int, end: int) -> None:
             try:
                 marker = read_end_marker(segment.read(position, header.size_bytes))
             except CorruptMessage as error:  # an emptied control batch, or a control record of another kind
-                _log.info("%s: offset %d: %s", log.topic_partition, header.base_offset, error)
-        note_batch(log.producers, header, header.base_offset, marker, segment, append_ms)
+                _log.info("%s: offset %d: %s", topic_partition, header.base_offset, error)
+        note_batch(producers, header, header.base_offset, marker, segment, append_ms)
 
 
-def _is_recent(log: "UnifiedLog") -> bool:
-    return log.clock.wall_ms() - log.active_segment.changed_ms() < _REFILL_AGE_MS
-
-
-def _headers_before(segments: Sequence[LogSegment], end_offset: int) -> Iterator[BatchHeader]:
-    """Headers of producers' batches in the last megabytes below `end_offset`."""
+def _headers_before(segments: LogSegments, end_offset: Offset) -> Iterator[BatchHeader]:
+    """Yields the headers of producers' batches in the last megabytes before `end_offset`."""
     budget = _REFILL_BYTES
     chosen: list[tuple[LogSegment, int]] = []
     for segment in reversed(segments):

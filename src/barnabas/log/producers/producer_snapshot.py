@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from barnabas.log.directories.checkpoints import replace_file
 from barnabas.records.checksum import crc32c
+from barnabas.types import Offset, ProducerId
 
 __all__ = ["SNAPSHOT_SUFFIX", "CorruptSnapshot", "SnapshotEntry", "read_snapshot", "snapshot_offsets", "write_snapshot"]
 
@@ -32,14 +33,14 @@ class CorruptSnapshot(Exception):
 class SnapshotEntry(NamedTuple):
     """One producer. -1 stands for none in last_sequence, last_offset and current_txn_first_offset."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     last_sequence: int
-    last_offset: int
+    last_offset: Offset
     offset_delta: int
     timestamp: int
     coordinator_epoch: int
-    current_txn_first_offset: int
+    current_txn_first_offset: Offset
 
 
 def read_snapshot(path: str) -> list[SnapshotEntry]:
@@ -67,7 +68,7 @@ def write_snapshot(path: str, entries: Iterable[SnapshotEntry], *, sync: bool = 
     replace_file(path, header + body, sync=sync)
 
 
-def snapshot_offsets(directory: str) -> list[int]:
+def snapshot_offsets(directory: str) -> list[Offset]:
     """The offsets of the snapshot files in a log directory, smallest first."""
     names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in os.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(Offset(int(name)) for name in names if name.isdigit())

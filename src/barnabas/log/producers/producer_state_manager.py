@@ -35,7 +35,7 @@ from barnabas.log.producers.producer_snapshot import (
 )
 from barnabas.log.producers.verification_guards import Sender, VerificationGuard, VerificationGuards
 from barnabas.records.batch import SEQUENCE_MAX, BatchHeader
-from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, TopicPartition
+from barnabas.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, Offset, ProducerId, TopicPartition
 
 __all__ = [
     "ALL_PRODUCERS_MAX",
@@ -72,8 +72,8 @@ class CachedBatch(NamedTuple):
 
     first_sequence: int
     last_sequence: int
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     timestamp: int
 
 
@@ -87,11 +87,11 @@ class EndMarker(NamedTuple):
 class CompletedTransaction(NamedTuple):
     """`last_offset` is the marker's. `last_stable_offset`: what it was when the marker was written."""
 
-    producer_id: int
-    first_offset: int
-    last_offset: int
+    producer_id: ProducerId
+    first_offset: Offset
+    last_offset: Offset
     aborted: bool
-    last_stable_offset: int
+    last_stable_offset: Offset
 
 
 class ProducerEntry:
@@ -107,7 +107,7 @@ class ProducerEntry:
         "producer_id",
     )
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: ProducerId) -> None:
         self.producer_id = producer_id
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
@@ -124,7 +124,7 @@ class ProducerEntry:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
-    def last_offset(self) -> int:
+    def last_offset(self) -> Offset:
         """-1 if the producer has only written markers in its epoch."""
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
@@ -152,7 +152,7 @@ class ProducerEntry:
         entry.current_txn_first_offset = stored.current_txn_first_offset
         if stored.last_offset >= 0:
             first_sequence = (stored.last_sequence - stored.offset_delta) & SEQUENCE_MAX
-            first_offset = stored.last_offset - stored.offset_delta
+            first_offset = Offset(stored.last_offset - stored.offset_delta)
             entry.batches.append(
                 CachedBatch(first_sequence, stored.last_sequence, first_offset, stored.last_offset, stored.timestamp)
             )
@@ -184,14 +184,14 @@ class ProducerStateManager:
         self.producers: OrderedDict[int, ProducerEntry] = OrderedDict()
         """By id; who wrote longest ago comes first."""
         self._has_forgotten = False
-        self.end_offset = 0
+        self.end_offset = Offset(0)
         self.guards = VerificationGuards()
-        self._ongoing: OrderedDict[int, None] = OrderedDict()
+        self._ongoing: OrderedDict[Offset, None] = OrderedDict()
         """Where open transactions begin, in this order."""
-        self._unreplicated: list[tuple[int, int]] = []
+        self._unreplicated: list[tuple[Offset, Offset]] = []
         """A heap of transactions, (first offset, offset of the marker): those ended above the high watermark, and some
         ended below."""
-        self._snapshots: list[int] = []
+        self._snapshots: list[Offset] = []
 
     # -- checking and updating -----------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class ProducerStateManager:
             f"which is smaller than the last seen epoch {entry.producer_epoch}"
         )
 
-    def has_ongoing_transaction(self, producer_id: int, epoch: int) -> bool:
+    def has_ongoing_transaction(self, producer_id: ProducerId, epoch: int) -> bool:
         """Whether the producer's transaction of this epoch has records here."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == epoch
@@ -279,7 +279,7 @@ class ProducerStateManager:
                 f"{first_sequence} (incoming seq. number), {last_sequence} (current end sequence number)"
             )
 
-    def _entry_to_change(self, producer_id: int) -> ProducerEntry:
+    def _entry_to_change(self, producer_id: ProducerId) -> ProducerEntry:
         """Returns the producer's entry, a new one if it has none; it is the last to be forgotten from now on."""
         producers = self.producers
         entry = producers.get(producer_id)
@@ -291,13 +291,13 @@ class ProducerStateManager:
         entry = producers[producer_id] = ProducerEntry(producer_id)
         return entry
 
-    def update(self, header: BatchHeader, base_offset: int, append_ms: int) -> None:
+    def update(self, header: BatchHeader, base_offset: Offset, append_ms: int) -> None:
         """Enter a producer's data batch that was written at `base_offset`, at the time `append_ms`."""
         entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
             entry.batches.clear()
-        last_offset = base_offset + header.last_offset_delta
+        last_offset: Offset = base_offset + header.last_offset_delta  # type: ignore[assignment]
         batches = entry.batches
         batches.append(
             CachedBatch(header.base_sequence, header.last_sequence, base_offset, last_offset, header.max_timestamp)
@@ -311,7 +311,7 @@ class ProducerStateManager:
             if entry.current_txn_first_offset < 0:
                 entry.current_txn_first_offset = base_offset
                 self._ongoing[base_offset] = None
-        self.end_offset = last_offset + 1
+        self.end_offset = last_offset + 1  # type: ignore[assignment]
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
         """Raises InvalidProducerEpoch or TransactionCoordinatorFenced; changes nothing.
@@ -339,7 +339,7 @@ class ProducerStateManager:
             )
 
     def end_transaction(
-        self, header: BatchHeader, offset: int, marker: EndMarker, append_ms: int
+        self, header: BatchHeader, offset: Offset, marker: EndMarker, append_ms: int
     ) -> CompletedTransaction | None:
         """Enter a marker that was written at `offset`, at the time `append_ms`; None if the producer had no open
         transaction here."""
@@ -350,14 +350,14 @@ class ProducerStateManager:
         entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = header.max_timestamp
         entry.last_append_ms = append_ms
-        self.end_offset = offset + 1
+        self.end_offset = Offset(offset + 1)
         self.guards.end(header.producer_id)
         first_offset, entry.current_txn_first_offset = entry.current_txn_first_offset, NO_OFFSET
         if first_offset < 0:
             return None
         self._ongoing.pop(first_offset, None)
         heappush(self._unreplicated, (first_offset, offset))
-        last_stable_offset = next(iter(self._ongoing), offset + 1)
+        last_stable_offset = next(iter(self._ongoing), self.end_offset)
         return CompletedTransaction(header.producer_id, first_offset, offset, not marker.commit, last_stable_offset)
 
     # -- transactions --------------------------------------------------------------------------------------------------
@@ -367,7 +367,7 @@ class ProducerStateManager:
         """Whether anything keeps the last stable offset below the high watermark."""
         return bool(self._ongoing or self._unreplicated)
 
-    def first_unstable_offset(self, high_watermark: int) -> int | None:
+    def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
         """Where the first transaction begins that is undecided, or decided above the high watermark only."""
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0][1] < high_watermark:
@@ -416,14 +416,14 @@ class ProducerStateManager:
                     len(producers) + 1,
                 )
 
-    def clear(self, end_offset: int) -> None:
+    def clear(self, end_offset: Offset) -> None:
         """No producers, from `end_offset` on. Snapshots stay."""
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()
         self.end_offset = end_offset
 
-    def load(self, log_start_offset: int, log_end_offset: int) -> bool:
+    def load(self, log_start_offset: Offset, log_end_offset: Offset) -> bool:
         """Start from the newest readable snapshot at or below the log's end; False if there is none.
 
         Snapshots outside the log are removed. The caller replays the batches from `end_offset` on.
@@ -442,7 +442,7 @@ class ProducerStateManager:
             return True
         return False
 
-    def restore(self, stored: Iterable[SnapshotEntry], offset: int) -> None:
+    def restore(self, stored: Iterable[SnapshotEntry], offset: Offset) -> None:
         """Take the state over from a snapshot's entries: of too many, those that wrote last."""
         self.clear(offset)
         for item in sorted(stored, key=lambda item: item.last_offset):
@@ -454,7 +454,7 @@ class ProducerStateManager:
     def refill_batches(self, headers: Iterable[BatchHeader]) -> None:
         """Complete the cached batches from headers below `end_offset`: a snapshot keeps only the last of each
         producer."""
-        found: dict[int, list[CachedBatch]] = {}
+        found: dict[ProducerId, list[CachedBatch]] = {}
         for header in headers:
             entry = self.producers.get(header.producer_id)
             if entry is None or header.is_control or header.producer_epoch != entry.producer_epoch:
@@ -470,7 +470,7 @@ class ProducerStateManager:
 
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
-    def snapshot_path(self, offset: int) -> str:
+    def snapshot_path(self, offset: Offset) -> str:
         """Kafka's name: the offset up to which the snapshot speaks, in twenty digits."""
         return f"{self._directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
 
@@ -479,7 +479,7 @@ class ProducerStateManager:
         """The offsets of the snapshots on disk, smallest first."""
         return tuple(self._snapshots)
 
-    def take_snapshot(self, offset: int, keep: Iterable[int] = (), *, sync: bool = False) -> None:
+    def take_snapshot(self, offset: Offset, keep: Iterable[Offset] = (), *, sync: bool = False) -> None:
         """Write the state at the log's end `offset`. Raises OSError.
 
         Older snapshots other than those at the offsets in `keep` (the segments' bases) and the one before this are
@@ -492,7 +492,7 @@ class ProducerStateManager:
         for old in [snapshot for snapshot in self._snapshots if snapshot not in kept]:
             self._remove_snapshot(old)
 
-    def remove_snapshots_outside(self, log_start_offset: int, log_end_offset: int) -> None:
+    def remove_snapshots_outside(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
         """Remove the snapshots that speak of records that are not there (any more)."""
         for offset in [s for s in self._snapshots if s > log_end_offset or s <= log_start_offset]:
             self._remove_snapshot(offset)
@@ -506,7 +506,7 @@ class ProducerStateManager:
         """The log's directory has a new name."""
         self._directory = directory
 
-    def _remove_snapshot(self, offset: int) -> None:
+    def _remove_snapshot(self, offset: Offset) -> None:
         self._snapshots.remove(offset)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.snapshot_path(offset))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from barnabas.errors import OutOfOrderSequenceNumber
 from barnabas.records.batch import BatchHeader
-from barnabas.types import NO_SEQUENCE
+from barnabas.types import NO_SEQUENCE, ProducerId
 
 __all__ = ["GUARDS_MAX", "Sender", "VerificationGuard", "VerificationGuards"]
 
@@ -20,7 +20,7 @@ GUARDS_MAX: Final = 10_000
 class Sender(NamedTuple):
     """What of a batch its verification is about. Coordinators write without sequences."""
 
-    producer_id: int
+    producer_id: ProducerId
     producer_epoch: int
     base_sequence: int = NO_SEQUENCE
 
@@ -74,7 +74,7 @@ class VerificationGuards:
     __slots__ = ("_guards",)
 
     def __init__(self) -> None:
-        self._guards: dict[int, VerificationGuard] = {}
+        self._guards: dict[ProducerId, VerificationGuard] = {}
 
     def __len__(self) -> int:
         return len(self._guards)
@@ -91,15 +91,15 @@ class VerificationGuards:
         self._guards[sender.producer_id] = guard
         return guard
 
-    def holds(self, producer_id: int, guard: VerificationGuard) -> bool:
+    def holds(self, producer_id: ProducerId, guard: VerificationGuard) -> bool:
         """Whether the producer still has this very guard."""
         return self._guards.get(producer_id) is guard
 
-    def end(self, producer_id: int) -> None:
+    def end(self, producer_id: ProducerId) -> None:
         """The transaction has begun or ended: older answers count no more."""
         self._guards.pop(producer_id, None)
 
-    def refuse(self, producer_id: int, guard: VerificationGuard) -> None:
+    def refuse(self, producer_id: ProducerId, guard: VerificationGuard) -> None:
         """The coordinator has refused for good: the producer's next transaction owes nothing to this one."""
         if self.holds(producer_id, guard):
             del self._guards[producer_id]

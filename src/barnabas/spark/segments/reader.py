@@ -25,7 +25,7 @@ from barnabas.spark.source.planning import OffsetRange
 from barnabas.spark.source.pushdown import Condition, conditions_of, first_ms, narrowed
 from barnabas.spark.source.schema import Columns
 from barnabas.spark.workers import TaskState, settle
-from barnabas.types import TopicPartition
+from barnabas.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow
@@ -151,7 +151,7 @@ def _is_older(file: SegmentFile, since_ms: int) -> bool:
     """Whether all its records are, as far as its time index tells. The newest one may have more than that knows."""
     if file.is_newest:
         return False
-    index = TimeIndex(file.path.removesuffix(".log") + ".timeindex", file.base_offset, Disk(), ResourcePool(1))
+    index = TimeIndex(file.path.removesuffix(".log") + ".timeindex", Offset(file.base_offset), Disk(), ResourcePool(1))
     try:
         index.load()
         index.sanity_check()

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, UnsupportedVersion
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey
@@ -17,7 +18,6 @@ from barnabas.protocol.messages.api_versions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
     from barnabas.metadata.features import Features
 
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
@@ -26,7 +26,7 @@ _encoded: "dict[int, tuple[Features, bytes]]" = {}
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 
-def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts:
+def handle_frame(broker: BrokerServices, frame: memoryview, position: int, context: RequestContext) -> Parts:
     if not 0 <= context.api_version <= _LAST_VERSION:
         context.api_version = 0
         served = SERVED[ApiKey.API_VERSIONS]

@@ -4,10 +4,9 @@ Where we differ: `controller_id` is the broker that decides, not any broker that
 separate controllers, so asking for their endpoints is answered with MISMATCHED_ENDPOINT_TYPE, as by every Kafka broker.
 """
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.handlers.topics.metadata import CLUSTER_OPERATIONS, NOT_ASKED
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, MismatchedEndpointType, UnsupportedEndpointType
 from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -15,15 +14,12 @@ from barnabas.protocol.messages.describe_cluster import (
     DescribeClusterResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 BROKERS = 1
 CONTROLLERS = 2
 FIRST_VERSION_WITH_TYPES = 1
 
 
-def handle(broker: "Broker", request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
+def handle(broker: BrokerServices, request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     if request.endpoint_type != BROKERS:
         return _wrong_type(request.endpoint_type, context.api_version)
     image = broker.image

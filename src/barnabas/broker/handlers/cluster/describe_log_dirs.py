@@ -9,9 +9,9 @@ Our own clients are told how far compacted logs are cleaned, in a tagged field t
 import json
 import os
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.data_directory import DataDirectory
 from barnabas.protocol.messages.describe_log_dirs import (
@@ -22,11 +22,8 @@ from barnabas.protocol.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
-
-def handle(broker: "Broker", request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
+def handle(broker: BrokerServices, request: DescribeLogDirsRequest, context: RequestContext) -> DescribeLogDirsResponse:
     wanted: Set[tuple[str, int]]
     if request.topics is None:
         wanted = broker.log_manager.logs.keys()
@@ -39,7 +36,7 @@ def handle(broker: "Broker", request: DescribeLogDirsRequest, context: RequestCo
 
 
 def _describe(
-    broker: "Broker", directory: DataDirectory, wanted: Set[tuple[str, int]], ours: bool
+    broker: BrokerServices, directory: DataDirectory, wanted: Set[tuple[str, int]], ours: bool
 ) -> DescribeLogDirsResult:
     try:
         space = os.statvfs(directory.path)
@@ -57,7 +54,7 @@ def _describe(
             offset_lag=max(0, log.high_watermark - log.log_end_offset),
         )
         if ours and log.config.compacted:
-            partition.compaction = json.dumps(broker.log_cleaner.cleaner.describe(log))
+            partition.compaction = json.dumps(broker.log_cleaner.manager.describe(log))
         topics.setdefault(topic_partition.topic, []).append(partition)
     return DescribeLogDirsResult(
         log_dir=directory.path,

@@ -1,9 +1,8 @@
 """AlterConfigs v0-v2, the older operation: what is given replaces all settings of the topic or broker."""
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.handlers.configs.config_results import all_or_each, answers
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.controller.requests import ConfigResource
 from barnabas.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -11,11 +10,8 @@ from barnabas.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
-
-def handle(broker: "Broker", request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
+def handle(broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
     wishes = [
         (
             ConfigResource(resource.resource_type, resource.resource_name),

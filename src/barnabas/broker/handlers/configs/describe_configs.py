@@ -8,12 +8,12 @@ Where we differ from Kafka: after 250,000 settings in one answer further resourc
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from barnabas.broker.process import loggers
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import ANSWER_ELEMENTS_MAX, LazySequence, sized
+from barnabas.broker.services import BrokerServices
 from barnabas.config.definitions import ConfigEntry, ConfigSource
 from barnabas.controller.configuration_control import parse_node_id
 from barnabas.controller.requests import ResourceType
@@ -28,16 +28,13 @@ from barnabas.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 _TOO_LONG = InvalidRequest(
     f"The answer has {ANSWER_ELEMENTS_MAX} settings already; ask for fewer resources, or settings, at a time."
 )
 _KNOWN_TYPES = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 
 
-def handle(broker: "Broker", request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
+def handle(broker: BrokerServices, request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     resources = once(request.resources, lambda resource: (resource.resource_type, resource.resource_name))
     for resource in resources:
         if resource.resource_type not in _KNOWN_TYPES:
@@ -52,7 +49,7 @@ def handle(broker: "Broker", request: DescribeConfigsRequest, context: RequestCo
 
 
 def _result(
-    broker: "Broker", resource: DescribeConfigsResource, request: DescribeConfigsRequest
+    broker: BrokerServices, resource: DescribeConfigsResource, request: DescribeConfigsRequest
 ) -> DescribeConfigsResult:
     keys = resource.configuration_keys or None
     try:
@@ -76,7 +73,9 @@ def _failed(error: KafkaError, resource: DescribeConfigsResource) -> DescribeCon
     )
 
 
-def _entries(broker: "Broker", resource: DescribeConfigsResource, keys: Iterable[str] | None) -> list[ConfigEntry]:
+def _entries(
+    broker: BrokerServices, resource: DescribeConfigsResource, keys: Iterable[str] | None
+) -> list[ConfigEntry]:
     name = resource.resource_name
     match resource.resource_type:
         case ResourceType.TOPIC:
@@ -114,7 +113,7 @@ def _config(entry: ConfigEntry, request: DescribeConfigsRequest) -> DescribeConf
     )
 
 
-def _levels(broker: "Broker", name: str, keys: Iterable[str] | None) -> list[DescribeConfigsResourceResult]:
+def _levels(broker: BrokerServices, name: str, keys: Iterable[str] | None) -> list[DescribeConfigsResourceResult]:
     if not name:
         raise InvalidRequest("Broker id must not be empty")
     if parse_node_id(name, "Broker id") != broker.node_id:

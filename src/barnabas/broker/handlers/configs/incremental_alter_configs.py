@@ -4,11 +4,11 @@ Levels of loggers are this process's own: they are changed here, without the con
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from barnabas.broker.handlers.configs.config_results import ConfigResult, all_or_each, answers
 from barnabas.broker.process import loggers
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.controller.configuration_control import check_operations, parse_node_id
 from barnabas.controller.requests import ConfigOperation, ConfigResource, ResourceType
 from barnabas.errors import InvalidRequest, KafkaError
@@ -18,14 +18,11 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 Wish = tuple[ConfigResource, list[ConfigOperation]]
 
 
 def handle(
-    broker: "Broker", request: IncrementalAlterConfigsRequest, context: RequestContext
+    broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     wishes: list[Wish] = [
         (
@@ -49,7 +46,7 @@ def _is_logger(wish: Wish) -> bool:
     return wish[0].type == ResourceType.BROKER_LOGGER
 
 
-def _levels(broker: "Broker", wishes: list[Wish], validate_only: bool) -> list[ConfigResult]:
+def _levels(broker: BrokerServices, wishes: list[Wish], validate_only: bool) -> list[ConfigResult]:
     times = Counter(resource for resource, _ in wishes)
     results: list[ConfigResult] = []
     for resource, operations in wishes:

@@ -5,9 +5,10 @@ have no settings here, so none are listed.
 """
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.controller.requests import ResourceType
 from barnabas.errors import UnsupportedVersion
 from barnabas.protocol.messages.list_config_resources import (
@@ -15,9 +16,6 @@ from barnabas.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
 _TYPES: Final = (
     ResourceType.GROUP,
@@ -29,7 +27,7 @@ _TYPES: Final = (
 
 
 def handle(
-    broker: "Broker", request: ListConfigResourcesRequest, context: RequestContext
+    broker: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
 ) -> ListConfigResourcesResponse:
     known = _TYPES if context.api_version >= 1 else (ResourceType.CLIENT_METRICS,)
     wanted = request.resource_types or known
@@ -45,7 +43,7 @@ def handle(
     )
 
 
-def _names(broker: "Broker", kind: ResourceType) -> Iterable[str]:
+def _names(broker: BrokerServices, kind: ResourceType) -> Iterable[str]:
     if kind is ResourceType.TOPIC:
         return broker.image.topics
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):

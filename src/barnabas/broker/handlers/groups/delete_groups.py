@@ -4,17 +4,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: DeleteGroupsRequest, context: RequestContext
+    broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
 ) -> "DeleteGroupsResponse | asyncio.Future[DeleteGroupsResponse]":
     def start(reply: "Callable[[DeleteGroupsResponse], None]") -> None:
         broker.groups.delete_groups(

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 NOT_ASKED = -(2**31)
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -23,7 +23,7 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
 def handle(
-    broker: "Broker", request: DescribeGroupsRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext
 ) -> "DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]":
     ours = context.connection.client_software.startswith("barnabas ")
 

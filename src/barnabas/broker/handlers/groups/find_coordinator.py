@@ -5,10 +5,9 @@ answer already names the coordinator. Where we differ from Kafka: other types of
 that names the type.
 """
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.transaction.transaction_coordinator import TRANSACTION_STATE_TOPIC
@@ -18,9 +17,6 @@ from barnabas.errors import (
     KafkaError,
 )
 from barnabas.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
 GROUP = 0
 TRANSACTION = 1
@@ -34,7 +30,7 @@ Node = tuple[int, str, int]
 NO_NODE: Node = (-1, "", -1)
 
 
-def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
+def handle(broker: BrokerServices, request: FindCoordinatorRequest, context: RequestContext) -> FindCoordinatorResponse:
     if context.api_version >= FIRST_VERSION_WITH_MANY_KEYS:
         return FindCoordinatorResponse(
             coordinators=LazySequence(
@@ -52,7 +48,7 @@ def handle(broker: "Broker", request: FindCoordinatorRequest, context: RequestCo
     )
 
 
-def _found(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Coordinator:
+def _found(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Coordinator:
     try:
         node_id, host, port = _find(broker, key_type, key, context)
     except KafkaError as error:
@@ -63,7 +59,7 @@ def _found(broker: "Broker", key_type: int, key: str, context: RequestContext) -
     return Coordinator(key=key, node_id=node_id, host=host, port=port, error_message="")
 
 
-def _find(broker: "Broker", key_type: int, key: str, context: RequestContext) -> Node:
+def _find(broker: BrokerServices, key_type: int, key: str, context: RequestContext) -> Node:
     if key_type not in _TOPICS:
         raise InvalidRequest(f"coordinators of key type {key_type} do not exist here")
     name = _TOPICS[key_type]

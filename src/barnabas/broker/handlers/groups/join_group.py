@@ -5,19 +5,19 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 
 
 def handle(
-    broker: "Broker", request: JoinGroupRequest, context: RequestContext
+    broker: BrokerServices, request: JoinGroupRequest, context: RequestContext
 ) -> "JoinGroupResponse | asyncio.Future[JoinGroupResponse]":
     def start(reply: "Callable[[JoinGroupResponse], None]") -> None:
         def finish(response: JoinGroupResponse) -> None:

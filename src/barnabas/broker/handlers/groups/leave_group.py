@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_MANY_MEMBERS = 3
 
 
 def handle(
-    broker: "Broker", request: LeaveGroupRequest, context: RequestContext
+    broker: BrokerServices, request: LeaveGroupRequest, context: RequestContext
 ) -> "LeaveGroupResponse | asyncio.Future[LeaveGroupResponse]":
     if context.api_version >= FIRST_VERSION_WITH_MANY_MEMBERS:
         request.members = once(request.members, lambda member: (member.member_id, member.group_instance_id))

@@ -1,18 +1,15 @@
 """ListGroups v0-v5: the groups that this broker coordinates; by state from v4 on, by type from v5 on."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: ListGroupsRequest, context: RequestContext
+    broker: BrokerServices, request: ListGroupsRequest, context: RequestContext
 ) -> "ListGroupsResponse | asyncio.Future[ListGroupsResponse]":
     return answer(
         broker.loop,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.errors import UnknownTopicId, UnknownTopicOrPartition
 from barnabas.protocol.messages.offset_commit import (
@@ -18,13 +19,12 @@ from barnabas.protocol.messages.offset_commit import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(
-    broker: "Broker", request: OffsetCommitRequest, context: RequestContext
+    broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> "OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]":
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     request.topics = topics_once(request.topics, lambda topic: topic.topic_id if by_id else topic.name)
@@ -42,7 +42,7 @@ def handle(
 
 
 def _resolve(
-    broker: "Broker", request: OffsetCommitRequest, by_id: bool
+    broker: BrokerServices, request: OffsetCommitRequest, by_id: bool
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
     """(topics with name and id whose partitions exist, answers for the others)."""
     image = broker.image

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.protocol.messages.offset_delete import (
@@ -18,11 +19,9 @@ from barnabas.protocol.messages.offset_delete import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: OffsetDeleteRequest, context: RequestContext
+    broker: BrokerServices, request: OffsetDeleteRequest, context: RequestContext
 ) -> "OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]":
     request.topics = topics_once(request.topics, lambda topic: topic.name)
     wanted, refused = _resolve(broker, request)
@@ -40,7 +39,7 @@ def handle(
 
 
 def _resolve(
-    broker: "Broker", request: OffsetDeleteRequest
+    broker: BrokerServices, request: OffsetDeleteRequest
 ) -> tuple[list[OffsetDeleteRequestTopic], list[OffsetDeleteResponseTopic]]:
     """(topics whose partitions exist, answers for the others)."""
     wanted, refused = [], []

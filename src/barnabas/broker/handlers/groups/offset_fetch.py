@@ -8,11 +8,11 @@ which clients ask for them again.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.duplicates import once, partitions_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.errors import UnknownTopicId
 from barnabas.protocol.messages.offset_fetch import (
@@ -30,16 +30,13 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 from barnabas.types import NO_OFFSET
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 FIRST_VERSION_WITH_TOP_LEVEL_ERROR = 2
 FIRST_VERSION_WITH_MANY_GROUPS = 8
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(
-    broker: "Broker", request: OffsetFetchRequest, context: RequestContext
+    broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext
 ) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
     version = context.api_version
     if version < FIRST_VERSION_WITH_MANY_GROUPS:
@@ -76,7 +73,7 @@ def _topics_once(
     ]
 
 
-def _resolve_ids(broker: "Broker", group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
+def _resolve_ids(broker: BrokerServices, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
     """Fill in the names; topics that do not exist are taken out and answered here."""
     if group.topics is None:
         return []
@@ -98,7 +95,7 @@ def _resolve_ids(broker: "Broker", group: OffsetFetchRequestGroup) -> list[Offse
     return refused
 
 
-def _with_ids(broker: "Broker", topics: Sequence[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
+def _with_ids(broker: BrokerServices, topics: Sequence[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
     """Topics that were not asked for by id get theirs; what has been deleted meanwhile has none and is left out."""
     named = []
     for topic in topics:
@@ -112,7 +109,7 @@ def _with_ids(broker: "Broker", topics: Sequence[OffsetFetchResponseTopics]) -> 
 
 
 def _of_one(
-    broker: "Broker", request: OffsetFetchRequest, version: int
+    broker: BrokerServices, request: OffsetFetchRequest, version: int
 ) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=_topics_once(request.topics))
 

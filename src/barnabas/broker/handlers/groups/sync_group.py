@@ -1,21 +1,18 @@
 """SyncGroup v0-v5. The answer waits for the leader's assignment; from v5 on protocol type and name must be there."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.errors import InconsistentGroupProtocol
 from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_PROTOCOL = 5
 
 
 def handle(
-    broker: "Broker", request: SyncGroupRequest, context: RequestContext
+    broker: BrokerServices, request: SyncGroupRequest, context: RequestContext
 ) -> "SyncGroupResponse | asyncio.Future[SyncGroupResponse]":
     without_protocol = request.protocol_type is None or request.protocol_name is None
     if context.api_version >= FIRST_VERSION_WITH_PROTOCOL and without_protocol:

@@ -1,9 +1,8 @@
 """DeleteRecords v0-v2: moves the start of a log up; -1 stands for the high watermark."""
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidTopic, KafkaError, OffsetOutOfRange, PolicyViolation
 from barnabas.protocol.messages.delete_records import (
     DeleteRecordsPartitionResult,
@@ -11,12 +10,10 @@ from barnabas.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
-
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
+from barnabas.types import Offset
 
 
-def handle(broker: "Broker", request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
+def handle(broker: BrokerServices, request: DeleteRecordsRequest, context: RequestContext) -> DeleteRecordsResponse:
     topics = []
     for topic in topics_once(request.topics, lambda topic: topic.name):
         partitions = []
@@ -31,7 +28,7 @@ def handle(broker: "Broker", request: DeleteRecordsRequest, context: RequestCont
     return DeleteRecordsResponse(topics=topics)
 
 
-def _delete(broker: "Broker", topic: str, index: int, offset: int) -> int:
+def _delete(broker: BrokerServices, topic: str, index: int, offset: int) -> int:
     image = broker.image.topics.get(topic)
     if image is not None and image.is_internal:
         raise InvalidTopic(f"records of the internal topic {topic} cannot be deleted")
@@ -41,4 +38,4 @@ def _delete(broker: "Broker", topic: str, index: int, offset: int) -> int:
         raise PolicyViolation(f"cleanup.policy of {topic} is {','.join(policy)}: its records are not for deletion")
     if offset < -1 or offset > partition.log.high_watermark:
         raise OffsetOutOfRange(f"offset {offset} is beyond the high watermark {partition.log.high_watermark}")
-    return partition.delete_records(offset)
+    return partition.delete_records(Offset(offset))

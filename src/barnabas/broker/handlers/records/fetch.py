@@ -6,11 +6,12 @@ records gives at least one whole batch, whatever the limits, so that a large bat
 
 from collections.abc import Collection, Iterable, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
 from barnabas.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchPartition, FetchSession, wanted_partitions
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import (
     InvalidFetchSessionEpoch,
     KafkaError,
@@ -23,15 +24,14 @@ from barnabas.protocol.fetch import FLEXIBLE_FROM, SESSIONS_FROM, PartitionData,
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.replication.partition import Partition
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 _SIZE_CORRELATION: Final = Struct(">ii")
 _READ_COMMITTED: Final = 1
 _UNKNOWN: Final = frozenset((UnknownTopicOrPartition.code, UnknownTopicId.code))
 
 
-def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+def handle_frame(
+    broker: BrokerServices, frame: memoryview, position: int, context: RequestContext
+) -> Parts | PendingReply:
     request, _ = decode(FetchRequest, context.api_version, frame[position:])
     session: FetchSession | None = None
     full = True
@@ -93,7 +93,7 @@ class Fetch:
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: BrokerServices,
         context: RequestContext,
         request: FetchRequest,
         wanted: list[FetchPartition],
@@ -198,7 +198,7 @@ class Fetch:
             if not data.error_code:
                 self._watched.setdefault(self._partition_of(wanted), []).append(place)
         self._reply = self._context.pending_reply()
-        self._broker.purgatory.park(self, self._reply, self._watched, self._request.max_wait_ms / 1000)
+        self._broker.purgatory.delay(self, self._reply, self._watched, self._request.max_wait_ms / 1000)
         return self._reply
 
     def try_complete(self, changed: Collection[Partition]) -> bool:

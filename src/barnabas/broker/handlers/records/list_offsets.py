@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import (
     InvalidRequest,
     KafkaError,
@@ -25,9 +26,9 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.types import LeaderEpoch
 
 if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
     from barnabas.replication.partition import Partition
 
 LATEST = -1
@@ -40,7 +41,7 @@ _NOT_AVAILABLE_FROM = 5
 _FIRST_VERSION = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
+def handle(broker: BrokerServices, request: ListOffsetsRequest, context: RequestContext) -> ListOffsetsResponse:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for topic in request.topics:
         topics.setdefault(topic.name, []).extend(topic.partitions)
@@ -54,7 +55,7 @@ def handle(broker: "Broker", request: ListOffsetsRequest, context: RequestContex
 
 
 def _partitions(
-    broker: "Broker", topic: str, partitions: list[ListOffsetsPartition], read_committed: bool, version: int
+    broker: BrokerServices, topic: str, partitions: list[ListOffsetsPartition], read_committed: bool, version: int
 ) -> Sequence[ListOffsetsPartitionResponse]:
     seen = Counter(wanted.partition_index for wanted in partitions)
 
@@ -74,10 +75,10 @@ def _partitions(
 
 
 def _find(
-    broker: "Broker", topic: str, wanted: ListOffsetsPartition, read_committed: bool, version: int
+    broker: BrokerServices, topic: str, wanted: ListOffsetsPartition, read_committed: bool, version: int
 ) -> ListOffsetsPartitionResponse:
     partition = broker.replica_manager.leader_of(topic, wanted.partition_index)
-    partition.check_leader(wanted.current_leader_epoch)
+    partition.check_leader(LeaderEpoch(wanted.current_leader_epoch))
     log = partition.log
     timestamp, offset, epoch = -1, -1, -1
     spec = wanted.timestamp

@@ -1,22 +1,23 @@
-"""Produce v3-v13. Appends in the order of arrival, one batch a partition; answers when what `acks` asks for is true.
+"""Produce v3-v13: appends in the order of arrival, one batch a partition, and responds as `acks` asks.
 
-acks=0 gets no answer, and an error then closes the connection, as in Kafka. acks=1 answers after the append, acks=all
-when every in-sync replica has it. Under durability=fsync both wait for the disk.
+acks=0 gets no response, and an error then closes the connection, as in Kafka. acks=1 responds after the append,
+acks=all when every in-sync replica has the batch. Under durability=fsync both wait for the disk.
 
-The first batch of a transaction in a partition waits for the transaction's coordinator to agree (`produce_queues`).
+The first batch of a transaction in a partition is verified with the transaction coordinator (`produce_queues`).
 Compressed batches that take more than a millisecond or two to validate are validated in a thread (`batch_validator`).
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from barnabas.broker.delayed_produce import DelayedProduce, Uncommitted
-from barnabas.broker.produce.add_partitions_to_txn_manager import Grants
-from barnabas.broker.produce.batch_validator import BatchToValidate, Verdict
+from barnabas.broker.produce.add_partitions_to_txn_manager import VerificationResults
+from barnabas.broker.produce.batch_validator import BatchToValidate, ValidationResult
 from barnabas.broker.produce.produce_queues import ValidatedRequest
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import (
     CorruptMessage,
     InvalidProducerIdMapping,
@@ -49,18 +50,15 @@ from barnabas.records.batch import COMPRESSION_MASK, TRANSACTIONAL_FLAG, read_he
 from barnabas.records.validation import TooMuchWork, record_errors_of, validate_produce
 from barnabas.replication.partition import Partition
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 _SIZE_CORRELATION: Final = Struct(">ii")
 _ZSTD_FROM: Final = 7
-_FLAGS_POSITION: Final = 22
-"""Of a batch's lower byte of attributes."""
+_ATTRIBUTES_AT: Final = 22
+"""The position of a batch's lower byte of attributes."""
 _AT_ONCE_S: Final = 0.002
-"""What the compressed batches of one request may take on the loop; the rest of them goes to a thread."""
+"""The time that the compressed batches of one request may take on the event loop. The others go to a thread."""
 _ADMIN_CLIENT: Final = "__admin_client"
-"""Kafka's name for the one client that may write to internal topics."""
-_WITHOUT_START: Final = (
+"""The client id that Kafka lets write to internal topics."""
+_WITHOUT_LOG_START: Final = (
     CorruptMessage,
     InvalidTopic,
     KafkaStorageError,
@@ -72,54 +70,56 @@ _WITHOUT_START: Final = (
     UnknownTopicOrPartition,
 )
 
-Topics = list[tuple[TopicProduceData, list[PartitionResponse]]]
-Place = tuple[int, int]
-"""Of a partition's result: its topic's index, its own."""
+TopicResults = list[tuple[TopicProduceData, list[PartitionResponse]]]
+ResultIndex = tuple[int, int]
+"""The index of a topic, and the index of a partition's result among its results."""
 
 
-def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+def handle_frame(
+    broker: BrokerServices, frame: memoryview, position: int, context: RequestContext
+) -> Parts | PendingReply:
     version = context.api_version
     single = read_single_partition(frame, position, version)
     at_once_s = _AT_ONCE_S
     if single is not None:
         try:
-            answer = _append_single(broker, single[0], single[1], context)
+            response = _append_single(broker, single[0], single[1], context)
         except TooMuchWork:
-            answer, at_once_s = None, 0
-        if answer is not None:
-            return answer
+            response, at_once_s = None, 0
+        if response is not None:
+            return response
     request = read_produce_request(frame, position, version)
     if request.acks not in (-1, 0, 1):
         return _refuse(context, request, InvalidRequiredAcks(f"acks={request.acks}: 0, 1 or -1 (all)"))
     if request.transactional_id is None:
         if _claims_transaction(request):
             return _refuse(context, request, _no_transaction())
-        return _validated(broker, context, request, at_once_s, partial(_append_all, broker, context, grants={}))
+        return _validate(broker, context, request, at_once_s, partial(_append_all, broker, context, verified={}))
     batches = _transactional_batches(broker, context, request)
     if not batches:
-        return _validated(broker, context, request, at_once_s, partial(_append_all, broker, context, grants={}))
+        return _validate(broker, context, request, at_once_s, partial(_append_all, broker, context, verified={}))
     if len({sender[:2] for sender in batches.values()}) > 1:
         several = InvalidProducerIdMapping("Transactional records contained more than one producer ID")
         return _refuse(context, request, several)
 
-    def enter(validated: ValidatedRequest) -> Parts | PendingReply:
-        return broker.produce_queues.enter(context, validated, batches, partial(_append_all, broker, context))
+    def append(validated: ValidatedRequest) -> Parts | PendingReply:
+        return broker.produce_queues.append_verified(context, validated, batches, partial(_append_all, broker, context))
 
-    return _validated(broker, context, request, at_once_s, enter)
+    return _validate(broker, context, request, at_once_s, append)
 
 
 def _claims_transaction(request: ProduceRequest) -> bool:
     for topic in request.topics:
         for _, records in topic.partitions:
-            if records is not None and len(records) > _FLAGS_POSITION and records[_FLAGS_POSITION] & TRANSACTIONAL_FLAG:
+            if records is not None and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & TRANSACTIONAL_FLAG:
                 return True
     return False
 
 
 def _transactional_batches(
-    broker: "Broker", context: RequestContext, request: ProduceRequest
+    broker: BrokerServices, context: RequestContext, request: ProduceRequest
 ) -> dict[Partition, Sender]:
-    """By the partitions that are led here; what is no batch, or for no partition, is refused when it is appended."""
+    """Returns the transactional batches by the partition that this broker leads. Others are refused by the append."""
     batches: dict[Partition, Sender] = {}
     for topic in request.topics:
         name, _ = _name_of(broker, topic, context)
@@ -133,18 +133,20 @@ def _transactional_batches(
     return batches
 
 
-def _validated(
-    broker: "Broker",
+def _validate(
+    broker: BrokerServices,
     context: RequestContext,
     request: ProduceRequest,
     at_once_s: float,
-    proceed: Callable[[ValidatedRequest], Parts | PendingReply],
+    append: Callable[[ValidatedRequest], Parts | PendingReply],
 ) -> Parts | PendingReply:
-    """Proceed with the verdicts on all batches: now, or when a thread has looked at those that take long, and at the
-    compressed ones after `at_once_s`."""
+    """Validates all batches, then calls `append` with the results.
+
+    A thread validates the batches that take long, and the compressed ones after `at_once_s`.
+    """
     validated = ValidatedRequest(request, [])
     heavy: list[BatchToValidate] = []
-    places: list[tuple[list[Verdict | None], int]] = []
+    late: list[tuple[list[ValidationResult | None], int]] = []
     now_ms = broker.clock.wall_ms()
     zstd_allowed = context.api_version >= _ZSTD_FROM
     leader_of = broker.replica_manager.leader_of
@@ -152,8 +154,8 @@ def _validated(
     until = now() + at_once_s
     for topic in request.topics:
         name, topic_error = _name_of(broker, topic, context)
-        verdicts: list[Verdict | None] = []
-        validated.verdicts.append(verdicts)
+        results: list[ValidationResult | None] = []
+        validated.results.append(results)
         for index, records in topic.partitions:
             try:
                 if topic_error is not None:
@@ -161,56 +163,56 @@ def _validated(
                 policy = leader_of(name, index).append_policy
                 if now() >= until and _is_compressed(records):
                     raise TooMuchWork("the batches before it took long")
-                verdicts.append(validate_produce(records, policy, now_ms, zstd_allowed=zstd_allowed, at_once=True))
+                results.append(validate_produce(records, policy, now_ms, zstd_allowed=zstd_allowed, at_once=True))
             except KafkaError as error:
-                verdicts.append(error)
+                results.append(error)
             except TooMuchWork:
                 heavy.append(BatchToValidate(bytes(records or b""), policy, now_ms, zstd_allowed))
-                places.append((verdicts, len(verdicts)))
-                verdicts.append(None)
+                late.append((results, len(results)))
+                results.append(None)
             except Exception as error:
                 # One partition's bug must not take the others' acknowledgements with it.
-                verdicts.append(broker.failures.report(f"produce to {name}-{index}", error))
+                results.append(broker.failures.report(f"produce to {name}-{index}", error))
     if not heavy:
-        return proceed(validated)
+        return append(validated)
     kept = validated.copied()
 
-    def append(found: list[Verdict]) -> Parts | PendingReply:
-        for (verdicts, place), verdict in zip(places, found, strict=True):
-            verdicts[place] = verdict
-        return proceed(kept)
+    def append_validated(late_results: list[ValidationResult]) -> Parts | PendingReply:
+        for (results, index), result in zip(late, late_results, strict=True):
+            results[index] = result
+        return append(kept)
 
-    return broker.batch_validator.validate(context, heavy, append)
+    return broker.batch_validator.validate(context, heavy, append_validated)
 
 
 def _is_compressed(records: memoryview | None) -> bool:
-    return records is not None and len(records) > _FLAGS_POSITION and records[_FLAGS_POSITION] & COMPRESSION_MASK != 0
+    return records is not None and len(records) > _ATTRIBUTES_AT and records[_ATTRIBUTES_AT] & COMPRESSION_MASK != 0
 
 
 def _append_all(
-    broker: "Broker", context: RequestContext, validated: ValidatedRequest, grants: Grants
+    broker: BrokerServices, context: RequestContext, validated: ValidatedRequest, verified: VerificationResults
 ) -> Parts | PendingReply:
     request = validated.request
-    waiting: list[Uncommitted[Place]] = []
-    topics: Topics = []
+    waiting: list[Uncommitted[ResultIndex]] = []
+    topics: TopicResults = []
     leader_of = broker.replica_manager.leader_of
-    for topic_index, (topic, verdicts) in enumerate(zip(request.topics, validated.verdicts, strict=True)):
+    for topic_index, (topic, validations) in enumerate(zip(request.topics, validated.results, strict=True)):
         name, topic_error = _name_of(broker, topic, context)
         results = []
-        for (index, _), verdict in zip(topic.partitions, verdicts, strict=True):
+        for (index, _), validation in zip(topic.partitions, validations, strict=True):
             if topic_error is not None:
                 results.append(_failed(index, topic_error))
                 continue
             try:
                 partition = leader_of(name, index)
-                grant = grants.get(partition.topic_partition) if grants else None
-                if isinstance(grant, KafkaError):
-                    results.append(_failed(index, grant))
+                guard = verified.get(partition.topic_partition) if verified else None
+                if isinstance(guard, KafkaError):
+                    results.append(_failed(index, guard))
                     continue
-                assert verdict is not None
-                if isinstance(verdict, KafkaError):
-                    raise verdict
-                info = partition.append_as_leader(verdict, request.acks, guard=grant)
+                assert validation is not None
+                if isinstance(validation, KafkaError):
+                    raise validation
+                info = partition.append_as_leader(validation, request.acks, guard=guard)
             except KafkaError as error:
                 results.append(_refused(broker, name, index, error))
                 continue
@@ -218,23 +220,25 @@ def _append_all(
                 # One partition's bug must not take the others' acknowledgements with it.
                 results.append(_failed(index, broker.failures.report(f"produce to {name}-{index}", error)))
                 continue
-            end_offset = info.last_offset + 1
-            if request.acks != 0 and not partition.is_committed(end_offset) and _must_wait(partition, request.acks):
-                waiting.append(Uncommitted(partition, end_offset, (topic_index, len(results))))
+            last_offset = info.last_offset
+            if request.acks != 0 and not partition.is_committed(last_offset) and _must_wait(partition, request.acks):
+                waiting.append(Uncommitted(partition, last_offset, (topic_index, len(results))))
             results.append(PartitionResponse(index, 0, info.first_offset, info.log_append_time, info.log_start_offset))
         topics.append((topic, results))
     if request.acks == 0:
-        return _unanswered(context, topics)
+        return _no_response(context, topics)
     if waiting:
-        return _parked(broker, context, topics, waiting, request.timeout_ms)
+        return _delayed(broker, context, topics, waiting, request.timeout_ms)
     return _respond(context, topics)
 
 
 def _append_single(
-    broker: "Broker", single: SinglePartition, records: memoryview, context: RequestContext
+    broker: BrokerServices, single: SinglePartition, records: memoryview, context: RequestContext
 ) -> Parts | PendingReply | None:
-    """The short way of what `_append_all` does for any number of partitions; None: the batch is the first of its
-    transaction in this partition, or others of its producer wait. Raises TooMuchWork."""
+    """Does the same as `_append_all`, faster, for a request with one partition. Raises TooMuchWork.
+
+    Returns None if the transaction has to be verified first, or if older requests of the producer are queued.
+    """
     topic, index = single.topic, single.partition
     name, topic_error = _name_of(broker, topic, context)
     try:
@@ -265,11 +269,10 @@ def _append_single(
     except Exception as error:
         failure = broker.failures.report(f"produce to {name}-{index}", error)
         return _respond(context, [(topic, [_failed(index, failure)])])
-    end_offset = info.last_offset + 1
-    if partition.log.high_watermark < end_offset and _must_wait(partition, single.acks):
+    if partition.log.high_watermark <= info.last_offset and _must_wait(partition, single.acks):
         result = PartitionResponse(index, 0, info.first_offset, info.log_append_time, info.log_start_offset)
-        waiting = [Uncommitted(partition, end_offset, (0, 0))]
-        return _parked(broker, context, [(topic, [result])], waiting, single.timeout_ms)
+        waiting = [Uncommitted(partition, info.last_offset, (0, 0))]
+        return _delayed(broker, context, [(topic, [result])], waiting, single.timeout_ms)
     return (single.response(context.correlation_id, info.first_offset, info.log_append_time, info.log_start_offset),)
 
 
@@ -277,7 +280,7 @@ def _must_wait(partition: Partition, acks: int) -> bool:
     return acks == -1 or partition.waits_for_commit
 
 
-def _name_of(broker: "Broker", topic: TopicProduceData, context: RequestContext) -> tuple[str, KafkaError | None]:
+def _name_of(broker: BrokerServices, topic: TopicProduceData, context: RequestContext) -> tuple[str, KafkaError | None]:
     name = topic.name
     if topic.topic_id is not None:
         found = broker.replica_manager.topic_name(topic.topic_id)
@@ -292,7 +295,7 @@ def _name_of(broker: "Broker", topic: TopicProduceData, context: RequestContext)
 
 
 def _no_transaction() -> KafkaError:
-    """What Kafka says: nobody may write in the name of no transactional id."""
+    """Returns the error that Kafka gives to transactional batches in a request without a transactional id."""
     return TransactionalIdAuthorizationFailed("a batch belongs to a transaction, but the request names none")
 
 
@@ -300,10 +303,10 @@ def _failed(index: int, error: KafkaError) -> PartitionResponse:
     return PartitionResponse(index, error.code, record_errors=record_errors_of(error), error_message=error.message)
 
 
-def _refused(broker: "Broker", name: str, index: int, error: KafkaError) -> PartitionResponse:
-    """What the log refused by its rules comes with the log's start, as in Kafka; what is no batch at all without."""
+def _refused(broker: BrokerServices, name: str, index: int, error: KafkaError) -> PartitionResponse:
+    """Returns the result of a refused batch: like Kafka with the log start offset, unless the batch is malformed."""
     result = _failed(index, error)
-    if isinstance(error, _WITHOUT_START) or (isinstance(error, InvalidRecord) and not result.record_errors):
+    if isinstance(error, _WITHOUT_LOG_START) or (isinstance(error, InvalidRecord) and not result.record_errors):
         return result
     partition = broker.replica_manager.get(name, index)
     return result if partition is None else result._replace(log_start_offset=partition.log.log_start_offset)
@@ -311,11 +314,11 @@ def _refused(broker: "Broker", name: str, index: int, error: KafkaError) -> Part
 
 def _refuse(context: RequestContext, request: ProduceRequest, error: KafkaError) -> Parts:
     topics = [(topic, [_failed(index, error) for index, _ in topic.partitions]) for topic in request.topics]
-    return _unanswered(context, topics) if request.acks == 0 else _respond(context, topics)
+    return _no_response(context, topics) if request.acks == 0 else _respond(context, topics)
 
 
-def _unanswered(context: RequestContext, topics: Topics) -> Parts:
-    """A client that asked for no answers learns of an error only by losing its connection."""
+def _no_response(context: RequestContext, topics: TopicResults) -> Parts:
+    """Closes the connection if a partition failed: a client with acks=0 learns of errors in no other way."""
     failed = [result for _, results in topics for result in results if result.error_code]
     if failed:
         context.connection.close(f"produce with acks=0 failed: {failed[0].error_message}")
@@ -330,22 +333,26 @@ def _respond(context: RequestContext, topics: Sequence[tuple[TopicProduceData, S
     return (_SIZE_CORRELATION.pack(len(body) + 4, context.correlation_id) + body,)
 
 
-def _parked(
-    broker: "Broker", context: RequestContext, topics: Topics, waiting: list[Uncommitted[Place]], timeout_ms: int
+def _delayed(
+    broker: BrokerServices,
+    context: RequestContext,
+    topics: TopicResults,
+    waiting: list[Uncommitted[ResultIndex]],
+    timeout_ms: int,
 ) -> PendingReply:
-    """The answer when every partition's batch is committed, or has failed after all."""
-    # The records are views into the frame; kept ones would keep all of it while we wait.
+    """Delays the response until every batch is committed or has failed."""
+    # The records are views into the frame, and would keep all of it in memory.
     kept = [(topic._replace(partitions=[]), results) for topic, results in topics]
     reply = context.pending_reply()
 
-    def failed(place: Place, error: KafkaError) -> None:
-        results = kept[place[0]][1]
-        results[place[1]] = _failed(results[place[1]].partition, error)
+    def failed(index: ResultIndex, error: KafkaError) -> None:
+        results = kept[index[0]][1]
+        results[index[1]] = _failed(results[index[1]].partition, error)
 
     def finished() -> None:
         if not context.connection.closed:
             reply.resolve(_respond(context, kept))
 
     wait = DelayedProduce(waiting, failed, finished)
-    broker.purgatory.park(wait, reply, wait.partitions, max(0, timeout_ms) / 1000)
+    broker.purgatory.delay(wait, reply, wait.partitions, max(0, timeout_ms) / 1000)
     return reply

@@ -1,9 +1,8 @@
 """CreatePartitions v0-v3: more partitions for existing topics. They are there, and led, when the answer leaves."""
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.controller.requests import PartitionsRequest, check_count
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.create_partitions import (
@@ -13,11 +12,10 @@ from barnabas.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
-
-def handle(broker: "Broker", request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
+def handle(
+    broker: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
+) -> CreatePartitionsResponse:
     results: dict[str, KafkaError | None]
     try:
         check_count(len(request.topics))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, sized
+from barnabas.broker.services import BrokerServices
 from barnabas.config.definitions import ConfigEntry
 from barnabas.controller.requests import TopicRequest, check_count
 from barnabas.errors import InvalidRequest, KafkaError
@@ -20,13 +21,12 @@ from barnabas.protocol.messages.create_topics import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
     from barnabas.metadata.image import TopicImage
 
 FIRST_VERSION_WITH_CONFIGS = 5
 
 
-def handle(broker: "Broker", request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
+def handle(broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
     wishes: dict[str, TopicRequest] = {}
     results: dict[str, TopicImage | KafkaError]
     try:
@@ -66,7 +66,9 @@ def _wish(topic: CreatableTopic) -> TopicRequest:
     )
 
 
-def _created(broker: "Broker", wish: TopicRequest, topic: "TopicImage", with_configs: bool) -> CreatableTopicResult:
+def _created(
+    broker: BrokerServices, wish: TopicRequest, topic: "TopicImage", with_configs: bool
+) -> CreatableTopicResult:
     entries: list[ConfigEntry] = []
     if with_configs:
         overrides = {name: value for name, value in wish.configs.items() if value is not None}

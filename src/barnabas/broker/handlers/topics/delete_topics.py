@@ -5,11 +5,11 @@ A topic that is named twice, or by name and by id at once, is refused and stays.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.controller.requests import check_count
 from barnabas.errors import (
     InvalidRequest,
@@ -27,14 +27,11 @@ from barnabas.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
-
 FIRST_VERSION_WITH_IDS = 6
 FIRST_VERSION_THAT_KNOWS_DISABLED = 3
 
 
-def handle(broker: "Broker", request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
+def handle(broker: BrokerServices, request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
     if context.api_version >= FIRST_VERSION_WITH_IDS:
         wanted: list[DeleteTopicState] = list(request.topics)
     else:
@@ -61,7 +58,9 @@ def _disabled(context: RequestContext) -> KafkaError:
     return TopicDeletionDisabled("Topic deletion is disabled.")
 
 
-def _sort_out(broker: "Broker", wanted: list[DeleteTopicState]) -> tuple[list[DeletableTopicResult], dict[UUID, str]]:
+def _sort_out(
+    broker: BrokerServices, wanted: list[DeleteTopicState]
+) -> tuple[list[DeletableTopicResult], dict[UUID, str]]:
     """What is refused, and the topics to delete with their names."""
     refused: list[DeletableTopicResult] = []
     names: Counter[str] = Counter()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.handlers.topics.metadata import TOPIC_OPERATIONS
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.protocol.messages.describe_topic_partitions import (
@@ -21,12 +22,11 @@ from barnabas.protocol.messages.describe_topic_partitions import (
 )
 
 if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
     from barnabas.metadata.image import MetadataImage, TopicImage
 
 
 def handle(
-    broker: "Broker", request: DescribeTopicPartitionsRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
 ) -> DescribeTopicPartitionsResponse:
     image = broker.image
     limit = max(1, min(request.response_partition_limit, broker.config.max_request_partition_size_limit))

@@ -4,9 +4,9 @@ Without partitions all are tried, and those that need no election are not mentio
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -15,11 +15,8 @@ from barnabas.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
-
-def handle(broker: "Broker", request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
+def handle(broker: BrokerServices, request: ElectLeadersRequest, context: RequestContext) -> ElectLeadersResponse:
     wanted = None
     topics = list(broker.image.topics)
     if request.topic_partitions is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, response_head
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -32,7 +33,6 @@ from barnabas.protocol.primitives import put_count, put_text
 if TYPE_CHECKING:
     from uuid import UUID
 
-    from barnabas.broker.server import Broker
     from barnabas.metadata.image import TopicImage
 
 LOOKUP_BY_ID_FROM = 12
@@ -42,7 +42,9 @@ TOPIC_OPERATIONS = 0b1101_1111_1000
 CLUSTER_OPERATIONS = 0b1_1111_1010_0000
 
 
-def handle_frame(broker: "Broker", frame: memoryview, position: int, context: RequestContext) -> Parts | PendingReply:
+def handle_frame(
+    broker: BrokerServices, frame: memoryview, position: int, context: RequestContext
+) -> Parts | PendingReply:
     version = context.api_version
     request, _ = decode(MetadataRequest, version, bytes(frame[position:]))
     flexible = version >= MetadataResponse.FLEXIBLE_FROM
@@ -78,7 +80,7 @@ def _write(out: bytearray, topics: Iterable[bytes], end: bytes) -> Slices[None]:
     out += end
 
 
-def _topics(broker: "Broker", request: MetadataRequest, version: int, flexible: bool) -> Sequence[bytes]:
+def _topics(broker: BrokerServices, request: MetadataRequest, version: int, flexible: bool) -> Sequence[bytes]:
     operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
     kept = broker.metadata_cache.setdefault((version, operations), {})
     image = broker.image

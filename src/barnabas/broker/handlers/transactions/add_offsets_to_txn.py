@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.coordinator.responses import producer_error
@@ -14,13 +15,12 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 
 
 def handle(
-    broker: "Broker", request: AddOffsetsToTxnRequest, context: RequestContext
+    broker: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
 ) -> "AddOffsetsToTxnResponse | asyncio.Future[AddOffsetsToTxnResponse]":
     partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
     knows_fencing = context.api_version >= FIRST_VERSION_WITH_PRODUCER_FENCED

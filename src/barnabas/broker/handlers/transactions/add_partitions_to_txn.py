@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import each, producer_error
 from barnabas.coordinator.transaction.transaction_metadata import TV2
@@ -28,7 +29,6 @@ from barnabas.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
@@ -37,7 +37,7 @@ Results = dict[TopicPartition, KafkaError | None]
 
 
 def handle(
-    broker: "Broker", request: AddPartitionsToTxnRequest, context: RequestContext
+    broker: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
 ) -> "AddPartitionsToTxnResponse | asyncio.Future[AddPartitionsToTxnResponse]":
     version = context.api_version
     transactions = _transactions(request, version)
@@ -58,7 +58,7 @@ def handle(
         ) -> None:
             _start(broker, transaction, version, lambda results: done(_by_topic(results, version)))
 
-        each(transactions, one, lambda parts: reply(answered(parts)), broker.turns.call_soon)
+        each(transactions, one, lambda parts: reply(answered(parts)), broker.time_slicer.call_soon)
 
     return answer(broker.loop, start)
 
@@ -80,7 +80,7 @@ def _transactions(request: AddPartitionsToTxnRequest, version: int) -> Sequence[
 
 
 def _start(
-    broker: "Broker", transaction: AddPartitionsToTxnTransaction, version: int, done: "Callable[[Results], None]"
+    broker: BrokerServices, transaction: AddPartitionsToTxnTransaction, version: int, done: "Callable[[Results], None]"
 ) -> None:
     results: Results = {
         TopicPartition(topic.name, index): _refusal(broker, topic.name, index, version)
@@ -118,7 +118,7 @@ def _start(
     )
 
 
-def _refusal(broker: "Broker", topic: str, partition: int, version: int) -> KafkaError | None:
+def _refusal(broker: BrokerServices, topic: str, partition: int, version: int) -> KafkaError | None:
     if version < FIRST_VERSION_OF_BROKERS and topic in INTERNAL_TOPICS:
         return TopicAuthorizationFailed(f"{topic} is not for clients to write to")
     known = broker.image.topics.get(topic)

@@ -4,11 +4,11 @@ Any replica answers, as in Kafka, not only the leader.
 """
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.duplicates import partitions_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
+from barnabas.broker.services import BrokerServices
 from barnabas.errors import KafkaError, UnknownTopicOrPartition
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.protocol.messages.describe_producers import (
@@ -19,11 +19,10 @@ from barnabas.protocol.messages.describe_producers import (
     TopicResponse,
 )
 
-if TYPE_CHECKING:
-    from barnabas.broker.server import Broker
 
-
-def handle(broker: "Broker", request: DescribeProducersRequest, context: RequestContext) -> DescribeProducersResponse:
+def handle(
+    broker: BrokerServices, request: DescribeProducersRequest, context: RequestContext
+) -> DescribeProducersResponse:
     return DescribeProducersResponse(
         topics=[
             TopicResponse(name=name, partitions=LazySequence(indexes, partial(_partition, broker, name)))
@@ -32,7 +31,7 @@ def handle(broker: "Broker", request: DescribeProducersRequest, context: Request
     )
 
 
-def _partition(broker: "Broker", topic: str, index: int) -> PartitionResponse:
+def _partition(broker: BrokerServices, topic: str, index: int) -> PartitionResponse:
     try:
         producers = _producers(broker, topic, index)
     except KafkaError as error:
@@ -40,7 +39,7 @@ def _partition(broker: "Broker", topic: str, index: int) -> PartitionResponse:
     return PartitionResponse(partition_index=index, active_producers=producers)
 
 
-def _producers(broker: "Broker", topic: str, index: int) -> list[ProducerState]:
+def _producers(broker: BrokerServices, topic: str, index: int) -> list[ProducerState]:
     validate_topic_name(topic)
     if topic not in broker.image.topics:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")

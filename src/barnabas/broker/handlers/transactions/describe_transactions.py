@@ -4,6 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import each
 from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
@@ -18,11 +19,9 @@ from barnabas.protocol.messages.describe_transactions import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: DescribeTransactionsRequest, context: RequestContext
+    broker: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
 ) -> "DescribeTransactionsResponse | asyncio.Future[DescribeTransactionsResponse]":
     def one(transactional_id: str, done: "Callable[[TransactionState], None]") -> None:
         broker.transactions.describe(
@@ -34,7 +33,7 @@ def handle(
             list(dict.fromkeys(request.transactional_ids)),
             one,
             lambda states: reply(DescribeTransactionsResponse(transaction_states=states)),
-            broker.turns.call_soon,
+            broker.time_slicer.call_soon,
         )
 
     return answer(broker.loop, start)

@@ -7,29 +7,30 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import producer_error
 from barnabas.coordinator.transaction.end_txn import Ending
 from barnabas.coordinator.transaction.transaction_metadata import TV2
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from barnabas.types import ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_TV2 = 5
 
 
 def handle(
-    broker: "Broker", request: EndTxnRequest, context: RequestContext
+    broker: BrokerServices, request: EndTxnRequest, context: RequestContext
 ) -> "EndTxnResponse | asyncio.Future[EndTxnResponse]":
     version = context.api_version
     ending = Ending(
         request.transactional_id,
-        request.producer_id,
+        ProducerId(request.producer_id),
         request.producer_epoch,
         request.committed,
         TV2 if version >= FIRST_VERSION_OF_TV2 else 0,

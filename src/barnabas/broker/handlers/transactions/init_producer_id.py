@@ -10,23 +10,23 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import producer_error
 from barnabas.coordinator.transaction.transaction_coordinator_shard import Initialised
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 def handle(
-    broker: "Broker", request: InitProducerIdRequest, context: RequestContext
+    broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
 ) -> "InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]":
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(InvalidRequest("a producer id and its epoch come together or not at all"), context)
@@ -43,7 +43,7 @@ def handle(
         broker.transactions.init_producer_id(
             transactional_id,
             request.transaction_timeout_ms,
-            expected=(request.producer_id, request.producer_epoch) if known else None,
+            expected=(ProducerId(request.producer_id), request.producer_epoch) if known else None,
             two_phase_commit=request.enable2_pc,
             keep_prepared=request.keep_prepared_txn,
             reply=lambda response: reply(_answered(response, context)),

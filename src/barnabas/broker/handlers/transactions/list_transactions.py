@@ -7,6 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.bounded_regex import Pattern
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
@@ -21,13 +22,12 @@ from barnabas.protocol.messages.list_transactions import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 _STATES = {state.kafka_name: state for state in State}
 
 
 def handle(
-    broker: "Broker", request: ListTransactionsRequest, context: RequestContext
+    broker: BrokerServices, request: ListTransactionsRequest, context: RequestContext
 ) -> "ListTransactionsResponse | asyncio.Future[ListTransactionsResponse]":
     try:
         wanted = _filter(request)

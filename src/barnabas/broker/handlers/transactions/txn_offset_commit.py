@@ -7,9 +7,10 @@ there and the transaction's coordinator is asked whether it has, from v5 on it j
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from barnabas.broker.produce.add_partitions_to_txn_manager import ClientSupport, Grants, verify
+from barnabas.broker.produce.add_partitions_to_txn_manager import ClientSupport, VerificationResults
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.coordinator.responses import for_client
@@ -29,12 +30,11 @@ from barnabas.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from barnabas.types import TopicPartition
+from barnabas.types import ProducerId, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
 
 _KNOWS_LOADING_FROM: Final = 2
 """Producers before 2.0 could fail for good on COORDINATOR_LOAD_IN_PROGRESS."""
@@ -43,30 +43,30 @@ _ADDS_PARTITIONS_FROM: Final = 5
 
 
 def handle(
-    broker: "Broker", request: TxnOffsetCommitRequest, context: RequestContext
+    broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> "TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]":
     request.topics = topics_once(request.topics, lambda topic: topic.name)
-    refused = _take_out_unknown(broker, request)
+    refused = _remove_unknown(broker, request)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     return answer(broker.loop, lambda reply: _Commit(broker, request, context.api_version, refused, reply).start())
 
 
-def _take_out_unknown(broker: "Broker", request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
-    """Leaves the partitions that exist in the request; the answers for the others."""
+def _remove_unknown(broker: BrokerServices, request: TxnOffsetCommitRequest) -> list[TxnOffsetCommitResponseTopic]:
+    """Removes the partitions that do not exist from the request and returns their results."""
     wanted: list[TxnOffsetCommitRequestTopic] = []
     refused: list[TxnOffsetCommitResponseTopic] = []
     for topic in request.topics:
         known = broker.image.topics.get(topic.name)
         count = len(known.partitions) if known is not None else 0
-        there: list[TxnOffsetCommitRequestPartition] = []
+        existing: list[TxnOffsetCommitRequestPartition] = []
         missing: list[TxnOffsetCommitRequestPartition] = []
         for partition in topic.partitions:
-            (there if 0 <= partition.partition_index < count else missing).append(partition)
+            (existing if 0 <= partition.partition_index < count else missing).append(partition)
         if missing:
             refused.append(_failed_topic(topic.name, missing, UnknownTopicOrPartition.code))
-        if there:
-            wanted.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=there))
+        if existing:
+            wanted.append(TxnOffsetCommitRequestTopic(name=topic.name, partitions=existing))
     request.topics = wanted
     return refused
 
@@ -84,11 +84,11 @@ def _failed_topic(
 
 
 class _Commit:
-    """One request, from the question to the transaction's coordinator to the group coordinator's answer."""
+    """Verifies the partition of the group with the transaction coordinator, then commits with the group coordinator."""
 
     def __init__(
         self,
-        broker: "Broker",
+        broker: BrokerServices,
         request: TxnOffsetCommitRequest,
         version: int,
         refused: list[TxnOffsetCommitResponseTopic],
@@ -103,28 +103,29 @@ class _Commit:
     def start(self) -> None:
         broker, request = self._broker, self._request
         if not request.group_id:
-            self._answer(InvalidGroupId())
+            self._respond(InvalidGroupId())
             return
         try:
             partition = broker.replica_manager.leader_of(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
         except KafkaError as error:
-            self._answer(error)
+            self._respond(error)
             return
-        sender = Sender(request.producer_id, request.producer_epoch)
+        sender = Sender(ProducerId(request.producer_id), request.producer_epoch)
         support = ClientSupport(self._version >= _ABORTABLE_FROM, self._version >= _ADDS_PARTITIONS_FROM)
-        grants = verify(broker, request.transactional_id, {partition: sender}, support, self._verified)
-        if grants is not None:
-            self._verified(grants)
+        verify = broker.add_partitions_to_txn.verify
+        results = verify(request.transactional_id, {partition: sender}, support, self._on_verified)
+        if results is not None:
+            self._on_verified(results)
 
-    def _verified(self, grants: Grants) -> None:
-        place = TopicPartition(OFFSETS_TOPIC, self._broker.groups.partition_for(self._request.group_id))
-        grant = grants.get(place)
-        if isinstance(grant, KafkaError):
-            self._answer(grant)
+    def _on_verified(self, results: VerificationResults) -> None:
+        partition = self._broker.groups.partition_for(self._request.group_id)
+        guard = results.get(TopicPartition(OFFSETS_TOPIC, partition))
+        if isinstance(guard, KafkaError):
+            self._respond(guard)
         else:
-            self._broker.groups.commit_transactional_offsets(self._request, grant, reply=self._answer)
+            self._broker.groups.commit_transactional_offsets(self._request, guard, reply=self._respond)
 
-    def _answer(self, response: TxnOffsetCommitResponse | KafkaError) -> None:
+    def _respond(self, response: TxnOffsetCommitResponse | KafkaError) -> None:
         if isinstance(response, KafkaError):
             error = for_client(response)
             if isinstance(error, CoordinatorLoadInProgress) and self._version < _KNOWS_LOADING_FROM:
@@ -138,7 +139,7 @@ class _Commit:
 def _merged(
     topics: list[TxnOffsetCommitResponseTopic], refused: list[TxnOffsetCommitResponseTopic]
 ) -> "list[TxnOffsetCommitResponseTopic]":
-    """A topic stands once in the response, whether its partitions were taken, refused or both."""
+    """Returns the results with each topic once."""
     by_name: dict[str, TxnOffsetCommitResponseTopic] = {}
     for topic in (*topics, *refused):
         known = by_name.setdefault(topic.name, topic)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
+from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import each
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
@@ -22,16 +23,14 @@ from barnabas.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from barnabas.types import TopicPartition
+from barnabas.types import ProducerId, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from barnabas.broker.server import Broker
-
 
 def handle(
-    broker: "Broker", request: WriteTxnMarkersRequest, context: RequestContext
+    broker: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> "WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]":
     markers = once(map(_marker, request.markers), lambda marker: (*marker[:-1], *marker.partitions))
     if not markers:
@@ -44,14 +43,14 @@ def handle(
                 results.setdefault(marker.producer_id, {}).update(of_marker)
             reply(_response(results))
 
-        each(markers, partial(write_markers, broker), finish, broker.turns.call_soon)
+        each(markers, partial(write_markers, broker), finish, broker.time_slicer.call_soon)
 
     return answer(broker.loop, start)
 
 
 def _marker(writable: WritableTxnMarker) -> EndMarkers:
     return EndMarkers(
-        writable.producer_id,
+        ProducerId(writable.producer_id),
         writable.producer_epoch,
         writable.transaction_result,
         writable.coordinator_epoch,

@@ -1,0 +1,71 @@
+"""The parts of a broker that its handlers and periodic tasks use. `server.Broker` makes and holds them."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Protocol
+
+from barnabas.broker.cleaner.log_cleaner import LogCleaner
+from barnabas.broker.connections.advertised_addresses import NamedBroker
+from barnabas.broker.fetch_sessions import FetchSessionCache
+from barnabas.broker.process.failure_log import FailureLog
+from barnabas.broker.produce.add_partitions_to_txn_manager import AddPartitionsToTxnManager
+from barnabas.broker.produce.batch_validator import BatchValidator
+from barnabas.broker.produce.produce_queues import ProduceQueues
+from barnabas.broker.purgatory import DelayedOperationPurgatory
+from barnabas.broker.requests.sliced_responses import SlicedResponses
+from barnabas.clock import Clock
+from barnabas.config.broker import BrokerConfig
+from barnabas.config.endpoints import Endpoint
+from barnabas.controller.controller import Controller
+from barnabas.coordinator.group.group_coordinator import GroupCoordinator
+from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
+from barnabas.errors import KafkaError
+from barnabas.log.log_manager import LogManager
+from barnabas.metadata.image import MetadataImage, TopicImage
+from barnabas.network.connection import Connection
+from barnabas.network.time_slicing import TimeSlicer
+from barnabas.replication.replica_manager import ReplicaManager
+from barnabas.types import BrokerId
+
+__all__ = ["BrokerServices"]
+
+
+class BrokerServices(Protocol):
+    """All methods are called on the event loop's thread."""
+
+    config: BrokerConfig
+    """The settings as they are now: a dynamic change replaces the whole object."""
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    log: logging.Logger
+    failures: FailureLog
+    node_id: BrokerId
+    cluster_id: str
+    endpoints: tuple[Endpoint, ...]
+    time_slicer: TimeSlicer
+    sliced_responses: SlicedResponses
+    purgatory: DelayedOperationPurgatory
+    produce_queues: ProduceQueues
+    add_partitions_to_txn: AddPartitionsToTxnManager
+    batch_validator: BatchValidator
+    fetch_sessions: FetchSessionCache
+    metadata_cache: dict[tuple[int, int], dict[str, tuple[TopicImage, bytes]]]
+    """The encoded topics of Metadata responses, by version and requested operations."""
+    log_manager: LogManager
+    log_cleaner: LogCleaner
+    replica_manager: ReplicaManager
+    controller: Controller
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+
+    @property
+    def image(self) -> MetadataImage:
+        """The newest metadata that this broker has."""
+
+    def auto_create_topics(self, names: Iterable[str], *, allowed: bool) -> dict[str, KafkaError]:
+        """Creates the missing topics as far as the settings allow. Returns the error of each topic that still does
+        not exist."""
+
+    def advertised_brokers(self, connection: Connection) -> list[NamedBroker]:
+        """Returns the live brokers with the addresses that a client of this connection is told."""
