@@ -26,7 +26,9 @@ class Held:
         coordinator.runtime._load_handle.cancel()
 
     def someone_waits(self) -> bool:
-        return bool(on_loop(self._broker, lambda: self._coordinator.runtime._shards[self._partition].waiters._waiting))
+        return bool(
+            on_loop(self._broker, lambda: self._coordinator.runtime._contexts[self._partition].waiters._waiting)
+        )
 
     def go_on(self) -> None:
         on_loop(self._broker, self._coordinator.runtime._load_chunk)

@@ -82,8 +82,8 @@ class World:
         return CoordinatorRuntime(
             topic="__sums",
             log=self.log,
-            codec=self.codec,
-            machine=machine,
+            serde=self.codec,
+            make_shard=machine,
             scheduler=self.scheduler,
             wall_ms=self.scheduler.wall_ms,
             commit_timeout_ms=5000,

@@ -163,7 +163,7 @@ def test_what_our_clients_are_told(broker: Broker) -> None:
 def test_settings_change_while_it_runs(broker: Broker) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.alter_configs({("broker", ""): {"log.cleaner.dedupe.buffer.size": "2097152"}})
-    limits = broker._running().log_cleaner._limits
+    limits = broker._running().log_cleaner._cleaner_config
     assert on_loop(broker, limits).dedupe_buffer_size == 2097152
 
 

@@ -30,7 +30,7 @@ Key = tuple[str | UUID, int]
 
 
 class FetchPartition:
-    """What a consumer wants of one partition, and what it was last told of it."""
+    """A partition of a fetch session: what the consumer requested, and what it was last sent."""
 
     __slots__ = (
         "current_leader_epoch",
@@ -136,7 +136,7 @@ class FetchSession:
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
     def served(self, wanted: FetchPartition) -> None:
-        """Who was given records goes to the end of the order, so that the others get their turn."""
+        """Moves a partition whose records were sent to the end of the order, so that the others are served first."""
         key = (wanted.topic, wanted.partition)
         if key in self.partitions:  # a later request may have forgotten it while this one waited
             self.partitions.move_to_end(key)

@@ -148,7 +148,7 @@ class BrokerConfig:
     advertised_endpoints: tuple[Endpoint, ...]
     """`advertised.listeners`, parsed; empty where `advertise` decides."""
     topic_defaults: Mapping[str, Value]
-    """What holds for a topic that sets nothing, by the topic settings' names."""
+    """The settings of a topic without overrides, by the topic settings' names."""
     default_log_config: LogConfig
     """The settings of a topic that sets none itself."""
 
@@ -284,7 +284,7 @@ class BrokerConfig:
         return describe_topic(overrides, self.topic_defaults, _SynonymsOf(self), names)
 
     def synonyms(self, setting: Setting) -> tuple[ConfigSynonym, ...]:
-        """Who sets a broker setting: most specific source first, within a source in order of precedence."""
+        """Returns the sources of a broker setting: most specific first, within a source in order of precedence."""
         names = SYNONYMS.get(setting.name, (setting.name,))
         layers = (
             (self.dynamic_broker, ConfigSource.DYNAMIC_BROKER_CONFIG),

@@ -1,4 +1,4 @@
-"""How a setting is defined: name, type, default, rule, doc; how its text is read, checked and shown.
+"""Defines settings: name, type, default, rule, documentation, and how the value is parsed, validated and formatted.
 
 Everything that speaks of settings (`--help`, the docs page, DescribeConfigs, validation) reads these objects. A bad
 value raises `InvalidConfig` with Kafka's wording, because the same check answers AlterConfigs; at start-up
@@ -48,7 +48,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value came from; the number is DescribeConfigs' config_source."""
+    """The source of a value. The number is DescribeConfigs' config_source."""
 
     UNKNOWN = 0
     TOPIC_CONFIG = 1
@@ -103,7 +103,7 @@ class Rule(Protocol):
         """Kafka's sentence for what is wrong, or None where the value is good."""
 
     def __str__(self) -> str:
-        """How help and docs show the rule."""
+        """Returns the rule as help and docs show it."""
 
 
 class Range:
@@ -207,7 +207,7 @@ class Setting:
         return value
 
     def format(self, value: Value) -> str | None:
-        """How a value is shown on the wire: lists joined by commas, booleans in lower case, unset as None."""
+        """Returns a value as the protocol shows it: lists joined by commas, booleans in lower case, None if unset."""
         if value is None:
             return None
         if isinstance(value, tuple):

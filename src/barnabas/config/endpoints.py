@@ -1,4 +1,4 @@
-"""Where a broker listens and what address clients are told.
+"""The addresses on which a broker listens, and those that clients are told.
 
 Kafka calls both a listener; an Endpoint here is one of them: name, protocol, host, port.
 """

@@ -179,7 +179,7 @@ _DYNAMIC_NAMES: Final = """
 """
 
 DYNAMIC: Final = frozenset(_DYNAMIC_NAMES.split())
-"""Those that Kafka lets an administrator change on a running broker: accepted there too, equally without effect."""
+"""Settings that Kafka lets an administrator change on a running broker: accepted, without effect."""
 
 _LISTENER_PREFIX: Final = "listener.name."
 

@@ -9,7 +9,7 @@ from typing import Final
 __all__ = ["DEFAULT_LOG_CONFIG", "LONG_MAX", "LogConfig"]
 
 LONG_MAX: Final = 2**63 - 1
-"""What Kafka writes where it means "never" or "no limit"."""
+"""Kafka's value for "never" or "no limit"."""
 
 _DAY_MS: Final = 24 * 60 * 60 * 1000
 

@@ -1,4 +1,4 @@
-"""Where a broker's settings come from: server.properties, environment, command line; later ones win.
+"""Reads a broker's settings from server.properties, the environment and the command line; later ones win.
 
 Everything wrong is a UsageError of one line that says where the setting stands, what the rule is and what was probably
 meant. What Kafka knows and we do not need is accepted and named in a warning.

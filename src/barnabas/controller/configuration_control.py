@@ -1,4 +1,4 @@
-"""What becomes of a wish to change settings: pure functions from an image and operations to registry changes.
+"""Decides about changes of settings: pure functions from an image and operations to registry changes.
 
 Where we differ from Kafka: a dynamic broker setting with a name that no broker knows is refused (Kafka keeps it for
 plugins); settings of groups and client metrics are refused, because nothing here would heed them. Levels of loggers
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ConfigChanges(NamedTuple):
-    """What to write, and for each resource of the request, in its order, None or why not."""
+    """The changes to write, and None or an error for each resource of the request, in its order."""
 
     changes: list[Change]
     results: list[tuple[ConfigResource, KafkaError | None]]

@@ -49,7 +49,7 @@ T = TypeVar("T")
 Subscriber = Callable[[MetadataChange], None]
 
 _ATTEMPTS: Final = 3
-"""How often a decision is taken anew when somebody else's write came between image and write."""
+"""The number of attempts of a decision when another broker's write comes between the image and its own write."""
 
 
 class Controller:
@@ -86,7 +86,7 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """What this broker knows of the cluster now."""
+        """The newest metadata that this broker has."""
         return self._image
 
     @property
@@ -180,7 +180,7 @@ class Controller:
         return True
 
     def _mend(self) -> None:
-        """As the controller: leaders and ISRs follow the brokers that are there."""
+        """Adapts leaders and ISRs to the set of live brokers, as the controller."""
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 return
@@ -189,8 +189,8 @@ class Controller:
                 return
 
     def renew_leadership(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """As the controller, at the start: let this broker lead these partitions of its own in a new leader epoch,
-        because their logs begin anew. A client that knows records of the epoch before finds out that they are gone.
+        """Elects this broker, as the controller at its start, for these partitions of its own in a new leader epoch,
+        because their logs are lost. A client that knows records of the epoch before notices that they are gone.
 
         Raises UsageError where the registry cannot be used.
         """
@@ -263,20 +263,21 @@ class Controller:
         return TopicRequest(name, partitions, min(factor, live), configs={"cleanup.policy": "compact", **settings})
 
     def delete_topics(self, topics: Sequence[str | uuid.UUID]) -> dict[str | uuid.UUID, KafkaError | None]:
-        """By name or id: None where it is gone, or why not."""
+        """Deletes topics by name or id. Returns None for each that is deleted, and the error of the others."""
         return self._change(lambda: decisions.delete_topics(self._image, topics))
 
     def create_partitions(
         self, wishes: Sequence[PartitionsRequest], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """By topic: None where it has its partitions, or why not."""
+        """Adds partitions to topics. Returns None for each topic that has them, and the error of the others."""
         return self._change(lambda: decisions.create_partitions(self._image, wishes, self._randomness), validate_only)
 
     def elect_leaders(
         self, election_type: int, partitions: Sequence[tuple[str, int]] | None
     ) -> dict[tuple[str, int], KafkaError | None]:
-        """By partition: None where it has a new leader, or why not. Without partitions all are tried, and those that
-        need no election are left out. Raises InvalidRequest for an unknown type of election."""
+        """Elects leaders. Returns None for each partition with a new leader, and the error of the others. Without
+        partitions all are tried, and those that need no election are left out. Raises InvalidRequest for an unknown
+        type of election."""
         return self._change(lambda: decisions.elect_leaders(self._image, election_type, partitions))
 
     # -- settings ---------------------------------------------------------------------------------------------------

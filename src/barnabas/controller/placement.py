@@ -1,4 +1,4 @@
-"""Where the replicas of new partitions go: Kafka's striped placement.
+"""Places the replicas of new partitions: Kafka's striped placement.
 
 Racks take turns, and within a rack its brokers do. With racks A, B, C of three brokers each and all offsets 0:
 
@@ -21,7 +21,7 @@ __all__ = ["Randomness", "StripedReplicaPlacer", "validate_manual_assignment"]
 
 
 class Randomness(Protocol):
-    """What placement needs of random.Random; given from outside, so that tests can say what comes."""
+    """The part of random.Random that placement uses. Tests hand in their own."""
 
     def randrange(self, stop: int, /) -> int: ...
 

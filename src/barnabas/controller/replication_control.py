@@ -1,5 +1,5 @@
-"""What the controller decides about topics, partitions and leaders: pure functions from an image and a wish to registry
-changes, with the answer for each part of the wish. No I/O, no clock, no randomness of its own.
+"""Decides about topics, partitions and leaders: pure functions from an image and a request to registry changes and the
+result of each part of the request. No I/O, no clock, no randomness of its own.
 """
 
 from collections import Counter
@@ -307,7 +307,7 @@ def _elect_one(image: MetadataImage, name: str, number: int, *, unclean: bool) -
 
 
 def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callable[[str], bool]) -> list[Change]:
-    """What follows for leaders and ISRs from the brokers that are there now.
+    """Returns the leader and ISR changes that the current set of live brokers requires.
 
     A partition whose leader is gone gets another from its ISR, or none; one without leader gets one as soon as a member
     of its ISR is back; who is gone leaves the ISR of a partition whose leader is there, so that it does not hold up

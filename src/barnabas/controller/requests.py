@@ -1,4 +1,4 @@
-"""What the controller is asked for, as values: the handlers fill them in from requests."""
+"""The requests to the controller as values, which handlers make from the requests of the protocol."""
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
@@ -51,7 +51,7 @@ class PartitionsRequest(NamedTuple):
 
 
 class ResourceType(IntEnum):
-    """What settings belong to; the number is the wire's resource_type."""
+    """The type of the resource that settings belong to. The value is the protocol's resource_type."""
 
     UNKNOWN = 0
     TOPIC = 2

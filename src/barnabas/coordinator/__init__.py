@@ -1,6 +1,6 @@
-"""Coordinators: state machines over their own internal topic.
+"""Coordinators: state machines over their own internal topics.
 
-`machine` says what a state machine is, `runtime` appends what an operation decided and parks its response until it is
-committed, `loading`, `waiting` and `timers` serve it; `group` holds consumer groups, `transaction` transactional ids.
-It must never answer before the records are committed, nor change durable state but by replaying them.
+`coordinator_shard` defines the state machine, `coordinator_runtime` appends its records and holds responses until they
+are committed. `group` has the consumer groups, `transaction` the transactional ids. No response leaves before its
+records are committed, and durable state changes only by the replay of records.
 """

@@ -21,7 +21,7 @@ PATTERN_MAX: Final = 1_000
 STATES_MAX: Final = 10_000
 """Characters of a pattern whose counted repetitions are written out."""
 STEPS_MAX: Final = 1_000_000
-"""What is worked out for one pattern over all names, about a microsecond each; what was worked out is remembered."""
+"""The bound on the cached states of one pattern over all names. To compute one takes about a microsecond."""
 
 _FLAGS: Final = re.IGNORECASE | re.DOTALL | re.UNICODE | re.ASCII | re.VERBOSE
 

@@ -1,4 +1,4 @@
-"""One partition of an internal topic as its leader's runtime keeps it: the state machine, how far it is, who waits."""
+"""The state of one partition of an internal topic on its leader: the shard, the offsets, the waiting responses."""
 
 from collections import deque
 from collections.abc import Callable
@@ -12,26 +12,26 @@ from barnabas.coordinator.timers import Scheduler, SchedulerTimer, TimerHandle
 from barnabas.errors import KafkaError
 from barnabas.types import LeaderEpoch, Offset
 
-__all__ = ["CoordinatorContext", "CoordinatorState", "Parked", "Reply"]
+__all__ = ["CoordinatorContext", "CoordinatorState", "DeferredEvent", "Reply"]
 
 S = TypeVar("S", bound=CoordinatorShard[Any])
 T = TypeVar("T")
 
 Reply = Callable[[T | KafkaError], None]
-"""Called exactly once, maybe before the call that took it returns."""
+"""Called exactly once, maybe before the called function returns."""
 
 
 class CoordinatorState(Enum):
-    """LOADING: waits for its turn or replays. ACTIVE: serves."""
+    """The state of a partition: LOADING also while it waits in the queue."""
 
     LOADING = "loading"
     ACTIVE = "active"
     FAILED = "failed"
-    """The log could not be read; requests get NotCoordinator, the next election tries again."""
+    """The log could not be read. Requests get NotCoordinator, and the next election tries again."""
 
 
-class Parked:
-    """A response that waits for the high watermark."""
+class DeferredEvent:
+    """A response that waits until the high watermark reaches `end_offset`."""
 
     __slots__ = ("end_offset", "reply", "result", "timeout")
 
@@ -41,8 +41,8 @@ class Parked:
         self.reply: Reply[Any] | None = reply
         self.timeout: TimerHandle | None = None
 
-    def answer(self, response: Any) -> None:
-        """Only the first answer counts: a commit may come after the timeout."""
+    def reply_once(self, response: Any) -> None:
+        """Replies unless that has happened: a commit may come after the timeout."""
         if self.timeout is not None:
             self.timeout.cancel()
             self.timeout = None
@@ -56,14 +56,14 @@ class CoordinatorContext(Generic[S]):
 
     __slots__ = (
         "busy",
+        "deferred",
         "high_watermark",
         "last_written_offset",
         "leader_epoch",
         "loader",
         "log_start_offset",
-        "machine",
-        "parked",
         "partition",
+        "shard",
         "started",
         "state",
         "timers",
@@ -75,38 +75,38 @@ class CoordinatorContext(Generic[S]):
         self.leader_epoch = leader_epoch
         self.started = scheduler.monotonic()
         self.state = CoordinatorState.LOADING
-        self.machine: S | None = None
+        self.shard: S | None = None
         self.timers: SchedulerTimer | None = None
         self.loader: CoordinatorLoader[Any] | None = None
         self.log_start_offset = Offset(0)
         self.last_written_offset = Offset(0)
         self.high_watermark = -1
         self.busy = False
-        self.parked: deque[Parked] = deque()
+        self.deferred: deque[DeferredEvent] = deque()
         self.waiters = LoadWaiters(scheduler)
 
     def committed(self, high_watermark: Offset) -> None:
-        """Answer all that the high watermark covers, in the order of their writes."""
+        """Sends the responses that the high watermark covers, in the order of their writes."""
         if high_watermark <= self.high_watermark:
             return
         self.high_watermark = high_watermark
-        parked = self.parked
-        while parked and parked[0].end_offset <= high_watermark:
-            entry = parked.popleft()
+        deferred = self.deferred
+        while deferred and deferred[0].end_offset <= high_watermark:
+            entry = deferred.popleft()
             if entry.result.done is not None:
                 entry.result.done(None)
-            entry.answer(entry.result.response)
+            entry.reply_once(entry.result.response)
 
     def close(self, error: KafkaError) -> None:
-        """Answer everyone, stop the timers, let the state machine go."""
-        machine, self.machine = self.machine, None
-        if machine is not None:
-            machine.unloaded()
-        parked, self.parked = self.parked, deque()
-        for entry in parked:
+        """Fails all waiting requests, stops the timers and unloads the shard."""
+        shard, self.shard = self.shard, None
+        if shard is not None:
+            shard.unloaded()
+        deferred, self.deferred = self.deferred, deque()
+        for entry in deferred:
             if entry.result.done is not None:
                 entry.result.done(error)
-            entry.answer(error)
+            entry.reply_once(error)
         self.waiters.fail(error)
         if self.timers is not None:
             self.timers.close()

@@ -1,8 +1,8 @@
-"""Reading a partition of an internal topic into its state machine, a few milliseconds of work at a time.
+"""Loads a partition of an internal topic into its shard, a few milliseconds of work at a time.
 
-The topic is compacted, so a record counts only as long as none with its key follows; where the cleaner has not been yet
-that is one in thousands. So records are kept by key as they come, and only those that survive a while are decoded and
-replayed. Records of transactions and their end markers keep their place among all others.
+The topic is compacted, so only the last record of a key counts. In a part that is not cleaned yet, that is one record
+in thousands. The loader therefore keeps records by key, and decodes and replays only those without a later one among
+the next records. Records of transactions and their end markers are replayed in the order of the log.
 """
 
 import logging
@@ -19,15 +19,15 @@ from barnabas.types import NO_PRODUCER_ID, LeaderEpoch, Offset, ProducerId
 __all__ = ["CoordinatorLoader", "CoordinatorLog"]
 
 CHUNK_BYTES: Final = 128 * 1024
-"""What is read in one go."""
+"""The size of one read."""
 WAITING_MAX: Final = 1000
-"""Records that wait for a later one with their key; then all of them are replayed."""
+"""The number of records that are kept by key before all of them are replayed."""
 
 R = TypeVar("R")
 
 
 class CoordinatorLog(Protocol):
-    """The partitions of one internal topic, as far as a coordinator needs them. Every method may raise KafkaError."""
+    """A coordinator's access to the partitions of its internal topic. Every method may raise KafkaError."""
 
     def append(
         self,
@@ -38,54 +38,52 @@ class CoordinatorLog(Protocol):
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> Offset:
-        """Write one v2 batch as the partition's leader; returns the log end offset behind it.
+        """Appends one v2 batch as the partition's leader. Returns the log end offset after it.
 
-        `guard` lets the first batch of a transaction in, `transaction_version` says by which rules an end marker is
-        judged.
+        The first batch of a transaction needs a `guard`. `transaction_version` selects the rules by which an end marker
+        is checked.
         """
 
     def read(self, partition: int, offset: Offset, max_bytes: int) -> bytes:
-        """Whole batches from the one that contains `offset`, at least one; b"" at the log end."""
+        """Returns whole batches from the one that contains `offset` on, at least one; b"" at the log end."""
 
     def log_range(self, partition: int) -> tuple[Offset, Offset]:
-        """(log start offset, log end offset)."""
+        """Returns the log start offset and the log end offset."""
 
     def high_watermark(self, partition: int) -> Offset:
-        """The offset up to which everything is committed."""
+        """Returns the high watermark."""
 
     def max_batch_bytes(self, partition: int) -> int:
-        """The topic's max.message.bytes."""
+        """Returns the topic's max.message.bytes."""
 
 
 class CoordinatorLoader(Generic[R]):
-    """The load of one partition."""
-
     def __init__(
         self,
         name: str,
         partition: int,
         start_offset: Offset,
         log: CoordinatorLog,
-        codec: RecordSerde[R],
-        machine: CoordinatorShard[R],
+        serde: RecordSerde[R],
+        shard: CoordinatorShard[R],
         logger: logging.Logger,
     ) -> None:
-        """`name` is the partition's in messages."""
+        """`name` is the name of the partition in log messages."""
         self.records = 0
-        """Read so far."""
+        """The number of records that have been read."""
         self._name = name
         self._partition = partition
         self._offset = start_offset
         self._log = log
-        self._codec = codec
-        self._machine = machine
+        self._serde = serde
+        self._shard = shard
         self._logger = logger
         self._waiting: dict[bytes, Record] = {}
         self._open: set[int] = set()
-        """Producers with records of a transaction that is not decided."""
+        """The producers with an open transaction."""
 
     def step(self) -> bool:
-        """Read on; whether the end is reached. Raises KafkaError if the log cannot be read or a batch is damaged."""
+        """Reads the next chunk. Returns whether the end is reached. Raises KafkaError."""
         start = self._offset
         for header, batch in iter_batches(self._log.read(self._partition, start, CHUNK_BYTES)):
             if header.last_offset >= self._offset:
@@ -113,10 +111,10 @@ class CoordinatorLoader(Generic[R]):
             elif not plain:
                 self._replay(record, header.producer_id)
             else:
-                overtaken = waiting.get(key)
-                if overtaken is not None:
-                    if overtaken.value is None and self._open:
-                        # A tombstone also takes away what open transactions hold under its key.
+                replaced = waiting.get(key)
+                if replaced is not None:
+                    if replaced.value is None and self._open:
+                        # A tombstone also removes the pending records of open transactions with its key.
                         self._replay_waiting()
                         waiting = self._waiting
                     else:
@@ -129,7 +127,7 @@ class CoordinatorLoader(Generic[R]):
         kind = int.from_bytes(key[2:4], "big")
         self._open.discard(producer_id)
         if kind in (0, 1):
-            self._machine.replay_end_transaction(producer_id, kind == 1)
+            self._shard.replay_end_transaction(producer_id, kind == 1)
 
     def _replay_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -139,10 +137,10 @@ class CoordinatorLoader(Generic[R]):
     def _replay(self, record: Record, producer_id: ProducerId) -> None:
         assert record.key is not None
         try:
-            decoded: Any = self._codec.decode(record.key, record.value)
+            decoded: Any = self._serde.decode(record.key, record.value)
         except CorruptMessage as error:
-            # One damaged record must not take the groups of a whole partition away.
+            # One damaged record must not make all groups of the partition unavailable.
             self._logger.error("%s, offset %d is left out: %s", self._name, record.offset, error)
             return
         if decoded is not None:
-            self._machine.replay(Offset(record.offset), producer_id, decoded)
+            self._shard.replay(Offset(record.offset), producer_id, decoded)

@@ -1,6 +1,6 @@
-"""What the runtime and a coordinator's state machine say to each other.
+"""The interfaces between the runtime and a coordinator's state machine.
 
-A state machine reads its state, decides, and returns a `CoordinatorResult`: records to append and the response that may
+A shard reads its state, decides, and returns a `CoordinatorResult`: records to append and the response that may
 leave once they are committed. It changes durable state in `replay` alone, so that the log and the memory cannot differ.
 It knows no clock, no loop and no log: time and timers come in as values and through `CoordinatorTimer`.
 """
@@ -30,9 +30,9 @@ T = TypeVar("T", covariant=True)
 
 
 class Transaction(NamedTuple):
-    """Whose records an operation writes: they wait in the state machine for the end marker of this producer.
+    """The producer whose records an operation writes. They wait in the shard for the end marker of this producer.
 
-    `guard`: the transaction's coordinator has agreed to them; None where the log has records of it already.
+    `guard` shows that the transaction coordinator has agreed; None if the log has records of the transaction already.
     """
 
     producer_id: ProducerId
@@ -41,11 +41,11 @@ class Transaction(NamedTuple):
 
 
 class CoordinatorResult(Generic[R, T]):
-    """What an operation decided.
+    """The result of an operation.
 
-    `done` runs once: with None when the records are committed, with the error when they could not be written. It is for
-    soft state that must follow the log, such as a group that becomes stable. It runs before the response leaves.
-    `atomic` records share one batch; others may be split when they are too many for one.
+    `done` is called once before the response leaves: with None when the records are committed, or with the error if
+    they could not be written. It changes soft state that must follow the log, such as a group that becomes stable.
+    `atomic` records share one batch; others are split if they are too many for one.
     """
 
     __slots__ = ("atomic", "done", "records", "response")
@@ -65,42 +65,42 @@ class CoordinatorResult(Generic[R, T]):
 
 
 NOTHING: Final[CoordinatorResult[Any, None]] = CoordinatorResult()
-"""No records, no response: an operation that only moved soft state."""
+"""The result of an operation that changes soft state only: no records, no response."""
 
 Operation = Callable[[], CoordinatorResult[R, Any]]
 
 
 class CoordinatorTimer(Protocol):
-    """Named timers of one partition's state machine. They end when the partition is unloaded."""
+    """The named timers of one shard. They end when the partition is unloaded."""
 
     def schedule(self, key: str, delay_ms: int, operation: Callable[[], CoordinatorResult[Any, Any]]) -> None:
-        """Run the operation, and append what it decides, after `delay_ms`; replaces the timer of the same key."""
+        """Runs the operation and appends its records after `delay_ms`. Replaces the timer of the same key."""
 
     def cancel(self, key: str) -> None:
-        """Forget the timer, if there is one."""
+        """Cancels the timer, if there is one."""
 
 
 class RecordSerde(Protocol[R]):
-    """Records of an internal topic as bytes."""
+    """Encodes and decodes the records of an internal topic."""
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
-        """(key, value); a value of None deletes the key."""
+        """Returns the key and the value. A value of None deletes the key."""
 
     def decode(self, key: bytes, value: bytes | None) -> R | None:
-        """None for a kind of record that this version does not know: loading goes on without it."""
+        """Returns the record; None for an unknown kind of record, which loading skips."""
 
 
 class CoordinatorShard(Protocol[C]):
     """The state of one partition of an internal topic."""
 
     def replay(self, offset: Offset, producer_id: ProducerId, record: C) -> None:
-        """Apply a record that is in the log. producer_id is -1 outside of transactions."""
+        """Applies a record of the log. `producer_id` is -1 outside of transactions."""
 
     def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
-        """Apply the end marker of a transaction."""
+        """Applies the end marker of a transaction."""
 
     def loaded(self) -> None:
-        """The log was replayed to its end: build soft state, start timers."""
+        """Builds soft state and starts timers after the whole log has been replayed."""
 
     def unloaded(self) -> None:
-        """This broker no longer leads the partition: answer everyone who waits with NotCoordinator."""
+        """Fails all waiting requests with NotCoordinator, because this broker no longer leads the partition."""

@@ -1,4 +1,4 @@
-"""Where callbacks meet the event loop: answers that may come at once or later."""
+"""Connects the coordinators' callbacks to the event loop."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class EventLoopScheduler:
-    """The event loop as the runtime's `Scheduler`."""
+    """The event loop as the `Scheduler` of a runtime."""
 
     __slots__ = ("_loop", "monotonic")
 
@@ -21,14 +21,14 @@ class EventLoopScheduler:
         self.monotonic = loop.time
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        # A timer of no time at all would wait behind whatever the sockets have by then.
+        # A timer without delay would run after all sockets that are ready by then.
         return self._loop.call_later(delay_s, callback) if delay_s > 0 else self._loop.call_soon(callback)
 
 
 def answer(loop: asyncio.AbstractEventLoop, start: Callable[[Callable[[T], None]], None]) -> "T | asyncio.Future[T]":
-    """Call `start` with a reply callback: what it replies with before it returns, or a future of what it will.
+    """Calls `start` with a reply callback. Returns the reply if it comes at once, otherwise a future of it.
 
-    A future that was cancelled, because its connection closed, ignores the reply.
+    A future that is cancelled, because its connection is closed, ignores the reply.
     """
     early: list[T] = []
     future: asyncio.Future[T] | None = None

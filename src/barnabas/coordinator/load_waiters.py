@@ -1,10 +1,10 @@
-"""Requests for a partition that is being read: they wait for the end of it and are then served, in order of arrival.
+"""Holds the requests for a partition that is being loaded, and serves them afterwards in the order of arrival.
 
-Kafka answers them with COORDINATOR_LOAD_IN_PROGRESS. Not every client tries again upon that: KafkaJS gives up its
-commit, and with it the transaction. Here only those get the error that would wait too long, or in too large a crowd.
+Kafka answers such requests with COORDINATOR_LOAD_IN_PROGRESS, but not every client retries: KafkaJS gives up its
+commit, and with it the transaction. Here only requests that would wait too long, or that are too many, get the error.
 
-Who has hung up is served all the same, as Kafka serves what stands in its request queue: the request was sent, an
-answer can get lost at any time, and a client that tries again finds its second request behind its first.
+The request of a client that has disconnected is served, too, as in Kafka's request queue: it was sent, and a client
+that retries finds its second request after its first one.
 """
 
 import logging
@@ -18,21 +18,21 @@ from barnabas.errors import KafkaError, as_kafka_error
 __all__ = ["LoadWaiters"]
 
 LOAD_WAIT_MAX_S: Final = 5.0
-"""Less than any client gives a request; whoever tries again after that has a place further back."""
+"""Less than the request timeout of any client."""
 LOAD_WAITERS_MAX: Final = 1_000
-"""Requests that wait for one partition: they are all served in one turn of the loop."""
+"""The bound on the requests for one partition, which are all served in one turn of the event loop."""
 
-Answer = Callable[[Any], None]
+ReplyCallback = Callable[[Any], None]
 
 
 class _Waiter:
-    """A request; only its first answer counts."""
+    """A waiting request. Only its first reply counts."""
 
     __slots__ = ("handle", "reply", "serve")
 
-    def __init__(self, serve: Callable[[Answer], None], reply: Answer) -> None:
+    def __init__(self, serve: Callable[[ReplyCallback], None], reply: ReplyCallback) -> None:
         self.serve = serve
-        self.reply: Answer | None = reply
+        self.reply: ReplyCallback | None = reply
         self.handle: TimerHandle | None = None
 
     def answer(self, response: Any) -> None:
@@ -42,7 +42,7 @@ class _Waiter:
 
 
 class LoadWaiters:
-    """Those of one partition."""
+    """The requests that wait for one partition to be loaded."""
 
     __slots__ = ("_scheduler", "_waiting")
 
@@ -50,36 +50,38 @@ class LoadWaiters:
         self._scheduler = scheduler
         self._waiting: deque[_Waiter] = deque()
 
-    def add(self, serve: Callable[[Answer], None], reply: Answer, refusal: KafkaError) -> None:
-        """`serve` is called with the way to answer when the partition is loaded; `reply` gets the refusal if that takes
-        too long, or at once if too many wait."""
+    def add(self, serve: Callable[[ReplyCallback], None], reply: ReplyCallback, refusal: KafkaError) -> None:
+        """Calls `serve` with a reply callback when the partition is loaded.
+
+        `reply` gets `refusal` if that takes too long, or at once if too many requests wait.
+        """
         if len(self._waiting) >= LOAD_WAITERS_MAX:
             reply(refusal)
             return
         waiter = _Waiter(serve, reply)
-        waiter.handle = self._scheduler.call_later(LOAD_WAIT_MAX_S, lambda: self._give_up(waiter, refusal))
+        waiter.handle = self._scheduler.call_later(LOAD_WAIT_MAX_S, lambda: self._refuse(waiter, refusal))
         self._waiting.append(waiter)
 
-    def _give_up(self, waiter: _Waiter, refusal: KafkaError) -> None:
+    def _refuse(self, waiter: _Waiter, refusal: KafkaError) -> None:
         self._waiting.remove(waiter)
         waiter.answer(refusal)
 
     def serve(self, logger: logging.Logger) -> None:
-        """The partition is loaded."""
-        for waiter in self._taken():
+        """Serves all waiting requests, because the partition is loaded."""
+        for waiter in self._take_all():
             try:
                 waiter.serve(waiter.answer)
             except Exception as error:
-                # A bug of ours: it must not be the end of those behind, and its client not wait for ever.
+                # A bug of ours: the other requests must be served, and its client must not wait for ever.
                 logger.exception("a request that waited for its partition to be read failed")
                 waiter.answer(as_kafka_error(error))
 
     def fail(self, error: KafkaError) -> None:
-        """The partition will not be loaded here."""
-        for waiter in self._taken():
+        """Fails all waiting requests, because the partition will not be loaded here."""
+        for waiter in self._take_all():
             waiter.answer(error)
 
-    def _taken(self) -> "deque[_Waiter]":
+    def _take_all(self) -> "deque[_Waiter]":
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             assert waiter.handle is not None

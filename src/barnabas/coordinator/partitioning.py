@@ -1,4 +1,4 @@
-"""Where a group or a transactional id lives: Java's hash of its name over the partitions of the internal topic."""
+"""Maps a group or a transactional id to a partition of the internal topic, by Java's hash of the name."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""Timers of a state machine, by key, on whatever clock the runtime is given."""
+"""The named timers of a coordinator shard, on the clock of the runtime."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -9,20 +9,20 @@ __all__ = ["Scheduler", "SchedulerTimer", "TimerHandle"]
 
 
 class TimerHandle(Protocol):
-    """As asyncio's."""
+    """A timer of the event loop, like asyncio's."""
 
     def cancel(self) -> None:
-        """The callback will not run."""
+        """Prevents the callback from running."""
 
 
 class Scheduler(Protocol):
-    """The loop's clock: production passes a wrapper of the event loop, tests a virtual one."""
+    """A clock with timers: the event loop, or a virtual clock in tests."""
 
     def monotonic(self) -> float:
-        """Seconds."""
+        """Returns the time in seconds."""
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> TimerHandle:
-        """Run the callback once, not before `delay_s` seconds have passed, never inside of this call."""
+        """Calls the callback once after `delay_s` seconds, never within this call."""
 
 
 class _Timer:
@@ -36,8 +36,11 @@ class _Timer:
 
 
 class SchedulerTimer:
-    """Timers by key. Moving one to later, as every heartbeat does, only notes the new deadline: the loop's timer stays,
-    finds at its end that there is time left, and sleeps on."""
+    """Timers by key.
+
+    To postpone a timer, as every heartbeat does, only stores the new deadline: the timer of the loop stays, and is set
+    again for the rest of the time when it fires.
+    """
 
     def __init__(self, scheduler: Scheduler, run: Callable[[Callable[[], CoordinatorResult[Any, Any]]], None]) -> None:
         self._scheduler = scheduler

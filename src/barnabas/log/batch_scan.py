@@ -24,7 +24,7 @@ def scan_headers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple
 
 
 def scan_verified(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """As `scan_headers`, and stops also in front of a batch whose checksum does not fit."""
+    """Does the same as `scan_headers`, and also stops before a batch with a wrong checksum."""
     return _scan(disk, fd, position, end, verify=True)
 
 

@@ -1,4 +1,4 @@
-"""What Kafka's own registry, the log `__cluster_metadata-0`, says of topics and settings.
+"""Reads topics and settings from Kafka's own registry, the log `__cluster_metadata-0`.
 
 Read once, when a directory that Kafka wrote becomes ours; never written. Of some thirty kinds of records five are
 wanted. Source: metadata/src/main/resources/common/metadata; KIP-630 (snapshots: the newest `.checkpoint`, then the log
@@ -97,7 +97,7 @@ def _text(value: bytes, position: int) -> tuple[str, int]:
 
 
 def read_kraft_metadata(data_dirs: Iterable[str]) -> KraftMetadata | None:
-    """What stands in the first of these directories that has such a log; None where none has.
+    """Reads the metadata in the first of these directories that has such a log; None if none has.
 
     A torn end is left out, as Kafka would cut it. Raises CorruptMessage for a snapshot that cannot be read, OSError.
     """

@@ -1,4 +1,4 @@
-"""Which leader epoch began at which offset of a log: `leader-epoch-checkpoint`, kept in memory as well.
+"""The start offset of each leader epoch of a log, in memory and in `leader-epoch-checkpoint`.
 
 Followers cut their logs by it: with the entries (0, 0), (3, 100), epoch 0 ended at 100, and so did 1 and 2.
 """

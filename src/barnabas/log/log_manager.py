@@ -50,7 +50,7 @@ WAYS_OUT: Final = {
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
     errno.ENFILE: "raise the machine's limit on open files (fs.file-max)",
 }
-"""What an operator can do about an error of the operating system."""
+"""The advice for an operator about an error of the operating system."""
 
 
 class LogManager:
@@ -92,7 +92,7 @@ class LogManager:
 
     @property
     def cluster_id(self) -> str:
-        """What meta.properties says, known after `startup`."""
+        """The cluster id in meta.properties, known after `startup`."""
         return self.directories[0].cluster_id
 
     def claim_directories(self) -> None:
@@ -328,7 +328,7 @@ class LogManager:
         return sum(log.producers.remove_expired(now_ms) for log in self._logs.values())
 
     def bound_producers(self) -> None:
-        """Where all logs together have too many producers, forget those of the logs that have most of them."""
+        """Removes producers from the logs that have most of them if all logs together have too many."""
         counts = [len(log.producers.producers) for log in self._logs.values()]
         if sum(counts) > ALL_PRODUCERS_MAX:
             share = fair_share(counts, ALL_PRODUCERS_MAX)
@@ -336,8 +336,8 @@ class LogManager:
                 log.producers.forget_oldest(share)
 
     def collect_flushes(self, now_ms: int) -> list[FlushTask]:
-        """What should become durable now: rolled segments, and logs whose flush.ms is over; not the logs that take no
-        more writes.
+        """Returns the flushes that are due: of rolled segments and of logs whose flush.ms has passed; not of offline
+        logs.
 
         Run the tasks in any thread, then `complete` them here. What fails for one log is reported and does not keep the
         others from it.

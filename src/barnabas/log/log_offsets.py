@@ -13,8 +13,8 @@ __all__ = ["EMPTY_READ", "AppendInfo", "LogOffsetMetadata", "LogOffsets", "LogRe
 
 
 class AppendInfo(NamedTuple):
-    """Where an append went. `log_append_time` is -1 when records keep their producer's time; `duplicate`: nothing was
-    written, the offsets are those of the batch that was there before."""
+    """The result of an append. `log_append_time` is -1 if records keep their producer's time. For a `duplicate` nothing
+    was written, and the offsets are those of the earlier batch."""
 
     first_offset: Offset
     last_offset: Offset

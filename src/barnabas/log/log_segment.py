@@ -26,10 +26,10 @@ __all__ = ["DELETED_SUFFIX", "SEGMENT_SUFFIXES", "LogSegment", "SegmentWriteFail
 DELETED_SUFFIX: Final = ".deleted"
 OFFSET_DELTA_MAX: Final = 2**31 - 1
 ASK_FIRST_TIMESTAMP: Final = -(2**63)
-"""As roll_after_timestamp: every append has to ask `is_due`."""
+"""The value of roll_after_timestamp with which every append calls `is_due`."""
 SEGMENT_SUFFIXES: Final = (".log", ".index", ".timeindex", ".txnindex")
 _RING: Final = 128
-"""How many of the last batches a segment remembers: reads at the tail find them without looking at the file."""
+"""The number of the last batches that a segment remembers: reads at the end find them without reading the file."""
 
 _LOCATE_BLOCK: Final = 4096
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
@@ -51,7 +51,7 @@ class SegmentWriteFailed(OSError):
 
 
 class WrittenBatch(NamedTuple):
-    """What the indexes need to know of a batch: last offset, largest timestamp, size in bytes."""
+    """The values of a batch that the indexes need: last offset, largest timestamp, size in bytes."""
 
     last_offset: Offset
     max_timestamp: int
@@ -156,7 +156,7 @@ class LogSegment:
             self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
 
     def changed_ms(self) -> int:
-        """When the file was last written to."""
+        """The time of the last write to the file."""
         return os.stat(self.path(".log")).st_mtime_ns // 1_000_000
 
     def open_file(self) -> OpenFile:
@@ -417,7 +417,8 @@ class LogSegment:
         return dropped
 
     def _restore_max_timestamp(self) -> None:
-        """From the last time index entry and the batches behind the last offset index entry before it."""
+        """Restores the largest timestamp from the last time index entry and the batches after the last offset index
+        entry before it."""
         self.max_timestamp, self.max_timestamp_offset = self.time_index.last_entry()
         for _, header in self.headers(self.offset_index.lookup(self.max_timestamp_offset)[1]):
             if header.max_timestamp > self.max_timestamp:

@@ -1,4 +1,4 @@
-"""Which segments a log need not keep: by time, by size, by the log's start. Pure choices; the log acts."""
+"""Decides which segments can be deleted: by time, by size, by the log start offset. Pure functions."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,8 @@ __all__ = ["count_deletable"]
 
 
 def count_deletable(segments: Sequence[LogSegment], config: LogConfig, offsets: LogOffsets, now_ms: int) -> int:
-    """How many of the oldest segments may go; all of them only if the active one holds records, which is then rolled.
+    """Returns how many of the oldest segments can be deleted. All of them only if the active one has records: the log
+    rolls it.
 
     Nothing above the high watermark goes. Without `delete` in cleanup.policy only what lies below the log's start goes.
     """

@@ -1,4 +1,4 @@
-"""What a broker knows of the cluster: brokers, topics, partitions, configs, as one immutable image.
+"""The metadata of the cluster: brokers, topics, partitions, settings, as one immutable image.
 
 Main classes: `MetadataImage`, `TopicImage`, `PartitionImage`, `MetadataDelta`. It must never know where the
 image came from.

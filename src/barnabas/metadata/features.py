@@ -1,4 +1,4 @@
-"""What ApiVersions says of features: levels that the whole cluster has agreed on, and levels that a broker supports.
+"""The features in ApiVersions: the finalized levels of the cluster, and the supported levels of a broker.
 
 Only what is true is listed. `metadata.version` is 4.0-IV3, the level whose client-visible behaviour is served here;
 `transaction.version` 2 is KIP-890's. `group.version` and `share.version` are absent until the new consumer groups and

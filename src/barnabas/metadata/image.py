@@ -35,7 +35,7 @@ _NO_CONFIGS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class PartitionImage(NamedTuple):
-    """Who holds a partition and who leads it. `partition_epoch` counts every change, `leader_epoch` new leaders."""
+    """The replicas, leader and ISR of a partition. `partition_epoch` counts all changes, `leader_epoch` new leaders."""
 
     leader: BrokerId
     leader_epoch: LeaderEpoch
@@ -76,7 +76,7 @@ class BrokerImage(NamedTuple):
 
 
 class MetadataImage:
-    """What a broker knows of the cluster at one version of the registry. Never changed after it was made.
+    """The cluster's metadata at one version of the registry. Immutable.
 
     `topic_configs` and `broker_configs` hold dynamic settings as texts; broker "" stands for all brokers. `version`
     counts the registry's writes: of two images the one with the larger version is newer.

@@ -1,4 +1,4 @@
-"""What a topic may be called: Kafka's rules, in Kafka's words."""
+"""Validates topic names by Kafka's rules, with Kafka's messages."""
 
 from typing import Final
 
@@ -7,7 +7,7 @@ from barnabas.errors import InvalidTopic
 __all__ = ["MAX_NAME_LENGTH", "has_collision_characters", "unify_collision_characters", "validate_topic_name"]
 
 MAX_NAME_LENGTH: Final = 249
-"""So that `name-2147483647.<uuid>-delete` still fits a directory name."""
+"""The bound lets `name-2147483647.<uuid>-delete` fit into the name of a directory."""
 
 _LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 

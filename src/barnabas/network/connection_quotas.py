@@ -9,7 +9,7 @@ __all__ = ["is_address", "resolve_overrides"]
 
 
 def resolve_overrides(overrides: Mapping[str, int]) -> dict[str, int]:
-    """By address, as connections show it. Asks the DNS for what is not an address; unknown names raise UsageError."""
+    """Returns the overrides by IP address. Asks the DNS for host names; unknown ones raise UsageError."""
     resolved: dict[str, int] = {}
     for host, count in overrides.items():
         try:

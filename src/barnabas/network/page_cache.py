@@ -1,4 +1,4 @@
-"""What of a file can be sent without waiting for the disk: asked of the kernel, not guessed.
+"""Finds the part of a file that is in the page cache and can be sent without waiting for the disk.
 
 A read with RWF_NOWAIT fails where it would have to wait. Two such reads of one byte, at the first and the last page of
 a chunk, cost about a microsecond and tell nearly always: pages come and go in long runs. Where the question is not

@@ -1,4 +1,4 @@
-"""What every registry must do, as functions that a test runs against any of them.
+"""The contract of every registry, as functions that a test runs against each implementation.
 
     @pytest.mark.parametrize("check", CHECKS)
     def test_conforms(check, tmp_path):

@@ -171,7 +171,7 @@ class EmbeddedRegistry(Registry):
             return delta.apply(version)
 
     def _changed_since(self, version: int) -> dict[_Kind, set[str]] | None:
-        """What the writes after a version touched; None where that is no longer known."""
+        """Returns the names that were written after a version; None if that is no longer known."""
         oldest = self._db.row("SELECT min(version) FROM changes")[0]
         if oldest is None or oldest > version + 1:
             return None

@@ -40,7 +40,7 @@ class RegistryUnavailable(BarnabasError):
 
 
 class BrokerRegistration(NamedTuple):
-    """What a broker says of itself.
+    """A broker's registration.
 
     A broker is known by its node id together with the ids of its data directories (`directory.id` in Kafka's
     meta.properties), wherever these are mounted. It holds the lock of each of them, so it may take over the
@@ -107,7 +107,7 @@ Change: TypeAlias = CreateTopic | DeleteTopic | AddPartitions | SetPartition | S
 
 
 class Founding(NamedTuple):
-    """What a registry knows from its first moment on, instead of nothing: see `broker/startup/adoption.py`."""
+    """The initial content of a registry that is made from existing logs (`broker/startup/adoption.py`)."""
 
     cluster_id: str
     changes: Sequence[Change] = ()

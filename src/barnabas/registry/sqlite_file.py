@@ -12,7 +12,8 @@ __all__ = ["SqliteFile"]
 
 _BUSY_TIMEOUT_S: Final = 5.0
 _WAL_PAGES: Final = 100
-"""From this many on the write-ahead log is copied into the file and begun anew: on a full disk it need not grow."""
+"""The number of pages after which the write-ahead log is copied into the file and restarted, so that it does not grow
+on a full disk."""
 
 
 class SqliteFile:

@@ -72,7 +72,7 @@ class GroupCommit:
         self._begin_round()
 
     def _failed(self, partition: Partition, error: KafkaStorageError) -> None:
-        """Who waits for this commit is told so."""
+        """Fails the appends that wait for this commit."""
         self._log.error("%s", error)
         partition.flush_failed(error)
 

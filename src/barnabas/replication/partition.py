@@ -70,7 +70,7 @@ class Partition:
         self.leader_id = BrokerId(-1)
         self.leader_epoch = NO_LEADER_EPOCH
         self.epoch_start_offset = Offset(0)
-        """Where the log ended when we began to lead. Below it nobody knows yet what is committed."""
+        """The log end offset at the election. The leader does not know yet which records below it are committed."""
         self.partition_epoch = -1
         self.replicas: tuple[BrokerId, ...] = ()
         self.in_sync_replicas: tuple[BrokerId, ...] = ()
@@ -78,7 +78,7 @@ class Partition:
         self.append_policy = policy_of(log.config)
         self._flush_behind = flush_behind
         self.flush_error: KafkaStorageError | None = None
-        """Why what was appended last cannot be committed (durability=fsync)."""
+        """The error because of which the last append cannot be committed (durability=fsync)."""
 
     def set_config(self, config: LogConfig) -> None:
         """Take over the topic's settings."""
@@ -148,7 +148,7 @@ class Partition:
         return info
 
     def flushed(self, end_offset: Offset) -> None:
-        """What stands before `end_offset` is on the disk."""
+        """Moves the high watermark, because all records below `end_offset` are on the disk."""
         if self.is_leader:
             self._maybe_advance_high_watermark(end_offset)
             self._wake()
@@ -186,7 +186,7 @@ class Partition:
         raise UnknownLeaderEpoch(f"{self.topic_partition} is in leader epoch {self.leader_epoch} yet")
 
     def upper_bound(self, *, read_committed: bool) -> Offset:
-        """Where a consumer stops: the last stable offset or the high watermark."""
+        """Returns the offset before which a consumer stops: the last stable offset or the high watermark."""
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
     def read(self, offset: Offset, max_bytes: int, *, read_committed: bool, min_one_message: bool) -> LogRead:
@@ -247,7 +247,7 @@ class Partition:
 
 
 def policy_of(config: LogConfig) -> AppendPolicy:
-    """What a topic's settings say about the batches that it takes."""
+    """Returns the rules for appends that follow from a topic's settings."""
     levels = {
         "gzip": config.compression_gzip_level,
         "lz4": config.compression_lz4_level,

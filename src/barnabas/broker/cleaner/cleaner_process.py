@@ -44,7 +44,8 @@ class CleanerProcess:
         self._unsent = b""
         self._is_closed = False
         self._unanswered: CleaningJob | None = None
-        """What the process has said nothing about yet: if it ends in peace, it has not seen it."""
+        """The job to which the process has not responded. If the process ends without an error, it has not seen the
+        job."""
 
     @property
     def pid(self) -> int | None:

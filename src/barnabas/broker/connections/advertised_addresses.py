@@ -1,4 +1,5 @@
-"""What clients are told of where brokers are: `advertised.listeners`, or `advertise` with the connection's own address.
+"""Finds the addresses of brokers that a client is told: `advertised.listeners`, or `advertise` with the address of the
+client's connection.
 
 An advertised name that does not lead back to this machine is the commonest reason why a client connects once and then
 never again. Nobody but the network knows for sure (a port may be forwarded), so it is one warning at the start.

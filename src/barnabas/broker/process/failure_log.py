@@ -1,4 +1,4 @@
-"""What the broker's log says of failures that no rule of the protocol covers.
+"""Logs failures that the protocol has no error for.
 
 An error of the operating system is the machine's state: no descriptors, no room, a broken disk. It comes with every
 request until somebody mends that, so it is one line with the way out, once in a while. Everything else is a bug of
@@ -27,7 +27,7 @@ class FailureLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._reported_at: dict[int | None, float] = {}
-        """By error number: at most as many as the system has."""
+        """The time of the last report by error number. There are at most as many as the system has errors."""
         self._unsaid: dict[int | None, int] = {}
 
     def report(self, what: str, error: BaseException) -> KafkaError:

@@ -1,4 +1,4 @@
-"""How a broker's log looks: one line for a message, whatever clients call themselves and their groups."""
+"""Formats each message of the broker's log as one line, whatever names clients and groups have."""
 
 import logging
 from types import TracebackType

@@ -18,7 +18,7 @@ __all__ = ["connection_descriptors", "keep_freed_memory", "raise_open_files_limi
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""What may lie unused at the heap's top; also the size from which a buffer is mapped and unmapped by itself."""
+"""The unused memory that may stay at the top of the heap, and the size from which a buffer is mapped separately."""
 
 _MOMENTARY_FILES: Final = 32
 _CONNECTIONS_MIN: Final = 4
@@ -26,7 +26,7 @@ _UNLIMITED: Final = 2**31 - 1
 
 
 def keep_freed_memory() -> None:
-    """For the whole process; does nothing where the C library has no such knobs."""
+    """Sets the malloc parameters of the whole process. Does nothing if the C library has none."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
@@ -34,7 +34,7 @@ def keep_freed_memory() -> None:
 
 
 def raise_open_files_limit() -> None:
-    """As many open files as the system lets us have without asking: segments and connections each hold one."""
+    """Raises the limit on open files to the hard limit: each segment and each connection holds one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         with contextlib.suppress(OSError, ValueError):
@@ -42,7 +42,7 @@ def raise_open_files_limit() -> None:
 
 
 def connection_descriptors() -> int:
-    """How many of the files that the process may open are for connections.
+    """Returns the number of file descriptors for connections.
 
     The log has its share (`default_pool_limit`). A part is kept free for what opens files for a moment: syncs,
     checkpoints, segments on their way to a client after the log has closed them, the registry, the cleaner.
@@ -54,7 +54,7 @@ def connection_descriptors() -> int:
 
 
 def settle_collector() -> None:
-    """What was made so far lives as long as the process: the collector need not look at it ever again."""
+    """Excludes the objects made so far from garbage collection, because they live as long as the process."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

@@ -1,1 +1,1 @@
-"""From a frame to a handler and from a response to its frame."""
+"""Passes frames to handlers, and turns responses into frames."""

@@ -1,4 +1,4 @@
-"""What a request names several times is done and answered once: an answer must not be larger than the cluster.
+"""Removes what a request names several times: a response must not be larger than the cluster.
 
 Where we differ from Kafka: a group, transactional id, resource or partition that stands several times in one request is
 answered once. ListOffsets refuses it, AlterConfigs answers each time, as Kafka does.

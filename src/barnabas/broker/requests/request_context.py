@@ -1,4 +1,4 @@
-"""What a handler is given beside the broker: who asks, in which version, over which connection."""
+"""The context of a request: the API, its version, the client and its connection."""
 
 from barnabas.network.connection import Connection, PendingReply
 
@@ -26,7 +26,7 @@ class RequestContext:
 
     @property
     def client_id(self) -> str | None:
-        """What the client calls itself. Decoded when somebody asks: the hot requests never do."""
+        """The client id. It is decoded at the first use, because hot requests never use it."""
         return None if self._client_id is None else str(self._client_id, "utf-8", "replace")
 
     def pending_reply(self) -> PendingReply:

@@ -21,10 +21,11 @@ from barnabas.protocol.schema import Response
 __all__ = ["ANSWER_ELEMENTS_MAX", "LazySequence", "SlicedResponses", "complete_frame", "response_head", "sized"]
 
 UNDER_WAY_MAX: Final = 4
-"""So many long answers take turns; those behind them hold no more than what they describe, and their first slice."""
+"""The number of long responses that are encoded in turns. The others hold only their first slice and what they
+describe."""
 ANSWER_ELEMENTS_MAX: Final = 250_000
-"""Of what answers consist of when everything in a cluster is asked for: settings of topics, offsets of groups. 25 to
-100 MB; librdkafka takes 100 MB (receive.message.max.bytes)."""
+"""The bound on the elements of a response about the whole cluster: settings of topics, offsets of groups. They take 25
+to 100 MB; librdkafka accepts 100 MB (receive.message.max.bytes)."""
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -80,7 +81,7 @@ def response_head(context: RequestContext) -> bytearray:
 
 
 class SlicedResponses:
-    """Those of a broker."""
+    """Encodes the responses of a broker."""
 
     def __init__(self, time_slicer: TimeSlicer, log: logging.Logger) -> None:
         self._time_slicer = time_slicer
@@ -94,7 +95,7 @@ class SlicedResponses:
         return self.write(context, out, encode_slices(out, response, context.api_version))
 
     def write(self, context: RequestContext, out: bytearray, work: Slices[None]) -> Parts | PendingReply:
-        """As `encode`, of a frame that begins as `response_head` and that each step of `work` appends to."""
+        """Does the same as `encode` for a frame that begins as `response_head`; each step of `work` appends to it."""
         try:
             self._time_slicer.advance(work)
         except StopIteration:

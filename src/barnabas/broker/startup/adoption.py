@@ -30,9 +30,9 @@ _KEEP_ALL: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACT: Final = {"cleanup.policy": "compact"}
 _PRODUCER_IDS_BLOCK: Final = 1_000
 _PRODUCER_IDS_GAP: Final = 1_000_000
-"""How many ids may have been given to producers that no log remembers."""
+"""A bound on the ids of producers that are in no log."""
 _MADE_UP_FROM: Final = 1 << 62
-"""No cluster gets as far: a client made such an id up, and above the largest of them there would be none left."""
+"""Larger ids were made up by a client: no cluster gets as far, and no id would be left above the largest of them."""
 _NAMED_MAX: Final = 5
 
 

@@ -1,6 +1,6 @@
 """Consumer groups of the classic protocol, as __consumer_offsets remembers them.
 
-`state` holds one group and its rules, `membership` the flows of join, sync, heartbeat and leave, `offsets` the
-committed offsets, `shard` all groups of one partition, `coordinator` the door for the broker. It must never know
-sockets, and below `coordinator` no clock, no loop and no randomness either.
+`classic_group` has a group and its rules, `group_metadata_manager` the requests of members, `rebalancer` the
+rebalances, `offset_metadata_manager` the committed offsets, `group_coordinator_shard` all groups of one partition, and
+`group_coordinator` the interface for the broker. Only `group_coordinator` has a clock, an event loop and randomness.
 """

@@ -1,15 +1,15 @@
-"""One group of the classic protocol: its members, its generation, and the rules of both.
+"""A group of the classic protocol: its members, its generation, and their rules.
 
-States and what leads from one to the next:
+The states and their transitions:
 
     Empty                no members, maybe offsets      a member joins: PreparingRebalance
-    PreparingRebalance   waits for members to (re)join  all there or timeout: CompletingRebalance; nobody: Empty
-    CompletingRebalance  waits for the leader's sync    assignment stored: Stable; anyone comes or goes: back
-    Stable               everyone works                 a member joins, leaves, expires, changes: PreparingRebalance
-    Dead                 deleted or led elsewhere       never left
+    PreparingRebalance   waits for members to (re)join  all there or timeout: CompletingRebalance; no member: Empty
+    CompletingRebalance  waits for the leader's sync    assignment stored: Stable; a member joins or leaves: back
+    Stable               members consume                a member joins, leaves, expires, changes: PreparingRebalance
+    Dead                 deleted or unloaded            never left
 
-Nothing here reads a clock, draws a random id or waits: ids and times come in, parked requests are callbacks that are
-called once. Source: group-coordinator's ClassicGroup; KIP-345, KIP-394, KIP-559.
+Nothing here reads a clock, draws a random id or waits: ids and times are parameters, waiting requests are callbacks
+that are called once. Source: group-coordinator's ClassicGroup; KIP-345, KIP-394, KIP-559.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ SyncReply = Callable[[SyncGroupResponse], None]
 
 
 class ClassicGroupState(Enum):
-    """Values are the names on the wire."""
+    """The states of a group. The values are the names in the protocol."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -64,7 +64,7 @@ VALID_PREVIOUS: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
 
 
 class ClassicGroupMember:
-    """A member and the requests of it that are parked here."""
+    """A member with its waiting requests."""
 
     __slots__ = (
         "assignment",
@@ -102,23 +102,25 @@ class ClassicGroupMember:
         self.session_timeout_ms = session_timeout_ms
         self.protocol_type = protocol_type
         self.protocols = protocols
-        """Name -> metadata, in the member's order of preference."""
+        """The metadata by protocol name, in the member's order of preference."""
         self.assignment = assignment
         self.awaiting_join: JoinReply | None = None
         self.awaiting_sync: SyncReply | None = None
         self.is_new = False
-        """Has not been in a generation yet: its session runs even while it waits, because it may be a zombie."""
+        """Whether the member has not been in a generation. Its session runs even while it waits, because it may be a
+        zombie."""
 
     def waits(self) -> bool:
-        """Whether the session timeout may pass: a request of the member is parked, so it cannot send heartbeats."""
+        """Whether a request of the member waits: the session timeout may pass, because the member cannot send
+        heartbeats."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def same_protocols(self, protocols: dict[str, bytes]) -> bool:
-        """Order counts: it is the member's preference."""
+        """Returns whether the protocols are the same in the same order of preference."""
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: set[str]) -> str:
-        """The candidate that the member likes best."""
+        """Returns the candidate that the member prefers."""
         return next(name for name in self.protocols if name in candidates)
 
     def __repr__(self) -> str:
@@ -126,7 +128,7 @@ class ClassicGroupMember:
 
 
 class ClassicGroup:
-    """A group. Methods move soft state only; what has to last is written by the shard as GroupMetadata."""
+    """A group. Its methods change soft state only; the shard writes durable state as GroupMetadata."""
 
     __slots__ = (
         "_awaiting_join_count",
@@ -154,25 +156,25 @@ class ClassicGroup:
         self.state = S.EMPTY
         self.previous_state = S.DEAD
         self.state_since_ms: int | None = now_ms
-        """When the state was entered; None: an old record did not say."""
+        """The time at which the state was entered; None if an old record does not say."""
         self.protocol_type: str | None = None
         self.protocol_name: str | None = None
         self.generation_id = 0
         self.leader_id: str | None = None
         self.members: dict[str, ClassicGroupMember] = {}
-        """In the order of joining."""
+        """The members by id, in the order of joining."""
         self.static_members: dict[str, str] = {}
-        """group.instance.id -> member id."""
+        """The member id by group.instance.id."""
         self.pending_members: set[str] = set()
-        """Ids that were given out and did not join yet (KIP-394)."""
+        """The ids that were given out and whose members have not joined (KIP-394)."""
         self.pending_sync: set[str] = set()
-        """Members of this generation whose SyncGroup has not come."""
+        """The members of this generation that have not sent SyncGroup."""
         self.new_member_added = False
-        """Somebody joined during the initial delay: it may be prolonged."""
+        """Whether a member joined during the initial delay, which may then be prolonged."""
         self.settling = False
-        """The first members have come, others may be about to."""
+        """Whether the initial delay is running."""
         self.subscribed_topics: frozenset[str] | None = None
-        """What the members read; None: nobody knows."""
+        """The topics that the members are subscribed to; None if they are unknown."""
         self.history = RebalanceHistory(history_events_max)
         self._supported: Counter[str] = Counter()
         self._awaiting_join_count = 0
@@ -180,7 +182,7 @@ class ClassicGroup:
     # --- states -------------------------------------------------------------------------------------------------------
 
     def transition_to(self, state: ClassicGroupState, now_ms: int) -> None:
-        """Enter a state; asserts that the table allows it."""
+        """Enters a state. Asserts that the transition is allowed."""
         assert self.state in VALID_PREVIOUS[state], f"group {self.group_id}: {self.state} cannot become {state}"
         self.previous_state = self.state
         self.state = state
@@ -196,13 +198,13 @@ class ClassicGroup:
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def is_unborn(self) -> bool:
-        """Nothing would be lost if the group were forgotten, offsets aside."""
+        """Whether the group has neither generation nor members, so that nothing but offsets would be lost with it."""
         return self.is_in(S.EMPTY) and self.generation_id == 0 and not self.members and not self.pending_members
 
     # --- members ------------------------------------------------------------------------------------------------------
 
     def add(self, member: ClassicGroupMember, reply: JoinReply | None = None) -> None:
-        """Take a member in; the first one leads and sets the protocol type."""
+        """Adds a member. The first one becomes the leader and sets the protocol type."""
         instance_id = member.group_instance_id
         if instance_id is not None:
             assert instance_id not in self.static_members, f"{instance_id} is in group {self.group_id} already"
@@ -218,7 +220,8 @@ class ClassicGroup:
         self.set_awaiting_join(member, reply)
 
     def remove(self, member_id: str) -> None:
-        """Let a member or a pending member go, and whatever it had parked; another becomes the leader if it led."""
+        """Removes a member or a pending member with its waiting requests. Elects another leader if it was the
+        leader."""
         member = self.members.pop(member_id, None)
         if member is not None:
             self._withdraw(member)
@@ -232,7 +235,7 @@ class ClassicGroup:
         self.pending_sync.discard(member_id)
 
     def replace_static(self, instance_id: str, old_member_id: str, new_member_id: str) -> ClassicGroupMember:
-        """A static member came back under a new member id: it keeps everything else; the old id is fenced (KIP-345)."""
+        """Gives a static member that returns its new member id, and fences the old id (KIP-345)."""
         old = self.members[old_member_id]
         self.complete_join(old, JoinGroupResponse(member_id=old_member_id, error_code=FencedInstanceId.code))
         self.complete_sync(old, SyncGroupResponse(error_code=FencedInstanceId.code))
@@ -264,7 +267,7 @@ class ClassicGroup:
         session_timeout_ms: int,
         reply: JoinReply | None,
     ) -> None:
-        """A known member joins again, maybe with other metadata."""
+        """Updates a member that joins again, maybe with other metadata."""
         self._withdraw(member)
         member.protocols = protocols
         self._supported.update(protocols.keys())
@@ -273,7 +276,7 @@ class ClassicGroup:
         self.set_awaiting_join(member, reply)
 
     def set_awaiting_join(self, member: ClassicGroupMember, reply: JoinReply | None) -> None:
-        """Park a JoinGroup. An older one of the same member is answered: its connection is most likely gone."""
+        """Lets a JoinGroup wait. Replies to an older one of the same member: its connection is most likely closed."""
         before = member.awaiting_join
         self._awaiting_join_count += (reply is not None) - (before is not None)
         member.awaiting_join = reply
@@ -281,7 +284,7 @@ class ClassicGroup:
             before(JoinGroupResponse(member_id=member.member_id, error_code=UnknownMemberId.code))
 
     def complete_join(self, member: ClassicGroupMember, response: JoinGroupResponse) -> bool:
-        """Answer the parked JoinGroup; whether there was one."""
+        """Replies to the waiting JoinGroup. Returns whether there was one."""
         reply = member.awaiting_join
         if reply is None:
             return False
@@ -291,7 +294,7 @@ class ClassicGroup:
         return True
 
     def complete_sync(self, member: ClassicGroupMember, response: SyncGroupResponse) -> bool:
-        """Answer the parked SyncGroup; whether there was one."""
+        """Replies to the waiting SyncGroup. Returns whether there was one."""
         reply = member.awaiting_sync
         if reply is None:
             return False
@@ -300,7 +303,7 @@ class ClassicGroup:
         return True
 
     def park_sync(self, member: ClassicGroupMember, reply: SyncReply) -> None:
-        """Park a SyncGroup; an older one of the same member is told to try again."""
+        """Lets a SyncGroup wait. An older one of the same member gets an error that clients retry."""
         self.complete_sync(member, SyncGroupResponse(error_code=RebalanceInProgress.code))
         member.awaiting_sync = reply
 
@@ -315,14 +318,14 @@ class ClassicGroup:
         return len(self.members) == self._awaiting_join_count and not self.pending_members
 
     def rebalance_timeout_ms(self) -> int:
-        """The most patient member decides."""
+        """The largest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
         return self.leader_id == member_id
 
     def elect_joined_leader(self) -> bool:
-        """Whether a member that has joined leads, after an election if need be."""
+        """Elects a leader among the members that have joined, unless the leader has. Returns whether there is one."""
         leader = self.members.get(self.leader_id) if self.leader_id is not None else None
         if leader is None:
             return False
@@ -338,7 +341,7 @@ class ClassicGroup:
     # --- protocols ----------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Iterable[str]) -> bool:
-        """Whether a member with these protocols fits: the same type, and one protocol that everyone has."""
+        """Returns whether a member with these protocols fits: the same type, and one protocol that all members have."""
         names = list(protocols)
         if self.is_in(S.EMPTY):
             return bool(protocol_type) and bool(names)
@@ -346,21 +349,21 @@ class ClassicGroup:
         return self.protocol_type == protocol_type and any(self._supported[name] == count for name in names)
 
     def _withdraw(self, member: ClassicGroupMember) -> None:
-        """The member's protocols have one supporter less; names that nobody has are forgotten."""
+        """Removes the member's protocols from the counts."""
         for name in member.protocols:
             self._supported[name] -= 1
             if not self._supported[name]:
                 del self._supported[name]
 
     def select_protocol(self) -> str:
-        """The protocol with the most votes among those that every member has; an early vote breaks a tie."""
+        """Returns the protocol with the most votes among those that all members have. An early vote breaks a tie."""
         count = len(self.members)
         candidates = {name for name, members in self._supported.items() if members == count}
         votes = Counter(member.vote(candidates) for member in self.members.values())
         return votes.most_common(1)[0][0]
 
     def next_generation(self, now_ms: int) -> None:
-        """Everyone who will be in it has joined: number it, choose the protocol; without members become Empty."""
+        """Starts the next generation and chooses its protocol. A group without members becomes Empty."""
         self.generation_id += 1
         if self.generation_id > 2**31 - 1:
             self.generation_id = 1
@@ -377,7 +380,7 @@ class ClassicGroup:
         self.settling = False
 
     def compute_subscribed_topics(self) -> frozenset[str] | None:
-        """Topics of all members, if they speak the consumer protocol and it can be read."""
+        """Returns the topics of all members, if they use the consumer protocol and it can be decoded."""
         if not self.uses_consumer_protocol():
             return None
         if not self.members:
@@ -395,7 +398,8 @@ class ClassicGroup:
         return frozenset(topics)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        """Where nobody knows, a group of consumers is taken to be subscribed."""
+        """Returns whether the group is subscribed to the topic; True for a group of consumers if the topics are
+        unknown."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol()
         return topic in self.subscribed_topics
@@ -407,7 +411,8 @@ class ClassicGroup:
             raise CoordinatorNotAvailable(f"group {self.group_id} is being moved or deleted")
 
     def check_member(self, member_id: str, instance_id: str | None) -> ClassicGroupMember:
-        """The member. Raises UnknownMemberId; FencedInstanceId if another member id has taken the instance over."""
+        """Returns the member. Raises UnknownMemberId; FencedInstanceId if another member id has taken over the
+        instance."""
         if instance_id is not None:
             current = self.static_members.get(instance_id)
             if current is None:
@@ -426,7 +431,7 @@ class ClassicGroup:
     def check_offset_commit(
         self, member_id: str, instance_id: str | None, generation_id: int, *, transactional: bool = False
     ) -> None:
-        """Whether this sender may commit: a member of this generation, or anyone while the group is empty."""
+        """Checks that the sender may commit: a member of this generation, or any client while the group is empty."""
         self.check_alive()
         if generation_id < 0 and self.is_in(S.EMPTY):
             return
@@ -439,7 +444,7 @@ class ClassicGroup:
             raise RebalanceInProgress(f"group {self.group_id} waits for its assignment")
 
     def check_offset_delete(self) -> None:
-        """Offsets of a group with members may go only where it is known what the members read."""
+        """Checks that offsets may be deleted: of a group with members only if its subscribed topics are known."""
         if self.is_in(S.DEAD):
             raise GroupIdNotFound(f"Group {self.group_id} is in dead state.")
         if not self.is_in(S.EMPTY) and not self.uses_consumer_protocol():
@@ -454,7 +459,7 @@ class ClassicGroup:
     # --- pictures -----------------------------------------------------------------------------------------------------
 
     def join_members(self) -> list[JoinGroupResponseMember]:
-        """What the leader assigns from."""
+        """Returns the members with the metadata from which the leader assigns partitions."""
         name = self.protocol_name
         assert name is not None, f"group {self.group_id} in {self.state} has no protocol"
         return [
@@ -467,7 +472,7 @@ class ClassicGroup:
         ]
 
     def join_response(self, member_id: str, *, leader_id: str | None = None) -> JoinGroupResponse:
-        """This generation as `member_id` sees it: with everyone's metadata for the leader."""
+        """Returns the JoinGroup response for a member. The leader gets the metadata of all members."""
         return JoinGroupResponse(
             generation_id=self.generation_id,
             protocol_type=self.protocol_type,
@@ -478,7 +483,7 @@ class ClassicGroup:
         )
 
     def as_record(self, assignments: dict[str, bytes]) -> GroupMetadataValue:
-        """What the log remembers: members with the metadata of the chosen protocol and their assignments."""
+        """Returns the record for the log: members with the metadata of the chosen protocol and their assignments."""
         name = self.protocol_name
         return GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -505,7 +510,7 @@ class ClassicGroup:
     def from_record(
         cls, group_id: str, value: GroupMetadataValue, now_ms: int, history_events_max: int = 32
     ) -> "ClassicGroup":
-        """The group as it was when the record was written; its members get a session timeout to come back."""
+        """Makes the group from its record. Its members get one session timeout to return."""
         group = cls(group_id, now_ms, history_events_max)
         group.state = S.STABLE if value.members else S.EMPTY
         group.state_since_ms = None if value.current_state_timestamp == -1 else value.current_state_timestamp
@@ -532,7 +537,7 @@ class ClassicGroup:
         return group
 
     def fail_parked(self, error: type[KafkaError]) -> None:
-        """Answer every parked request with the error."""
+        """Fails all waiting requests with the error."""
         for member in list(self.members.values()):
             self.complete_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error.code))
             self.complete_sync(member, SyncGroupResponse(error_code=error.code))

@@ -27,7 +27,7 @@ class GroupConfig:
     max_size: int = 2**31 - 1
     """group.max.size: members of one group."""
     new_member_join_timeout_ms: int = 300_000
-    """How long a member may wait for its first generation; Kafka has it as a constant."""
+    """The time that a member may wait for its first generation, a constant in Kafka."""
     pending_members_max: int = 10_000
     """Members of one group that were given an id and have not joined with it yet (KIP-394); Kafka has no bound."""
     member_metadata_max_bytes: int = 1024**2 + 12

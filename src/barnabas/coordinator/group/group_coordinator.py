@@ -1,11 +1,11 @@
-"""The group coordinator as the broker sees it: requests in, replies by callback.
+"""The group coordinator's interface to the broker: methods take requests and reply by callback.
 
 A group lives on one partition of __consumer_offsets, by Java's hash of its id, and the partition's leader coordinates
 it. Every method here finds the partition, runs the operation there, and turns errors into the codes that clients of the
 API understand. A reply comes exactly once, maybe before the method returns.
 """
 
-from __future__ import annotations  # functions in functions: their annotations would be worked out at every call
+from __future__ import annotations  # annotations of nested functions would be evaluated at every call
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -54,13 +54,13 @@ __all__ = ["OFFSETS_MAX", "OFFSETS_TOPIC", "GroupCoordinator"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 OFFSETS_MAX: Final = 250_000
-"""Of many groups in one answer. A single group is answered whole."""
+"""The bound on the offsets of many groups in one response. A single group is answered whole."""
 
 T = TypeVar("T")
 
 
 class GroupCoordinator:
-    """All groups that this broker coordinates."""
+    """Coordinates all groups whose partition this broker leads."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class GroupCoordinator:
         later: Callable[[Callable[[], None]], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """`partition_count()` is that of __consumer_offsets; `new_id()` gives the random part of member ids.
-        `later` calls back when the next piece of a request about many groups has its turn."""
+        """`partition_count()` returns the partitions of __consumer_offsets, `new_id()` the random part of a member id.
+        `later` calls back when the next part of a request about many groups may run."""
         self.config = config
         self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
@@ -85,8 +85,8 @@ class GroupCoordinator:
         self.runtime: CoordinatorRuntime[GroupCoordinatorShard, GroupRecord] = CoordinatorRuntime(
             topic=OFFSETS_TOPIC,
             log=log,
-            codec=CODEC,
-            machine=lambda partition, timers: GroupCoordinatorShard(config, timers, wall_ms, self._logger),
+            serde=CODEC,
+            make_shard=lambda partition, timers: GroupCoordinatorShard(config, timers, wall_ms, self._logger),
             scheduler=scheduler,
             wall_ms=wall_ms,
             commit_timeout_ms=config.offset_commit_timeout_ms,
@@ -97,35 +97,35 @@ class GroupCoordinator:
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
-        """This broker leads the partition of __consumer_offsets now: load it."""
+        """Loads a partition of __consumer_offsets, because this broker leads it now."""
         self.runtime.load(partition, leader_epoch)
 
     def on_resigned(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
-        """This broker leads it no more, or the replica is gone: let its groups go."""
+        """Unloads a partition, because this broker no longer leads it or its replica is deleted."""
         self.runtime.unload(partition, leader_epoch)
 
     def on_high_watermark(self, partition: int, high_watermark: Offset) -> None:
-        """The high watermark of a partition of __consumer_offsets moved."""
+        """Sends the responses that the new high watermark of a partition covers."""
         self.runtime.on_high_watermark(partition, high_watermark)
 
     def shutdown(self) -> None:
-        """The broker shuts down: parked requests are answered with NOT_COORDINATOR."""
+        """Fails all waiting requests with NOT_COORDINATOR, because the broker shuts down."""
         self.runtime.close()
 
     def partition_for(self, group_id: str) -> int:
-        """Where the group lives."""
+        """Returns the partition of __consumer_offsets for the group."""
         return partition_for(group_id, self._partition_count())
 
     # --- periodic and triggered work ----------------------------------------------------------------------------------
 
     def expire_offsets(self) -> None:
-        """Forget expired offsets and empty groups; to be called every offsets.retention.check.interval.ms."""
+        """Removes expired offsets and empty groups. Called every offsets.retention.check.interval.ms."""
         for partition in self.runtime.used_partitions():
             if self.runtime.is_active(partition):
                 self.runtime.run(partition, lambda shard: shard.expire(), self._log_failure)
 
     def on_partitions_deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """Partitions of user topics were deleted: no group keeps offsets for them."""
+        """Removes the offsets of deleted partitions from all groups."""
         gone = tuple(partitions)
         for partition in self.runtime.used_partitions():
             if self.runtime.is_active(partition):
@@ -146,7 +146,7 @@ class GroupCoordinator:
         api_version: int,
         reply: Callable[[JoinGroupResponse], None],
     ) -> None:
-        """JoinGroup; the reply comes when the generation is complete."""
+        """Handles JoinGroup. The reply comes when the generation is complete."""
         once = _Once(reply)
 
         def failed(error: KafkaError) -> None:
@@ -160,7 +160,7 @@ class GroupCoordinator:
         self._run(request.group_id, lambda shard: shard.membership.join(request, joiner, once), _ignore, failed)
 
     def sync(self, request: SyncGroupRequest, *, reply: Callable[[SyncGroupResponse], None]) -> None:
-        """SyncGroup; the reply comes when the leader's assignment is stored."""
+        """Handles SyncGroup. The reply comes when the leader's assignment is stored."""
         once = _Once(reply)
 
         def failed(error: KafkaError) -> None:
@@ -172,7 +172,7 @@ class GroupCoordinator:
         self._run(request.group_id, lambda shard: shard.membership.sync(request, once), _ignore, failed)
 
     def heartbeat(self, request: HeartbeatRequest, *, reply: Callable[[HeartbeatResponse], None]) -> None:
-        """Heartbeat. While the group is being loaded every heartbeat is fine, and none waits."""
+        """Handles Heartbeat. While the group is loading every heartbeat succeeds at once."""
 
         def failed(error: KafkaError) -> None:
             loading = isinstance(error, CoordinatorLoadInProgress)
@@ -184,7 +184,7 @@ class GroupCoordinator:
         self._run(request.group_id, lambda shard: shard.membership.heartbeat(request), reply, failed, waits=False)
 
     def leave(self, request: LeaveGroupRequest, *, reply: Callable[[LeaveGroupResponse], None]) -> None:
-        """LeaveGroup with `members` filled in, whatever the version."""
+        """Handles LeaveGroup with `members` filled in, whatever the version."""
 
         def failed(error: KafkaError) -> None:
             reply(LeaveGroupResponse(error_code=client_error(error)))
@@ -199,7 +199,7 @@ class GroupCoordinator:
     def commit_offsets(
         self, request: OffsetCommitRequest, *, api_version: int, reply: Callable[[OffsetCommitResponse], None]
     ) -> None:
-        """OffsetCommit of topics that exist, name and id filled in."""
+        """Handles OffsetCommit of existing topics, with name and id filled in."""
 
         def failed(error: KafkaError) -> None:
             reply(_failed_commit(request, client_error(error)))
@@ -213,8 +213,8 @@ class GroupCoordinator:
         require_stable: bool,
         reply: Callable[[list[OffsetFetchResponseGroup]], None],
     ) -> None:
-        """OffsetFetch of any number of groups; `reply` gets one response for each, in order. Those behind the first
-        OFFSETS_MAX offsets are to be asked for again."""
+        """Handles OffsetFetch of any number of groups. `reply` gets one response for each, in order. Groups after the
+        first OFFSETS_MAX offsets get an error that clients retry."""
         fetched = 0
 
         def one(group: OffsetFetchRequestGroup, done: Callable[[OffsetFetchResponseGroup], None]) -> None:
@@ -239,7 +239,7 @@ class GroupCoordinator:
         each(groups, one, reply, self._later)
 
     def delete_offsets(self, request: OffsetDeleteRequest, *, reply: Callable[[OffsetDeleteResponse], None]) -> None:
-        """OffsetDelete of topics that exist."""
+        """Handles OffsetDelete of existing topics."""
 
         def failed(error: KafkaError) -> None:
             reply(OffsetDeleteResponse(error_code=client_error(error)))
@@ -256,8 +256,8 @@ class GroupCoordinator:
         *,
         reply: Callable[[TxnOffsetCommitResponse | KafkaError], None],
     ) -> None:
-        """TxnOffsetCommit of topics that exist, with what the log wants to see of its transaction. The offsets count
-        when its end marker says so."""
+        """Handles TxnOffsetCommit of existing topics, with the guard for the log. The offsets count when the end marker
+        commits the transaction."""
         self.runtime.run(
             self.partition_for(request.group_id),
             lambda shard: shard.commit_transactional_offsets(request),
@@ -276,8 +276,8 @@ class GroupCoordinator:
         transaction_version: int,
         reply: Callable[[KafkaError | None], None],
     ) -> None:
-        """The end marker of a transaction on a partition of __consumer_offsets: its pending offsets count now, or
-        never."""
+        """Writes the end marker of a transaction to a partition of __consumer_offsets: its pending offsets are
+        committed or dropped."""
         self.runtime.end_transaction(
             partition,
             producer_id=producer_id,
@@ -293,7 +293,7 @@ class GroupCoordinator:
     def describe_groups(
         self, group_ids: Sequence[str], *, api_version: int, reply: Callable[[list[DescribedGroup]], None]
     ) -> None:
-        """DescribeGroups; `reply` gets one description for each id, in order."""
+        """Handles DescribeGroups. `reply` gets one description for each id, in order."""
 
         def one(group_id: str, done: Callable[[DescribedGroup], None]) -> None:
             def failed(error: KafkaError) -> None:
@@ -308,8 +308,8 @@ class GroupCoordinator:
     def list_groups(
         self, states: Sequence[str], types: Sequence[str], *, reply: Callable[[ListGroupsResponse], None]
     ) -> None:
-        """ListGroups of this broker. Without a partition that is being loaded the list would be wrong: it waits, and if
-        that takes too long the answer is an error."""
+        """Handles ListGroups of this broker. It waits for partitions that are loading, because the list would be
+        incomplete, and replies with an error if that takes too long."""
 
         def one(partition: int, done: Callable[[list[ListedGroup] | KafkaError], None]) -> None:
             self.runtime.run(partition, lambda shard: CoordinatorResult(response=shard.listed(states, types)), done)
@@ -324,7 +324,7 @@ class GroupCoordinator:
         each(self.runtime.used_partitions(), one, finish, self._later)
 
     def delete_groups(self, group_ids: Sequence[str], *, reply: Callable[[list[DeletableGroupResult]], None]) -> None:
-        """DeleteGroups; groups of one partition go in one write, STARTED_AT_ONCE at most."""
+        """Handles DeleteGroups. Groups of one partition share a write, STARTED_AT_ONCE at most."""
         names = list(dict.fromkeys(group_ids))
         by_partition: dict[int, list[str]] = {}
         for group_id in names:
@@ -351,7 +351,7 @@ class GroupCoordinator:
         each(writes, one, finish, self._later, at_once=STARTED_AT_ONCE if len(names) <= STARTED_AT_ONCE else 1)
 
     def history(self, group_id: str) -> list[Rebalance]:
-        """The last rebalances of the group, oldest first; empty if this broker does not know the group."""
+        """Returns the last rebalances of the group, oldest first; none if this broker does not know the group."""
         shard = self.runtime.peek(self.partition_for(group_id))
         group = None if shard is None else shard.groups.get(group_id)
         return [] if group is None else group.history.events()
@@ -377,7 +377,7 @@ class GroupCoordinator:
 
 
 class _Once:
-    """A parked request's reply and the reply of a failed write meet here: the first one counts."""
+    """Passes on the first of two replies: that of the waiting request, or that of a failed write."""
 
     __slots__ = ("_reply",)
 
@@ -391,11 +391,12 @@ class _Once:
 
 
 def _ignore(response: None) -> None:
-    """The operation itself has no response: the parked request gets its own."""
+    """Drops the response of the operation: the waiting request gets its own."""
 
 
 def _fetch_error(error: KafkaError) -> int:
-    """Consumers before 3.9 know neither a timeout nor an unavailable coordinator here, but they look up again."""
+    """Translates errors for consumers before 3.9, which do not handle timeouts and unavailable coordinators here, but
+    find the coordinator anew."""
     if isinstance(error, (UnknownTopicOrPartition, NotEnoughReplicas, RequestTimedOut)):
         return NotCoordinator.code
     return client_error(error)

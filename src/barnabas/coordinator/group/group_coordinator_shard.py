@@ -1,7 +1,7 @@
-"""All groups of one partition of __consumer_offsets: the state machine that the runtime drives.
+"""The state machine over all groups of one partition of __consumer_offsets.
 
-Durable are the committed offsets and the last GroupMetadata of each group: `replay` alone changes them. Members'
-sessions, parked requests and rebalances under way are soft; after a load they begin anew from the durable part.
+The committed offsets and the last GroupMetadata of each group are durable: only `replay` changes them. Sessions,
+waiting requests and rebalances in progress are soft state, which starts anew after a load.
 """
 
 import logging
@@ -33,7 +33,7 @@ FIRST_DESCRIBE_VERSION_WITH_GROUP_NOT_FOUND = 6
 
 
 class GroupCoordinatorShard:
-    """The groups of one partition."""
+    """The state machine over the groups of one partition."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class GroupCoordinatorShard:
         self._log = logger or logging.getLogger(__name__)
         self.groups: dict[str, ClassicGroup] = {}
         self.stored: dict[str, GroupMetadataValue] = {}
-        """What the log says of each group."""
+        """The group records of the log by group id, while it is loaded."""
         self.offsets = OffsetMetadataManager(config)
         self.membership = GroupMetadataManager(self.groups, config, timers, now_ms, self._keeps, self._log)
         self._loading = True
@@ -59,7 +59,7 @@ class GroupCoordinatorShard:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def replay(self, offset: Offset, producer_id: ProducerId, record: GroupRecord) -> None:
-        """Apply a record that is in the log: the only place where durable state changes."""
+        """Applies a record of the log: the only place where durable state changes."""
         if isinstance(record, OffsetCommit):
             self.offsets.replay(offset, producer_id, record)
             if record.value is not None and not self._loading:
@@ -74,7 +74,7 @@ class GroupCoordinatorShard:
             self.membership.drop(group)
 
     def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
-        """The offsets of a transaction count now, or never."""
+        """Commits or drops the pending offsets of a transaction."""
         self.offsets.replay_end_transaction(producer_id, committed)
 
     def _ensure(self, group_id: str) -> ClassicGroup:
@@ -85,7 +85,7 @@ class GroupCoordinatorShard:
         return group
 
     def loaded(self) -> None:
-        """Make groups of what the log said; their members have one session timeout to show up."""
+        """Makes groups of the loaded records. Their members get one session timeout to return."""
         self._loading = False
         now_ms = self._now_ms()
         for group_id, value in self.stored.items():
@@ -102,7 +102,7 @@ class GroupCoordinatorShard:
             self._ensure(group_id)
 
     def unloaded(self) -> None:
-        """Another broker leads the partition: every parked request is told so."""
+        """Fails all waiting requests, because another broker leads the partition."""
         for group in self.groups.values():
             group.transition_to(S.DEAD, self._now_ms())
             group.fail_parked(NotCoordinator)
@@ -113,7 +113,8 @@ class GroupCoordinatorShard:
     def commit_offsets(
         self, request: OffsetCommitRequest, api_version: int
     ) -> CoordinatorResult[GroupRecord, OffsetCommitResponse]:
-        """OffsetCommit of topics that exist, with name and id filled in. Raises KafkaError for the whole request."""
+        """Handles OffsetCommit of existing topics, with name and id filled in. Raises KafkaError for the whole
+        request."""
         member = self._check_commit(request, api_version)
         if member is not None:
             group = self.groups[request.group_id]
@@ -138,9 +139,9 @@ class GroupCoordinatorShard:
     def commit_transactional_offsets(
         self, request: TxnOffsetCommitRequest
     ) -> CoordinatorResult[GroupRecord, TxnOffsetCommitResponse]:
-        """TxnOffsetCommit of topics that exist. Raises KafkaError for the whole request.
+        """Handles TxnOffsetCommit of existing topics. Raises KafkaError for the whole request.
 
-        A sender that says which member it commits for is held to it (KIP-447); older ones do not say.
+        A sender that names its member is checked against the group (KIP-447); older ones name none.
         """
         group = self.groups.get(request.group_id)
         if group is None:
@@ -154,7 +155,7 @@ class GroupCoordinatorShard:
         return CoordinatorResult(records, response)
 
     def fetch_offsets(self, request: OffsetFetchRequestGroup, require_stable: bool) -> OffsetFetchResponseGroup:
-        """OffsetFetch of one group; an unknown group has no offsets, which is no error."""
+        """Handles OffsetFetch of one group. An unknown group has no offsets, which is no error."""
         if request.topics is None:
             topics = self.offsets.fetch_all(request.group_id, require_stable)
         else:
@@ -162,20 +163,20 @@ class GroupCoordinatorShard:
         return OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> CoordinatorResult[GroupRecord, OffsetDeleteResponse]:
-        """OffsetDelete. Raises GroupIdNotFound, NonEmptyGroup."""
+        """Handles OffsetDelete. Raises GroupIdNotFound, NonEmptyGroup."""
         group = self._find(request.group_id)
         group.check_offset_delete()
         records, response = self.offsets.delete(group, request)
         return CoordinatorResult(records, response, atomic=False)
 
     def partitions_deleted(self, partitions: Iterable[TopicPartition]) -> CoordinatorResult[GroupRecord, int]:
-        """Forget offsets of partitions that are gone; the response counts them."""
+        """Removes the offsets of deleted partitions. The response is their number."""
         gone = set(partitions)
         records = self.offsets.tombstones_of_partitions(lambda topic, partition: (topic, partition) in gone)
         return CoordinatorResult(records, len(records), atomic=False)
 
     def expire(self) -> CoordinatorResult[GroupRecord, int]:
-        """Forget offsets whose time is over, and empty groups without offsets; the response counts the records."""
+        """Removes expired offsets and empty groups without offsets. The response is the number of records."""
         records: list[GroupRecord] = []
         now_ms = self._now_ms()
         for group in list(self.groups.values()):
@@ -196,7 +197,7 @@ class GroupCoordinatorShard:
         return group
 
     def delete_groups(self, group_ids: Iterable[str]) -> CoordinatorResult[GroupRecord, list[DeletableGroupResult]]:
-        """DeleteGroups of this partition's groups, with all their offsets."""
+        """Handles DeleteGroups of this partition's groups, with all their offsets."""
         records: list[GroupRecord] = []
         results = []
         for group_id in dict.fromkeys(group_ids):
@@ -212,7 +213,7 @@ class GroupCoordinatorShard:
         return CoordinatorResult(records, results, atomic=False)
 
     def describe(self, group_id: str, api_version: int) -> DescribedGroup:
-        """One group as DescribeGroups shows it. Unknown ones are dead, since version 6 with an error."""
+        """Describes a group for DescribeGroups. An unknown group is Dead, since version 6 with an error."""
         group = self.groups.get(group_id)
         if group is None:
             described = DescribedGroup(group_id=group_id, group_state=S.DEAD.value)
@@ -240,7 +241,8 @@ class GroupCoordinatorShard:
         )
 
     def listed(self, states: Iterable[str], types: Iterable[str]) -> list[ListedGroup]:
-        """Groups whose state and type pass the filters; an empty filter lets everything pass. Case does not matter."""
+        """Returns the groups whose state and type match the filters. An empty filter matches all. Case does not
+        matter."""
         wanted_states = {state.strip().lower() for state in states}
         wanted_types = {kind.strip().lower() for kind in types}
         if wanted_types and GROUP_TYPE not in wanted_types:

@@ -1,4 +1,4 @@
-"""Join, sync, heartbeat and leave: how members come, work and go, and what makes a group rebalance.
+"""Handles JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic groups, and starts their rebalances.
 
 Every flow is a plain call on the event loop's thread. A request that has to wait is kept as a callback in its member
 and called once: when the generation is complete, when the assignment is stored, or with an error. Source:
@@ -6,8 +6,8 @@ GroupMetadataManager's classic part; KIP-345 (static members), KIP-394 (member i
 KIP-814 (a static leader that comes back skips the assignment).
 
 Where we differ from Kafka: a group that never had a generation leaves no record and is forgotten with its last pending
-member; pending members and member metadata are bounded; a SyncGroup or JoinGroup that replaces a parked one of the
-same member answers the older instead of leaving it unanswered.
+member; pending members and member metadata are bounded; a SyncGroup or JoinGroup that replaces a waiting one of the
+same member replies to the older one instead of leaving it without a response.
 """
 
 from typing import Final, NamedTuple
@@ -49,7 +49,7 @@ FIRST_VERSION_THAT_SKIPS_ASSIGNMENT: Final = 9
 
 
 class Joiner(NamedTuple):
-    """Who sends a JoinGroup, and the id it gets if it has none."""
+    """The client of a JoinGroup request, with the member id that it gets if it has none."""
 
     client_id: str
     client_host: str
@@ -58,12 +58,12 @@ class Joiner(NamedTuple):
 
 
 class GroupMetadataManager(Rebalancer):
-    """The requests of members to all groups of one partition."""
+    """Handles the requests of members to all groups of one partition."""
 
     # --- join ---------------------------------------------------------------------------------------------------------
 
     def join(self, request: JoinGroupRequest, joiner: Joiner, reply: JoinReply) -> Nothing:
-        """JoinGroup. `reply` is called once, at once or when the generation is complete."""
+        """Handles JoinGroup. `reply` is called once, at once or when the generation is complete."""
         member_id = request.member_id
         protocols = _protocols_of(request)
         refusal = self._refuse_join(request, protocols)
@@ -97,8 +97,8 @@ class GroupMetadataManager(Rebalancer):
         return None
 
     def _accepts(self, group: ClassicGroup, member_id: str) -> bool:
-        """Whether the group has room. While it prepares, those who wait count: the last to rejoin an over-full group
-        are the ones who do not get in."""
+        """Returns whether the group has room for the member. During a rebalance waiting members count: the last ones to
+        rejoin an over-full group are refused."""
         if group.is_in(S.EMPTY, S.DEAD):
             return True
         member = group.members.get(member_id)
@@ -131,7 +131,8 @@ class GroupMetadataManager(Rebalancer):
         return self._add(group, request, protocols, joiner, joiner.new_member_id, reply)
 
     def _give_id(self, group: ClassicGroup, request: JoinGroupRequest, member_id: str, reply: JoinReply) -> Nothing:
-        """The member comes back with its id: an answer that gets lost must not leave a member behind (KIP-394)."""
+        """Gives the member an id with which it joins again: a lost response must not leave a member behind
+        (KIP-394)."""
         if len(group.pending_members) >= self.config.pending_members_max:
             reply(JoinGroupResponse(error_code=GroupMaxSizeReached.code))
             return NOTHING
@@ -168,7 +169,7 @@ class GroupMetadataManager(Rebalancer):
             return self.complete_if_all_joined(group)
         trigger, what = self._why_rejoin(group, member, protocols)
         if trigger is None:
-            # The answer to the last JoinGroup got lost, or the client is not sure: this generation still stands.
+            # The response to the last JoinGroup was lost, or the client retries: this generation is still valid.
             reply(group.join_response(member_id))
             return NOTHING
         group.update_member(member, protocols, _rebalance_timeout(request), request.session_timeout_ms, reply)
@@ -179,7 +180,7 @@ class GroupMetadataManager(Rebalancer):
     ) -> tuple[Trigger | None, str]:
         name = member.member_id
         if group.is_in(S.STABLE) and group.is_leader(name):
-            # The leader sees what the group cannot: new partitions, a topic that matches a pattern.
+            # The leader knows of changes that the group does not see: new partitions, a topic that matches a pattern.
             return Trigger.LEADER_REJOINED, f"leader {name} rejoined"
         if not member.same_protocols(protocols):
             return Trigger.METADATA_CHANGED, f"member {name} changed its metadata"
@@ -208,7 +209,7 @@ class GroupMetadataManager(Rebalancer):
         if group.is_in(S.PREPARING_REBALANCE) and group.previous_state is S.EMPTY:
             group.new_member_added = True
         group.add(member, reply)
-        # A parked join cannot send heartbeats, and nobody sees when its client goes away: bound the wait instead.
+        # A waiting member sends no heartbeats, and its client may disconnect unnoticed: bound the wait instead.
         self.schedule_session(group, member_id, self.config.new_member_join_timeout_ms)
         static = "" if request.group_instance_id is None else f" with instance id {request.group_instance_id}"
         what = f"member {member_id}{static} joined; client reason: {_reason(request.reason)}"
@@ -252,7 +253,7 @@ class GroupMetadataManager(Rebalancer):
         before: tuple[dict[str, bytes], int, int],
         joiner: Joiner,
     ) -> Nothing:
-        """Write the new member id; only then does the member learn that it is in."""
+        """Writes the new member id before the member gets its response."""
 
         def done(error: KafkaError | None) -> None:
             if group.members.get(member.member_id) is not member:
@@ -271,7 +272,7 @@ class GroupMetadataManager(Rebalancer):
                 response = group.join_response(member.member_id)
                 response.skip_assignment = group.is_leader(member.member_id)
             else:
-                # It must not assign: an older client does as a follower when another id seems to lead.
+                # It must not assign: an older client behaves as a follower if another id is the leader.
                 response = group.join_response(member.member_id, leader_id=old_leader)
             group.complete_join(member, response)
 
@@ -281,7 +282,7 @@ class GroupMetadataManager(Rebalancer):
     # --- sync ---------------------------------------------------------------------------------------------------------
 
     def sync(self, request: SyncGroupRequest, reply: SyncReply) -> Nothing:
-        """SyncGroup. `reply` is called once, at once or when the leader's assignment is stored."""
+        """Handles SyncGroup. `reply` is called once, at once or when the leader's assignment is stored."""
         group = self.groups.get(request.group_id)
         if group is None or group.is_in(S.EMPTY):
             reply(SyncGroupResponse(error_code=UnknownMemberId.code))
@@ -329,7 +330,7 @@ class GroupMetadataManager(Rebalancer):
         generation_id = group.generation_id
 
         def done(error: KafkaError | None) -> None:
-            # Somebody may have come or gone while the record was on its way: then this generation is over.
+            # Members may have joined or left while the record was written: then this generation is over.
             if not group.is_in(S.COMPLETING_REBALANCE) or group.generation_id != generation_id:
                 return
             if error is not None:
@@ -349,13 +350,13 @@ class GroupMetadataManager(Rebalancer):
     def _answer_syncs(self, group: ClassicGroup) -> None:
         for member in list(group.members.values()):
             if group.complete_sync(member, _sync_response(group, member)):
-                # Its session may have ended while it waited, without effect: start it anew.
+                # Its session may have expired while it waited, without effect: start it anew.
                 self.schedule_session(group, member.member_id, member.session_timeout_ms)
 
     # --- heartbeat ----------------------------------------------------------------------------------------------------
 
     def heartbeat(self, request: HeartbeatRequest) -> CoordinatorResult[GroupRecord, HeartbeatResponse]:
-        """Heartbeat: prolongs the session, tells of a rebalance. Raises KafkaError."""
+        """Handles Heartbeat: prolongs the session and reports a rebalance. Raises KafkaError."""
         group = self.groups.get(request.group_id)
         if group is None:
             raise UnknownMemberId(f"Group {request.group_id} not found.")
@@ -370,8 +371,8 @@ class GroupMetadataManager(Rebalancer):
     # --- leave --------------------------------------------------------------------------------------------------------
 
     def leave(self, request: LeaveGroupRequest) -> CoordinatorResult[GroupRecord, LeaveGroupResponse]:
-        """LeaveGroup with `members` filled in, whatever the version. An administrator names static members by their
-        instance id alone."""
+        """Handles LeaveGroup with `members` filled in, whatever the version. Administrators name static members by
+        their instance id alone."""
         group = self.groups.get(request.group_id)
         if group is None:
             gone = [_left(identity, UnknownMemberId.code) for identity in request.members]
@@ -418,7 +419,7 @@ class GroupMetadataManager(Rebalancer):
 
 
 def _protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
-    """In the order of preference; a name that stands there twice counts once."""
+    """Returns the protocols in the order of preference, each name once."""
     protocols: dict[str, bytes] = {}
     for protocol in request.protocols:
         protocols.setdefault(protocol.name, protocol.metadata)
@@ -426,12 +427,12 @@ def _protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
 
 
 def _rebalance_timeout(request: JoinGroupRequest) -> int:
-    """Version 0 had one timeout for both."""
+    """Returns the rebalance timeout, which is the session timeout in version 0."""
     return request.session_timeout_ms if request.rebalance_timeout_ms < 0 else request.rebalance_timeout_ms
 
 
 def _reason(reason: str | None) -> str:
-    """What the client says, cut as Kafka cuts it."""
+    """Returns the client's reason, truncated as in Kafka."""
     return reason[:255] if reason else "not provided"
 
 

@@ -48,34 +48,35 @@ Key = tuple[str, str, int]
 
 
 class StoredOffset(NamedTuple):
-    """A committed offset and where its record stands in the log."""
+    """A committed offset and the offset of its record in the log."""
 
     value: OffsetCommitValue
     record_offset: Offset
 
 
 class OffsetMetadataManager:
-    """group -> topic -> partition -> offset."""
+    """Offsets by group, topic and partition."""
 
     def __init__(self, config: GroupConfig) -> None:
         self._config = config
         self._groups: dict[str, dict[str, dict[int, StoredOffset]]] = {}
         self._pending: dict[ProducerId, dict[Key, StoredOffset]] = {}
-        """producer id -> offsets of its open transaction."""
+        """The offsets of open transactions by producer id."""
         self._open: dict[str, dict[Key, set[ProducerId]]] = {}
-        """group -> offset -> producers whose open transactions have it: what clients ask must not walk producers."""
+        """The producers whose open transactions have an offset, by group and offset: a fetch must not walk all
+        producers."""
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def has_any(self, group_id: str) -> bool:
-        """Whether the group has an offset, committed or in a transaction."""
+        """Returns whether the group has an offset, committed or in a transaction."""
         return group_id in self._groups or group_id in self._open
 
     def has_open_transactions(self, group_id: str) -> bool:
         return group_id in self._open
 
     def groups(self) -> set[str]:
-        """The groups that have an offset, committed or in a transaction."""
+        """Returns the groups that have an offset, committed or in a transaction."""
         return {*self._groups, *self._open}
 
     def _pending_keys(self, group_id: str) -> Iterator[Key]:
@@ -85,12 +86,12 @@ class OffsetMetadataManager:
         return key in self._open.get(key[0], ())
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
-        """The committed offset, None if there is none."""
+        """Returns the committed offset; None if there is none."""
         stored = self._groups.get(group_id, {}).get(topic, {}).get(partition)
         return None if stored is None else stored.value
 
     def snapshot(self) -> dict[Key, OffsetCommitValue]:
-        """All committed offsets, for tools and tests."""
+        """Returns all committed offsets, for tools and tests."""
         return {
             (group_id, topic, partition): stored.value
             for group_id, topics in self._groups.items()
@@ -101,7 +102,7 @@ class OffsetMetadataManager:
     def fetch(
         self, group_id: str, topics: Iterable[OffsetFetchRequestTopics], require_stable: bool
     ) -> list[OffsetFetchResponseTopics]:
-        """What is asked for; -1 where nothing is committed, or where it was for an older topic of the same name."""
+        """Returns the requested offsets; -1 where nothing is committed, or only for an older topic of the same name."""
         committed = self._groups.get(group_id, {})
         responses = []
         for topic in topics:
@@ -114,7 +115,7 @@ class OffsetMetadataManager:
         return responses
 
     def fetch_all(self, group_id: str, require_stable: bool) -> list[OffsetFetchResponseTopics]:
-        """Everything that the group has committed. Topics come without their ids."""
+        """Returns all committed offsets of the group. The topics come without their ids."""
         return [
             OffsetFetchResponseTopics(
                 name=topic,
@@ -134,7 +135,7 @@ class OffsetMetadataManager:
     # --- deciding -----------------------------------------------------------------------------------------------------
 
     def commit(self, request: OffsetCommitRequest, now_ms: int) -> tuple[list[OffsetCommit], OffsetCommitResponse]:
-        """Records and response of a commit whose sender was checked. Topics carry name and id."""
+        """Returns the records and the response of a commit whose sender was checked. Topics have name and id."""
         retention_ms = request.retention_time_ms
         expires = NO_TIMESTAMP if retention_ms == NO_RETENTION_TIME else now_ms + retention_ms
         records: list[OffsetCommit] = []
@@ -150,7 +151,7 @@ class OffsetMetadataManager:
     def commit_transactional(
         self, request: TxnOffsetCommitRequest, now_ms: int
     ) -> tuple[list[OffsetCommit], TxnOffsetCommitResponse]:
-        """The same of a commit within a transaction, which knows neither topic ids nor a time of its own."""
+        """Does the same for a commit within a transaction, which has neither topic ids nor a retention time."""
         records: list[OffsetCommit] = []
         topics = []
         for topic in request.topics:
@@ -168,7 +169,7 @@ class OffsetMetadataManager:
         expire_timestamp: int = NO_TIMESTAMP,
         topic_id: UUID = ZERO_UUID,
     ) -> tuple[list[OffsetCommit], list[tuple[int, int]]]:
-        """The records for one topic of a group, and an error code for each partition."""
+        """Returns the records for one topic of a group, and an error code for each partition."""
         metadata_max_bytes = self._config.offset_metadata_max_bytes
         group_id, name = place
         records: list[OffsetCommit] = []
@@ -194,7 +195,7 @@ class OffsetMetadataManager:
     def delete(
         self, group: ClassicGroup, request: OffsetDeleteRequest
     ) -> tuple[list[OffsetCommit], OffsetDeleteResponse]:
-        """Tombstones for offsets of topics that nobody in the group reads."""
+        """Returns tombstones for offsets of topics that no member of the group is subscribed to."""
         records: list[OffsetCommit] = []
         topics = []
         for topic in request.topics:
@@ -210,7 +211,7 @@ class OffsetMetadataManager:
         return records, OffsetDeleteResponse(topics=topics)
 
     def tombstones(self, group_id: str) -> list[OffsetCommit]:
-        """Whatever the group has, to be forgotten."""
+        """Returns tombstones for all offsets of the group."""
         keys = {
             (group_id, topic, partition): None
             for topic, partitions in self._groups.get(group_id, {}).items()
@@ -220,7 +221,7 @@ class OffsetMetadataManager:
         return [OffsetCommit(*key, None) for key in keys]
 
     def tombstones_of_partitions(self, gone: Callable[[str, int], bool]) -> list[OffsetCommit]:
-        """Offsets of partitions that were deleted."""
+        """Returns tombstones for the offsets of deleted partitions."""
         keys = {
             (group_id, topic, partition): None
             for group_id, topics in self._groups.items()
@@ -232,7 +233,7 @@ class OffsetMetadataManager:
         return [OffsetCommit(*key, None) for key in keys]
 
     def expired(self, group: ClassicGroup, now_ms: int) -> tuple[list[OffsetCommit], bool]:
-        """(tombstones, whether nothing would be left), by KIP-211.
+        """Returns the tombstones of expired offsets, and whether no offset would be left (KIP-211).
 
         A simple group's offset lives offsets.retention.minutes from its commit. A group's lives as long as its topic is
         subscribed and then as long from its commit; in an empty group as long from the moment it became empty.
@@ -268,7 +269,7 @@ class OffsetMetadataManager:
     # --- applying -----------------------------------------------------------------------------------------------------
 
     def replay(self, record_offset: Offset, producer_id: ProducerId, record: OffsetCommit) -> None:
-        """Apply a record of the log."""
+        """Applies a record of the log."""
         key = (record.group_id, record.topic, record.partition)
         if record.value is None:
             self._remove(key)
@@ -283,7 +284,7 @@ class OffsetMetadataManager:
             self._open.setdefault(record.group_id, {}).setdefault(key, set()).add(producer_id)
 
     def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
-        """Offsets of the transaction count now, unless a later commit has overtaken them; or never."""
+        """Commits the offsets of the transaction, except where a later commit has replaced them, or drops them."""
         for key, stored in tuple(self._pending.get(producer_id, {}).items()):
             self._drop_pending(producer_id, key)
             if not committed:

@@ -1,4 +1,4 @@
-"""Why a group rebalanced: the last rebalances of a group, each with its reasons, its members and what it led to."""
+"""Records the last rebalances of a group with their reasons, members and results."""
 
 from collections import deque
 from enum import Enum
@@ -7,13 +7,13 @@ from typing import Any, Final
 __all__ = ["Rebalance", "RebalanceHistory", "Trigger"]
 
 NOTES_MAX: Final = 16
-"""Further reasons that one rebalance keeps; the rest is only counted."""
+"""The number of further reasons that are kept for a rebalance. The others are only counted."""
 MEMBERS_MAX: Final = 100
-"""Member ids that one rebalance keeps."""
+"""The number of member ids that are kept for a rebalance."""
 
 
 class Trigger(Enum):
-    """The kinds of things that end a generation."""
+    """The kinds of events that end a generation."""
 
     MEMBER_JOINED = "member joined"
     MEMBER_LEFT = "member left"
@@ -27,7 +27,7 @@ class Trigger(Enum):
 
 
 class Rebalance:
-    """One rebalance, from what began it to the generation that came out.
+    """A rebalance, from its reason to the resulting generation.
 
     `completed_ms` and `generation_id` are None while it runs. `notes` are what happened meanwhile: more members that
     came or went, members that did not come back in time.
@@ -61,14 +61,14 @@ class Rebalance:
         self.members: tuple[str, ...] = ()
 
     def note(self, text: str) -> None:
-        """Something more happened before this rebalance was over."""
+        """Adds another event of the rebalance in progress."""
         if len(self.notes) < NOTES_MAX:
             self.notes.append(text)
         else:
             self.notes_dropped += 1
 
     def complete(self, now_ms: int, generation_id: int, leader_id: str | None, members: list[str]) -> None:
-        """The generation that came out, in the order in which its members joined."""
+        """Records the resulting generation, with its members in the order of joining."""
         self.completed_ms = now_ms
         self.generation_id = generation_id
         self.leader_id = leader_id
@@ -76,13 +76,13 @@ class Rebalance:
         self.members = tuple(members[:MEMBERS_MAX])
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Returns plain values for JSON."""
         values = {name: getattr(self, name) for name in self.__slots__}
         return values | {"trigger": self.trigger.value, "members": list(self.members), "notes": list(self.notes)}
 
 
 class RebalanceHistory:
-    """A ring of the last rebalances, the newest last."""
+    """The last rebalances of a group, in a ring."""
 
     __slots__ = ("_events",)
 
@@ -90,19 +90,19 @@ class RebalanceHistory:
         self._events: deque[Rebalance] = deque(maxlen=events_max)
 
     def begin(self, now_ms: int, from_generation_id: int, trigger: Trigger, reason: str) -> None:
-        """A rebalance starts."""
+        """Records the start of a rebalance."""
         self._events.append(Rebalance(now_ms, from_generation_id, trigger, reason))
 
     def note(self, text: str) -> None:
-        """Something happened during the rebalance that runs; without one it is not worth keeping."""
+        """Adds an event to the rebalance in progress, if there is one."""
         if self._events and self._events[-1].completed_ms is None:
             self._events[-1].note(text)
 
     def complete(self, now_ms: int, generation_id: int, leader_id: str | None, members: list[str]) -> None:
-        """The rebalance that runs has led to this generation."""
+        """Records the generation that results from the rebalance in progress."""
         if self._events and self._events[-1].completed_ms is None:
             self._events[-1].complete(now_ms, generation_id, leader_id, members)
 
     def events(self) -> list[Rebalance]:
-        """Oldest first."""
+        """Returns the rebalances, oldest first."""
         return list(self._events)

@@ -1,8 +1,8 @@
-"""What a rebalance is: everyone is asked to join again, whoever does is in the next generation.
+"""Rebalances classic groups: all members are asked to join again, and those that do form the next generation.
 
-It begins when somebody joins, goes, changes or fails (`prepare_rebalance`), waits for the members, and ends in a new
-generation or an empty group (`_complete_join`). Sessions and all other timers are here too. Source:
-GroupMetadataManager's classic part.
+A rebalance begins when a member joins, leaves, changes or fails (`prepare_rebalance`), waits for the members, and ends
+in a new generation or an empty group (`_complete_join`). Sessions and all other timers are here too. Source: the
+classic part of Kafka's GroupMetadataManager.
 """
 
 import logging
@@ -23,13 +23,14 @@ __all__ = ["Nothing", "Rebalancer", "session_key", "sync_key"]
 S = ClassicGroupState
 
 PENDING_WAIT_MS: Final = 50
-"""How long a first generation without initial delay waits for members that have been given an id: a round trip."""
+"""The time that a first generation without an initial delay waits for members that have just got their id: a round
+trip."""
 
 Nothing = CoordinatorResult[GroupRecord, None]
 
 
 class Rebalancer:
-    """The rebalances of all groups of one partition."""
+    """Rebalances all groups of one partition."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Rebalancer:
         keeps: Callable[[str], bool],
         logger: logging.Logger,
     ) -> None:
-        """`keeps(group_id)`: whether the log remembers something of the group."""
+        """`keeps(group_id)` returns whether the log has a record of the group."""
         self.groups = groups
         self.config = config
         self.timers = timers
@@ -49,19 +50,19 @@ class Rebalancer:
         self.log = logger
 
     def rebalance_or_complete(self, group: ClassicGroup, trigger: Trigger, reason: str) -> Nothing:
-        """A member came or changed: end the generation, or note it if that is on its way already."""
+        """Starts a rebalance because a member joined or changed, or adds the reason to the current one."""
         if group.can_rebalance():
             return self.prepare_rebalance(group, trigger, reason)
         group.history.note(reason)
         return self.complete_if_all_joined(group)
 
     def shrink(self, group: ClassicGroup) -> Nothing:
-        """A loaded group is larger than group.max.size, which was lowered: rebalance, the last to rejoin stay out."""
+        """Rebalances a loaded group that is larger than group.max.size: the last members to rejoin are refused."""
         reason = f"{len(group.members)} members were loaded, {self.config.max_size} are allowed"
         return self.prepare_rebalance(group, Trigger.OVER_CAPACITY, reason)
 
     def prepare_rebalance(self, group: ClassicGroup, trigger: Trigger, reason: str) -> Nothing:
-        """End the generation: everyone has to join again. `reason` is for people."""
+        """Ends the generation: all members have to join again. `reason` is for people."""
         if group.is_in(S.COMPLETING_REBALANCE):
             self.reset_assignments(group, RebalanceInProgress.code)
         self._stop_sync_timer(group)
@@ -88,7 +89,7 @@ class Rebalancer:
         return NOTHING
 
     def _settle(self, group: ClassicGroup) -> Nothing:
-        """Without an initial delay, consumers that start together still belong together."""
+        """Waits a moment without an initial delay, too: consumers that start together share their first generation."""
         if self.config.settle_ms <= 0:
             return self._settled(group)
         group.settling = True
@@ -96,7 +97,7 @@ class Rebalancer:
         return NOTHING
 
     def _settled(self, group: ClassicGroup) -> Nothing:
-        """Who was just given an id is on the way, and would only undo the generation."""
+        """Waits for a member that has just got its id: it is about to join, and would start another rebalance."""
         group.settling = False
         if not group.is_in(S.PREPARING_REBALANCE):
             return NOTHING
@@ -119,7 +120,7 @@ class Rebalancer:
         return NOTHING
 
     def complete_if_all_joined(self, group: ClassicGroup) -> Nothing:
-        """During the initial delay being complete is no reason to stop waiting."""
+        """Completes the rebalance if all members have joined, but not before the end of the initial delay."""
         delayed = group.settling or self.config.initial_rebalance_delay_ms > 0
         if group.previous_state is S.EMPTY and delayed:
             return NOTHING
@@ -129,7 +130,7 @@ class Rebalancer:
         return self._complete_join(group) if group.is_in(S.PREPARING_REBALANCE) else NOTHING
 
     def _complete_join(self, group: ClassicGroup) -> Nothing:
-        """The generation is whoever has joined by now; static members stay even if they have not."""
+        """Makes the next generation of the members that have joined, and of static members that have not."""
         self.timers.cancel(join_key(group))
         for member in group.not_yet_rejoined():
             if member.group_instance_id is None:
@@ -173,13 +174,13 @@ class Rebalancer:
 
         def done(error: KafkaError | None) -> None:
             if error is not None:
-                # After a restart the old members would be back until their sessions end: harmless.
+                # After a restart the old members would be loaded and expire with their sessions, which is harmless.
                 self.log.warning("Group %s: its emptiness was not written: %s", group.group_id, error)
 
         return CoordinatorResult([GroupMetadata(group.group_id, group.as_record({}))], done=done)
 
     def reset_assignments(self, group: ClassicGroup, error_code: int) -> None:
-        """The assignment does not come: whoever waits for it is told."""
+        """Fails the waiting SyncGroup requests, because the leader sends no assignment."""
         for member in list(group.members.values()):
             member.assignment = b""
             if group.complete_sync(member, SyncGroupResponse(error_code=error_code)):
@@ -201,12 +202,12 @@ class Rebalancer:
         self.timers.cancel(sync_key(group))
 
     def prolong_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """The member showed that it lives."""
+        """Prolongs the member's session."""
         if not member.is_new:
             self.schedule_session(group, member.member_id, member.session_timeout_ms)
 
     def start_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """The member was loaded from the log: it has one session timeout to show up."""
+        """Starts the session of a member that was loaded from the log."""
         self.schedule_session(group, member.member_id, member.session_timeout_ms)
 
     def _session_expired(self, group: ClassicGroup, member_id: str) -> Nothing:
@@ -227,26 +228,26 @@ class Rebalancer:
         return self.after_removal(group, Trigger.MEMBER_EXPIRED, f"member {member_id} sent no heartbeat in time")
 
     def after_removal(self, group: ClassicGroup, trigger: Trigger, reason: str) -> Nothing:
-        """A member is gone: end its generation, or go on without it if that was on its way already."""
+        """Starts a rebalance because a member was removed, or continues the current one without it."""
         if group.is_in(S.STABLE, S.COMPLETING_REBALANCE):
             return self.prepare_rebalance(group, trigger, reason)
         group.history.note(reason)
         return self.complete_if_ready(group)
 
     def complete_if_ready(self, group: ClassicGroup) -> Nothing:
-        """Somebody went: maybe all who are left have joined, the initial delay notwithstanding."""
+        """Completes the rebalance if all remaining members have joined, even within the initial delay."""
         if group.is_in(S.PREPARING_REBALANCE) and group.has_all_members_joined():
             return self._complete_join(group)
         return NOTHING
 
     def forget_member(self, group: ClassicGroup, member_id: str) -> None:
-        """Let a member or pending member go, and its session."""
+        """Removes a member or pending member and its session."""
         if member_id:
             group.remove(member_id)
             self.timers.cancel(session_key(group, member_id))
 
     def schedule_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """(Re)start the time within which the member has to show that it lives."""
+        """Starts the session of the member anew."""
         self.timers.schedule(session_key(group, member_id), timeout_ms, lambda: self._session_expired(group, member_id))
 
     def _schedule_join(
@@ -255,7 +256,7 @@ class Rebalancer:
         self.timers.schedule(join_key(group), delay_ms, operation)
 
     def drop(self, group: ClassicGroup) -> None:
-        """The group was deleted: stop its timers, answer whoever still waits."""
+        """Stops the timers of a deleted group and fails its waiting requests."""
         for member_id in (*group.members, *group.pending_members):
             self.timers.cancel(session_key(group, member_id))
         self.timers.cancel(join_key(group))
@@ -264,7 +265,7 @@ class Rebalancer:
         group.fail_parked(CoordinatorNotAvailable)
 
     def forget_if_unborn(self, group: ClassicGroup) -> None:
-        """A group without past or members is no group: else wrong requests would pile groups up."""
+        """Removes a group without generation and members: otherwise invalid requests would accumulate groups."""
         if group.is_unborn() and not self.keeps(group.group_id):
             self.groups.pop(group.group_id, None)
 

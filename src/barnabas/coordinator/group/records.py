@@ -42,7 +42,7 @@ GROUP_VALUE_VERSION: Final = 3
 
 
 class OffsetCommitKey(Message):
-    """Kinds 0 and 1."""
+    """The key of a committed offset: kinds 0 and 1."""
 
     __slots__ = ("group", "partition", "topic")
     SCHEMA = (
@@ -59,7 +59,7 @@ class OffsetCommitKey(Message):
 
 
 class OffsetCommitValue(Message):
-    """A committed offset: the next one to read."""
+    """A committed offset: that of the next record to read."""
 
     __slots__ = ("commit_timestamp", "expire_timestamp", "leader_epoch", "metadata", "offset", "topic_id")
     SCHEMA = (
@@ -92,7 +92,7 @@ class OffsetCommitValue(Message):
 
 
 class GroupMetadataKey(Message):
-    """Kind 2."""
+    """The key of a group: kind 2."""
 
     __slots__ = ("group",)
     SCHEMA = (Field("group", "string", 2, 2, ""),)
@@ -104,7 +104,7 @@ class GroupMetadataKey(Message):
 
 
 class GroupMember(Message):
-    """A member of a generation. `rebalance_timeout` -1: as the session timeout."""
+    """A member of a generation. A `rebalance_timeout` of -1 means the session timeout."""
 
     __slots__ = (
         "assignment",
@@ -152,7 +152,7 @@ class GroupMember(Message):
 
 
 class GroupMetadataValue(Message):
-    """One generation of a group, without members an empty group."""
+    """A generation of a group. A group without members is empty."""
 
     __slots__ = ("current_state_timestamp", "generation", "leader", "members", "protocol", "protocol_type")
     SCHEMA = (
@@ -185,7 +185,7 @@ class GroupMetadataValue(Message):
 
 
 class OffsetCommit(NamedTuple):
-    """(group, topic, partition) -> offset; None forgets it."""
+    """The record of a committed offset. A value of None deletes it."""
 
     group_id: str
     topic: str
@@ -194,7 +194,7 @@ class OffsetCommit(NamedTuple):
 
 
 class GroupMetadata(NamedTuple):
-    """group -> generation; None forgets the group."""
+    """The record of a group's generation. A value of None deletes the group."""
 
     group_id: str
     value: GroupMetadataValue | None
@@ -205,7 +205,7 @@ V = TypeVar("V", OffsetCommitValue, GroupMetadataValue)
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """(key, value) of a record."""
+    """Returns the key and the value of a record."""
     if isinstance(record, OffsetCommit):
         value = record.value
         key = _offset_key(record)
@@ -219,7 +219,8 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
 
 
 def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
-    """None for kinds of later Kafka versions (KIP-848 and share groups). Raises CorruptMessage."""
+    """Decodes a record. Returns None for kinds of later Kafka versions (KIP-848 and share groups). Raises
+    CorruptMessage."""
     try:
         kind = int.from_bytes(key[:2], "big")
         if kind in (LEGACY_OFFSET_KIND, OFFSET_KIND):
@@ -237,7 +238,7 @@ def decode_record(key: bytes, value: bytes | None) -> GroupRecord | None:
 
 
 class GroupRecordSerde:
-    """`encode_record` and `decode_record` as the runtime wants them."""
+    """`encode_record` and `decode_record` as a `RecordSerde`."""
 
     encode = staticmethod(encode_record)
     decode = staticmethod(decode_record)
@@ -273,7 +274,7 @@ def _offset_value(value: OffsetCommitValue) -> bytes:
 
 
 def _read_offset(key: bytes, data: bytes) -> OffsetCommit:
-    """A key of kind 0 or 1 with a value of version 4."""
+    """Decodes a key of kind 0 or 1 with a value of version 4."""
     group_end = 4 + _SHORT.unpack_from(key, 2)[0]
     topic_end = group_end + 2 + _SHORT.unpack_from(key, group_end)[0]
     if not 4 <= group_end <= topic_end - 2:

@@ -24,7 +24,7 @@ class TransactionConfig:
     """add.partitions.to.txn.retry.backoff.max.ms: how long partitions that belong to the next transaction may wait for
     the end markers of the last one."""
     commit_timeout_ms: int = 30_000
-    """How long a record may wait for the replicas; Kafka takes the transaction's own timeout."""
+    """The time that a record may wait for the replicas. Kafka uses the transaction's own timeout."""
     marker_backoff_ms: int = 20
     """The first wait before end markers are tried again; it doubles up to `marker_backoff_max_ms`."""
     marker_backoff_max_ms: int = 1_000

@@ -26,7 +26,7 @@ _OUTCOMES = {True: (S.PREPARE_COMMIT, S.COMPLETE_COMMIT), False: (S.PREPARE_ABOR
 
 
 class Ending(NamedTuple):
-    """What EndTxn asks for."""
+    """The request to end a transaction."""
 
     transactional_id: str
     producer_id: ProducerId

@@ -29,7 +29,7 @@ NewProducerId = Callable[[], ProducerId]
 
 
 class Initialisation(NamedTuple):
-    """What InitProducerId asks for."""
+    """The InitProducerId request."""
 
     transactional_id: str
     timeout_ms: int

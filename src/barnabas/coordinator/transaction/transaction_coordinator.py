@@ -77,8 +77,8 @@ class TransactionCoordinator:
         self.runtime: CoordinatorRuntime[TransactionCoordinatorShard, TransactionRecord] = CoordinatorRuntime(
             topic=TRANSACTION_STATE_TOPIC,
             log=log,
-            codec=CODEC,
-            machine=self._make_shard,
+            serde=CODEC,
+            make_shard=self._make_shard,
             scheduler=scheduler,
             wall_ms=wall_ms,
             commit_timeout_ms=config.commit_timeout_ms,
@@ -123,7 +123,7 @@ class TransactionCoordinator:
         self._completions.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """Where the transactional id lives."""
+        """Returns the partition of __transaction_state for the transactional id."""
         return partition_for(transactional_id, self._partition_count())
 
     # --- periodic work ------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ class TransactionCoordinator:
         verify_only: bool,
         reply: Callable[[Errors], None],
     ) -> None:
-        """What a partition's leader asks before it takes records of a transaction (KIP-890).
+        """Verifies partitions of a transaction for their leader, or adds them to it (KIP-890).
 
         `verify_only`: are the partitions in the ongoing transaction (TransactionAbortable where not)? Else they join
         it, as the records of clients with transaction.version 2 imply. ProducerFenced becomes InvalidProducerEpoch,

@@ -49,7 +49,8 @@ Errors = dict[TopicPartition, KafkaError | None]
 
 
 class Initialised(NamedTuple):
-    """What InitProducerId answers. `ongoing_*`: the producer of a transaction that was kept, -1 if there is none."""
+    """The response to InitProducerId. `ongoing_*` is the producer of a transaction that was kept, -1 if there is
+    none."""
 
     producer_id: ProducerId
     producer_epoch: int
@@ -160,7 +161,8 @@ class TransactionCoordinatorShard:
     def verify_partitions(
         self, transactional_id: str, producer: tuple[int, int], partitions: Sequence[TopicPartition]
     ) -> Errors:
-        """Which partitions are in the transaction; TransactionAbortable for the others. Raises KafkaError for all."""
+        """Returns an error for each partition: None if it is in the transaction, TransactionAbortable otherwise. Raises
+        KafkaError for all."""
         current = self._held_by(transactional_id, producer)
         return {
             partition: None

@@ -1,4 +1,4 @@
-"""From a decided transaction to a completed one: end markers to all its partitions, then the record that says so.
+"""Completes decided transactions: sends end markers to all partitions, then writes the record of the completion.
 
 What was decided is in the log; all this is soft, and after a load begins anew. Markers leave in the loop turn after the
 decision's answer, before any input is read, so a client whose partitions are on this broker finds its transaction

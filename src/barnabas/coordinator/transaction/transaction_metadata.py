@@ -31,10 +31,11 @@ NO_PARTITIONS: Final[frozenset[TopicPartition]] = frozenset()
 
 
 class TransactionState(Enum):
-    """Where a transactional id is: the number in the log, the name on the wire."""
+    """The state of a transactional id. The value is the number in the log, the name that of the protocol."""
 
     EMPTY = (0, "Empty")
-    """No transaction yet. Partitions that join: ONGOING. An abort with transaction.version 2: PREPARE_ABORT."""
+    """No transaction yet. The first partition leads to ONGOING; an abort with transaction.version 2 to
+    PREPARE_ABORT."""
     ONGOING = (1, "Ongoing")
     """Records are being written. More partitions: ONGOING. EndTxn: PREPARE_COMMIT or PREPARE_ABORT. The timeout, or a
     new producer with the same id: PREPARE_ABORT."""
@@ -82,7 +83,7 @@ def is_exhausted(producer_epoch: int) -> bool:
 
 
 class TransactionMetadata(NamedTuple):
-    """What the coordinator knows of one transactional id. Kafka's names; all but `last_producer_epoch` are in the log.
+    """The coordinator's knowledge of one transactional id. All fields but `last_producer_epoch` are in the log.
 
     `producer_id` and `producer_epoch` are what the records of the transaction carry, once it is prepared what its end
     markers carry. While a client that asked to keep a prepared transaction finishes it (KIP-939), the client itself has

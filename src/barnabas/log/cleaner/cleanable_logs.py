@@ -1,4 +1,4 @@
-"""Which part of a log can be cleaned, whether it is worth it, and which segments become one. Pure choices.
+"""Decides which part of a log can be cleaned, whether that is worth it, and which segments become one. Pure functions.
 
 Kafka's rules: never the active segment, nothing above the last stable offset, nothing younger than
 min.compaction.lag.ms. A log is due when the dirty share of its bytes is above min.cleanable.dirty.ratio, or a dirty
@@ -19,14 +19,14 @@ if TYPE_CHECKING:  # the cleaner process groups segments without them
 __all__ = ["LogToClean", "SegmentFiles", "cleanable", "group_segments"]
 
 GROUP_SEGMENTS_MAX: Final = 64
-"""So many segments at most become one in a go: putting it in their place is a few renames for each of them, during
-which no request is served."""
+"""The number of segments that may become one at a time. To replace them takes a few renames each, during which no
+request is served."""
 OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 
 class LogToClean(NamedTuple):
-    """How dirty a log is. Records in [first_dirty_offset, end_offset) have not been compared with their predecessors
-    yet and may be."""
+    """The part of a log that can be cleaned. Records in [first_dirty_offset, end_offset) have not been compared with
+    earlier records and may be now."""
 
     first_dirty_offset: Offset
     end_offset: Offset
@@ -59,7 +59,7 @@ def cleanable(
     cleaned_offset: Offset | None,
     now_ms: int,
 ) -> LogToClean:
-    """What could be cleaned of a log now. `cleaned_offset`: what the checkpoint says."""
+    """Returns the part of a log that can be cleaned now. `cleaned_offset` is that of the checkpoint."""
     first_dirty = first_dirty_offset(offsets, cleaned_offset)
     dirty = [segment for segment, following in pairwise(segments) if following.base_offset > first_dirty]
     end = segments[-1].base_offset
@@ -96,7 +96,7 @@ class SegmentFiles(NamedTuple):
 
     base_offset: Offset
     next_offset: Offset
-    """Where the following segment begins."""
+    """The base offset of the next segment."""
     size: int
     offset_index_bytes: int
     time_index_bytes: int

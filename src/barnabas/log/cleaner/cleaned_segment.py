@@ -12,7 +12,7 @@ from barnabas.types import Offset
 __all__ = ["CleanedSegment"]
 
 _PARTS_MAX: Final = 1024
-"""As many as one writev takes."""
+"""The number of buffers that one writev takes."""
 _COPY_BYTES: Final = 1024 * 1024
 
 

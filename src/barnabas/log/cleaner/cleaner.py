@@ -182,7 +182,7 @@ class Cleaner:
         return self._job
 
     def filter_for(self, base_offset: Offset, offsets: OffsetMap) -> BatchFilter:
-        """What decides about the batches of a group."""
+        """Returns the filter for the batches of a group."""
         job = self._job
         return BatchFilter(
             offsets,
@@ -318,7 +318,7 @@ def _walk_block(
     batches: Callable[[bytes, int], int],
     special: Callable[[BatchHeader, bytes, int], bool],
 ) -> tuple[int, bool]:
-    """Where the last whole batch ends, and whether somebody had enough."""
+    """Walks whole batches. Returns the end of the last one, and whether the visitor stopped the walk."""
     at = 0
     while True:
         at = batches(data, at)
@@ -334,7 +334,7 @@ def _walk_block(
 
 
 def _next_block_size(data: bytes, left: int) -> int:
-    """How much to read for the one batch that did not fit into `data`; 0 if there is no more."""
+    """Returns the size of the batch that does not fit into `data`; 0 if there is none."""
     if len(data) < HEADER_SIZE:
         return HEADER_SIZE if len(data) < left else 0
     size = batch_size(data, 0)

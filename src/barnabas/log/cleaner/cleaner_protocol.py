@@ -1,4 +1,4 @@
-"""What the broker and its cleaner process say to each other: one job down, events up, as frames of JSON.
+"""The messages between the broker and its cleaner process, as frames of JSON: jobs to the process, events from it.
 
 A frame is its length, 32 bits big-endian, and that many bytes. Both ends are ours and of one version; a frame that
 claims too much ends the process all the same.
@@ -23,7 +23,7 @@ class BrokenFrame(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanerConfig:
-    """What a cleaning may take: the broker's settings `log.cleaner.*`."""
+    """The limits of a cleaning: the broker's settings `log.cleaner.*`."""
 
     dedupe_buffer_size: int = 128 * 1024**2
     io_buffer_load_factor: float = 0.9
@@ -42,7 +42,7 @@ class CleaningJob:
     """(base offset, bytes) of the segments to be cleaned, oldest first."""
     first_dirty_offset: Offset
     end_offset: Offset
-    """Where the first segment that is not cleaned begins."""
+    """The base offset of the first segment that is not cleaned."""
     now_ms: int
     delete_retention_ms: int
     segment_bytes: int

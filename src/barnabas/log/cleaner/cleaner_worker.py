@@ -26,9 +26,9 @@ NICENESS: Final = 10
 _READ_BYTES: Final = 1 << 16
 _PAUSE_MIN_S: Final = 0.02
 ALIVE_INTERVAL_S: Final = 10.0
-"""So often at least the broker hears something while the work goes on."""
+"""The interval of events to the broker while the work goes on."""
 _CREDIT_S: Final = 0.3
-"""What was not used of the rate is forgotten after so long."""
+"""The time after which an unused part of the rate is lost."""
 
 
 class BrokerGone(Exception):

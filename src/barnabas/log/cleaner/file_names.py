@@ -1,4 +1,4 @@
-"""How the files of a cleaning are called."""
+"""The names of the files that a cleaning makes."""
 
 from typing import Final
 

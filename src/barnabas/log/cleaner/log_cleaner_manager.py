@@ -1,4 +1,4 @@
-"""Which log is cleaned when, and what becomes of the result. One log at a time; the work is a process's.
+"""Chooses the log to clean and puts the cleaned segments in place. One log at a time; a process does the work.
 
 Every function is a plain call on the logs' thread. A worker that dies costs its work and nothing else: segments are
 put into the log here, one group after the other, and only if the log still has those they were made of.
@@ -48,17 +48,17 @@ class CleanerWorker(Protocol):
 
 @dataclass(slots=True)
 class CleaningState:
-    """What is known of a log's cleanings in this life of the broker."""
+    """The state of a log's cleanings since the broker started."""
 
     last_cleaned_ms: int = -1
     bytes_before: int = 0
     bytes_after: int = 0
     horizon_ms: int = -1
-    """When tombstones or end markers that are in the log may go; -1 if there are none, or nobody knows."""
+    """The time at which tombstones or end markers in the log may be removed; -1 if there are none or it is unknown."""
     uncleanable: str = ""
-    """Why the log is not cleaned any more; empty if it is."""
+    """The reason why the log is no longer cleaned; empty if it is."""
     failure: str = ""
-    """Why the last cleaning did not come to its end."""
+    """The reason why the last cleaning failed."""
     failures: int = 0
     deaths: int = 0
     retry_ms: int = 0
@@ -93,9 +93,9 @@ class LogCleanerManager:
         self._heard_s = 0.0
         self._abandoned = False
         self._abandoned_for = ""
-        """What failed; empty if the log itself is the reason."""
+        """The failed work; empty if the log itself is the reason."""
         self._states: dict[UnifiedLog, CleaningState] = {}
-        """By the log, not by its name: a topic of the same name that comes later begins anew."""
+        """By the log, not by its name: a later topic of the same name has its own state."""
         self._truncations: dict[UnifiedLog, int] = {}
         self._renamed: set[str] = set()
         """Log directories in which files were renamed that are not synced yet."""
@@ -110,16 +110,16 @@ class LogCleanerManager:
         return frozenset((self._running.log.topic_partition,)) if self._running is not None else frozenset()
 
     def state(self, topic_partition: TopicPartition) -> CleaningState:
-        """What is known of a log's cleanings."""
+        """Returns the state of a log's cleanings."""
         log = self._logs.get(topic_partition)
         return (self._states.get(log) if log is not None else None) or CleaningState()
 
     def cleanable(self, log: UnifiedLog) -> LogToClean:
-        """How dirty a log is now."""
+        """Returns the part of a log that can be cleaned now."""
         return cleanable(log.segments, log.config, log.offsets, log.cleaned_offset, self._clock.wall_ms())
 
     def describe(self, log: UnifiedLog) -> dict[str, Any]:
-        """How far a log is cleaned, for people."""
+        """Describes the progress of a log's cleaning for people."""
         state, found = self.state(log.topic_partition), self.cleanable(log)
         return {
             "cleaned_offset": found.first_dirty_offset,
@@ -371,7 +371,7 @@ class LogCleanerManager:
         _log.warning("%s: cleaning failed, to be tried again: %s", log.topic_partition, reason)
 
     def close(self) -> None:
-        """No more work. The process is to be ended before; what it left is removed here and now."""
+        """Ends the work and removes the files that the process has left. The process must have been ended before."""
         self.is_closed = True
         if self._running is not None:
             log, token = self._running.log, self._running.job.token

@@ -63,8 +63,8 @@ def swap_in(log: UnifiedLog, old: Sequence[LogSegment], token: str) -> None:
 
 
 def cleaned_files(directory: str, token: str) -> list[str]:
-    """What a cleaning left behind that did not come to its end; nothing where that cannot be seen, and the next start
-    removes it."""
+    """Returns the files that an unfinished cleaning has left; none if the directory cannot be read, and the next start
+    removes them."""
     ending = f".{token}{CLEANED_SUFFIX}"
     try:
         names = os.listdir(directory)
@@ -74,7 +74,7 @@ def cleaned_files(directory: str, token: str) -> list[str]:
 
 
 def finish_swaps(directory: str, disk: Disk) -> None:
-    """What the next start does with `.swap` and `.cleaned` files, before it looks for segments. Raises OSError."""
+    """Completes or removes `.swap` and `.cleaned` files at a start, before segments are loaded. Raises OSError."""
     names = set(os.listdir(directory))
     cleaned = {name for name in names if name.endswith(CLEANED_SUFFIX)}
     swaps = {name for name in names if name.endswith(SWAP_SUFFIX) and offset_of(name) is not None}

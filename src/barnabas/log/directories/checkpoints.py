@@ -153,7 +153,8 @@ def read_partition_metadata(directory: str) -> uuid.UUID | None:
 
 
 def write_partition_metadata(directory: str, topic_id: uuid.UUID) -> None:
-    """Not synced: the registry knows the id too, and a thousand new topics should not wait for the device."""
+    """Writes the topic id without a sync: the registry has it too, and a thousand new topics should not wait for the
+    device."""
     text = f"version: {_VERSION}\ntopic_id: {format_topic_id(topic_id)}"
     replace_file(f"{directory}/{PARTITION_METADATA}", text.encode(), sync=False)
 
@@ -189,7 +190,7 @@ def write_clean_shutdown(data_dir: str, broker_epoch: int) -> None:
 
 
 def remove_clean_shutdown(data_dir: str) -> None:
-    """From now on a crash is a crash."""
+    """Removes the clean-shutdown file: the next start after a crash has to verify the logs."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{data_dir}/{CLEAN_SHUTDOWN}")
         fsync_directory(data_dir)

@@ -81,7 +81,7 @@ def new_cluster_id() -> str:
 
 
 def _directory_id(properties: Mapping[str, str]) -> uuid.UUID | None:
-    """What meta.properties says; None where it was written before there were directory ids."""
+    """Returns the directory id in meta.properties; None if the file is older than directory ids."""
     try:
         return parse_topic_id(properties["directory.id"])
     except (KeyError, ValueError):
@@ -111,7 +111,7 @@ Belongs = Callable[[TopicPartition, uuid.UUID | None], bool]
 
 
 class LogDirectory(NamedTuple):
-    """Where one log is."""
+    """The directory of one log."""
 
     topic_partition: TopicPartition
     path: str
@@ -214,7 +214,7 @@ class DataDirectory:
     # -- how the last process ended ------------------------------------------------------------------------------------
 
     def states(self, boot_id: str) -> Callable[[TopicPartition], LogState]:
-        """What is known about each log before it is opened."""
+        """Returns a function that tells the state of each log before it is opened."""
         trusted = self._same_boot(boot_id)
         verification = Verification.TAIL if trusted else Verification.FULL
         if read_clean_shutdown(self.path):

@@ -35,7 +35,7 @@ class Disk:
         return os.open(path, _OPEN_FLAGS | os.O_CREAT, 0o644)
 
     def open_existing(self, path: str) -> int:
-        """As `open`, of a file that is there: a segment that is lost must not come back as an empty one."""
+        """Opens an existing file: a segment that is lost must not come back as an empty one."""
         return os.open(path, _OPEN_FLAGS)
 
     def forget_cached(self, fd: int) -> None:

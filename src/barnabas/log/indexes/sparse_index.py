@@ -1,4 +1,4 @@
-"""What the offset index and the time index share: sorted entries of a fixed size in a file, looked up by bisection.
+"""The common part of offset index and time index: sorted entries of a fixed size in a file, found by bisection.
 
 Kafka writes through a map of a preallocated file. Here new entries wait in memory (at most TAIL_ENTRIES of them) and
 reach the file by pwrite: a store into a map of a sparse file kills the process (SIGBUS) when the disk is full, and a

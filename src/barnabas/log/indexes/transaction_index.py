@@ -65,9 +65,9 @@ class TransactionIndex:
         self._disk = disk
         self._entries: list[AbortedTransaction] = []
         self._written = 0
-        """How many entries are in the file."""
+        """The number of entries in the file."""
         self._synced = 0
-        """How many are known to be on the device."""
+        """The number of entries that are known to be on the device."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -79,7 +79,7 @@ class TransactionIndex:
 
     @classmethod
     def load(cls, path: str, disk: Disk) -> "TransactionIndex":
-        """What a file holds, nothing if it is not there. Raises OSError, CorruptTransactionIndex."""
+        """Loads a file; an index without entries if there is none. Raises OSError, CorruptTransactionIndex."""
         index = cls(path, disk)
         with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
             index._entries = parse_entries(path, file.read())

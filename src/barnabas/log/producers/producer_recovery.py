@@ -18,7 +18,8 @@ from barnabas.types import Offset, TopicPartition
 __all__ = ["note_batch", "read_end_marker", "rebuild_producers"]
 
 _REFILL_BYTES: Final = 8 * 1024 * 1024
-"""How far before a snapshot the last batches of producers are searched: five batches of a megabyte, and some others."""
+"""The distance before a snapshot in which the last batches of producers are searched: five of a megabyte, and some
+others."""
 _REFILL_AGE_MS: Final = 15 * 60 * 1000
 """A producer retries a batch for delivery.timeout.ms, two to five minutes: older logs need no refill."""
 

@@ -1,4 +1,4 @@
-"""What a log knows of its idempotent and transactional producers: the last batches of each, and open transactions.
+"""The state of a log's idempotent and transactional producers: their last batches, and open transactions.
 
 A retried batch is recognised by its sequence numbers among the last five of its producer and answered with the offsets
 it got the first time; a gap is refused. The state follows from the batches in the log; snapshots, files in Kafka's
@@ -52,17 +52,18 @@ __all__ = [
 DEFAULT_PRODUCER_EXPIRATION_MS: Final = 86_400_000
 """Kafka's producer.id.expiration.ms."""
 CACHED_BATCHES: Final = 5
-"""As many as an idempotent producer may have in flight."""
+"""The number of batches that an idempotent producer may have in flight."""
 RAISED_EPOCH_FROM: Final = 2
 """The transaction version from which a marker has a higher epoch than the records of its transaction."""
 PRODUCER_EPOCH_MAX: Final = 0x7FFF
 PRODUCERS_MAX: Final = 10_000
-"""Of one log; beyond it those that wrote longest ago are forgotten. A snapshot, which is written on the event
-loop, takes 2 µs for each."""
+"""The bound on the producers of one log. Above it, those that wrote longest ago are removed. A snapshot, which is
+written on the event loop, takes 2 µs for each."""
 ALL_PRODUCERS_MAX: Final = 100_000
-"""Of all logs of a broker. A producer takes 600 bytes of memory with one batch, 1,600 with five."""
+"""The bound on the producers of all logs of a broker. A producer takes 600 bytes of memory with one batch, 1,600 with
+five."""
 _LOOKS_MAX: Final = 100
-"""So many producers with open transactions are passed over in search of one that can be forgotten."""
+"""The number of producers with open transactions that are skipped in search of one that can be removed."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,9 +113,9 @@ class ProducerEntry:
         self.producer_epoch = NO_PRODUCER_EPOCH
         self.coordinator_epoch = -1
         self.last_timestamp = -1
-        """Of the producer's last records."""
+        """The timestamp of the producer's last records."""
         self.last_append_ms = -1
-        """When they were appended, on the clock of the log: records may be of another time."""
+        """The time of the last append by the clock of the log. The records' timestamps may be of another time."""
         self.current_txn_first_offset = NO_OFFSET
         self.batches: list[CachedBatch] = []
 
@@ -182,12 +183,12 @@ class ProducerStateManager:
         self._directory = directory
         self.expiration_ms = expiration_ms
         self.producers: OrderedDict[int, ProducerEntry] = OrderedDict()
-        """By id; who wrote longest ago comes first."""
+        """By producer id; first the one that wrote longest ago."""
         self._has_forgotten = False
         self.end_offset = Offset(0)
         self.guards = VerificationGuards()
         self._ongoing: OrderedDict[Offset, None] = OrderedDict()
-        """Where open transactions begin, in this order."""
+        """The first offsets of open transactions, in this order."""
         self._unreplicated: list[tuple[Offset, Offset]] = []
         """A heap of transactions, (first offset, offset of the marker): those ended above the high watermark, and some
         ended below."""
@@ -368,7 +369,7 @@ class ProducerStateManager:
         return bool(self._ongoing or self._unreplicated)
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
-        """Where the first transaction begins that is undecided, or decided above the high watermark only."""
+        """Returns the first offset of the first transaction that is open, or complete above the high watermark only."""
         unreplicated = self._unreplicated
         while unreplicated and unreplicated[0][1] < high_watermark:
             heappop(unreplicated)
@@ -417,7 +418,7 @@ class ProducerStateManager:
                 )
 
     def clear(self, end_offset: Offset) -> None:
-        """No producers, from `end_offset` on. Snapshots stay."""
+        """Removes all producers; the state is right up to `end_offset`. Snapshots stay."""
         self.producers.clear()
         self._ongoing.clear()
         self._unreplicated.clear()

@@ -14,11 +14,11 @@ from barnabas.types import NO_SEQUENCE, ProducerId
 __all__ = ["GUARDS_MAX", "Sender", "VerificationGuard", "VerificationGuards"]
 
 GUARDS_MAX: Final = 10_000
-"""Of one log; beyond that the oldest goes, and whoever holds it asks again."""
+"""The bound on the guards of one log. Above it the oldest is removed, and its producer has to be verified again."""
 
 
 class Sender(NamedTuple):
-    """What of a batch its verification is about. Coordinators write without sequences."""
+    """The part of a batch that its verification is about. Coordinators write without sequences."""
 
     producer_id: ProducerId
     producer_epoch: int
@@ -44,7 +44,7 @@ class VerificationGuard:
         self.starts_at_zero = starts_at_zero
         """Whether the producer's epoch is raised for each transaction, and its sequences begin anew with it."""
         self.started_ms = now_ms
-        """When it was last asked for."""
+        """The time of the last request for the guard."""
 
     def note(self, sender: Sender, now_ms: int) -> None:
         """One more batch asks to be let in."""
@@ -69,7 +69,7 @@ class VerificationGuard:
 
 
 class VerificationGuards:
-    """Of one log, by producer."""
+    """The guards of one log, by producer id."""
 
     __slots__ = ("_guards",)
 

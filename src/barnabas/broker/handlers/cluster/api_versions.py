@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
 _encoded: "dict[int, tuple[Features, bytes]]" = {}
-"""By version: what was encoded of which features."""
+"""The encoded response and its features by version."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
 

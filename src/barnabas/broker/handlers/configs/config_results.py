@@ -1,4 +1,4 @@
-"""How the two APIs that change settings answer: one result for each resource, whichever of them asked."""
+"""Makes the responses of the two APIs that change settings: one result for each resource."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar

@@ -24,7 +24,7 @@ _TOPICS = {GROUP: OFFSETS_TOPIC, TRANSACTION: TRANSACTION_STATE_TOPIC}
 FIRST_VERSION_WITH_MANY_KEYS = 4
 
 NO_ERROR = "NONE"
-"""What Kafka's message says where there is no error, until v3."""
+"""Kafka's message without an error, until v3."""
 
 Node = tuple[int, str, int]
 NO_NODE: Node = (-1, "", -1)

@@ -116,7 +116,7 @@ class Fetch:
         self._bytes = 0
         self._urgent = False
         self._unknown = -1
-        """How many of the partitions nobody knew at the first look."""
+        """The number of unknown partitions at the first read; -1 before."""
         self._reply: PendingReply | None = None
 
     def read(self) -> None:

@@ -61,7 +61,7 @@ def _disabled(context: RequestContext) -> KafkaError:
 def _sort_out(
     broker: BrokerServices, wanted: list[DeleteTopicState]
 ) -> tuple[list[DeletableTopicResult], dict[UUID, str]]:
-    """What is refused, and the topics to delete with their names."""
+    """Returns the results of refused topics, and the topics to delete with their names."""
     refused: list[DeletableTopicResult] = []
     names: Counter[str] = Counter()
     ids: Counter[UUID] = Counter()

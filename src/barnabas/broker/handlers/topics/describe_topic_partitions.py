@@ -64,7 +64,7 @@ def handle(
 
 
 def _names(image: "MetadataImage", request: DescribeTopicPartitionsRequest) -> list[str]:
-    """What to describe, in order, from the cursor on. Raises InvalidRequest."""
+    """Returns the topics to describe in order, from the cursor on. Raises InvalidRequest."""
     asked = {topic.name for topic in request.topics} or set(image.topics)
     cursor = request.cursor
     if cursor is None:
