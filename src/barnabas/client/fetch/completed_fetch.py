@@ -65,7 +65,7 @@ class CompletedFetch:
         self.size_bytes = len(data)
         self.next_offset = first_offset
         """The offset behind the records that were returned or left out."""
-        self.leader_epoch = NO_LEADER_EPOCH
+        self.leader_epoch: int = NO_LEADER_EPOCH
         """The leader epoch of the batch before `next_offset`."""
         if not isinstance(data, Part):
             whole = data if type(data) is bytes else bytes(data)

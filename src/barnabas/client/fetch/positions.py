@@ -101,14 +101,14 @@ class PartitionState:
         """The commit that the position comes from, until the application seeks."""
         self.is_asked_for = False
         """The application waits for the position."""
-        self.high_watermark = NO_OFFSET
-        self.last_stable_offset = NO_OFFSET
-        self.log_start_offset = NO_OFFSET
+        self.high_watermark: int = NO_OFFSET
+        self.last_stable_offset: int = NO_OFFSET
+        self.log_start_offset: int = NO_OFFSET
         self.preferred_replica = NO_NODE
         self.preferred_until = float("-inf")
         self.fetch_until: int | None = None
         """Records from this offset on are not fetched."""
-        self.empty_at = NO_OFFSET
+        self.empty_at: int = NO_OFFSET
         """The fetch offset of the last response that had neither records nor an error."""
 
     @property

@@ -9,6 +9,7 @@ from barnabas.log.indexes.offset_index import OffsetIndex
 from barnabas.log.indexes.sparse_index import CorruptIndex
 from barnabas.spark.segments.finding import SegmentFile
 from barnabas.spark.source.planning import OffsetRange, shares
+from barnabas.types import Offset
 
 __all__ = ["FileRange", "cut", "offset_index"]
 
@@ -20,7 +21,7 @@ FileRange = tuple[SegmentFile, OffsetRange]
 def offset_index(file: SegmentFile) -> Iterator[OffsetIndex]:
     """Opens the offset index of a segment file; an empty one where the file beside the segment is of no use."""
     path = file.path.removesuffix(".log") + ".index"
-    index = OffsetIndex(path, file.base_offset, Disk(), ResourcePool(1))
+    index = OffsetIndex(path, Offset(file.base_offset), Disk(), ResourcePool(1))
     try:
         try:
             index.load()

@@ -15,6 +15,7 @@ from barnabas.records.legacy import SIZE_MIN
 from barnabas.spark.segments.cutting import offset_index
 from barnabas.spark.segments.finding import SegmentFile
 from barnabas.spark.source.data_loss import OnLoss, lost_for
+from barnabas.types import Offset
 
 if TYPE_CHECKING:
     import pyarrow
@@ -208,7 +209,7 @@ def _first_position(piece: Piece) -> int:
     if piece.start <= piece.file.base_offset:
         return 0
     with offset_index(piece.file) as index:
-        return index.lookup(piece.start)[1]
+        return index.lookup(Offset(piece.start))[1]
 
 
 def _below(batch: "pyarrow.RecordBatch", end: int) -> "pyarrow.RecordBatch":
