@@ -15,42 +15,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from simulation.storm import AFTER, BEFORE, FATAL, PAUSES, SIZES, Storm
-from simulation.storm_model import StormModel
+from simulation.chaos_model import ChaosModel
+from simulation.producer_chaos import SIZES, ProducerChaos
 
 # --- long runs --------------------------------------------------------------------------------------------------------
 
 
 def long_run(seed: int, *, patient: bool, steps: int = 250) -> None:
     rng = random.Random(seed)
-    storm = Storm(seed=seed, nodes=rng.randint(1, 3), compressed=rng.random() < 0.2, patient=patient)
-    calm = rng.choice([0.3, 0.6, 0.9])
-    for _ in range(steps):
-        links, late = storm.links(), storm.late_links()
-        chance = rng.random()
-        if chance < 0.3 or not links:
-            if rng.random() < 0.5:
-                storm.send(rng.randrange(2), rng.randint(1, 5), rng.choice(SIZES))
-            else:
-                storm.time_passes(rng.choice(PAUSES))
-        elif late and rng.random() < 0.1:
-            storm.late_bytes(rng.choice(late))
-        elif rng.random() < calm:
-            storm.answer(rng.choice(links))
-        elif chance < 0.5:
-            storm.answer(rng.choice(links), before=rng.choice(BEFORE))
-        elif chance < 0.7:
-            storm.answer(rng.choice(links), after=rng.choice(AFTER))
-        elif chance < 0.9:
-            storm.cut(rng.choice(links), rng.randint(0, 6), rng.random() < 0.5)
-        elif chance < 0.97:
-            storm.leader_moves(rng.randrange(2), rng.randint(1, storm.cluster.nodes))
-        elif patient:
-            storm.batches_are_too_large(rng.randrange(2))
-        else:
-            storm.answer(rng.choice(links), before=rng.choice(FATAL))
-        storm.check()
-    storm.end()
+    chaos = ProducerChaos(seed=seed, nodes=rng.randint(1, 3), compressed=rng.random() < 0.2, patient=patient)
+    chaos.run(rng, steps)
+    chaos.end()
 
 
 @pytest.mark.parametrize("patient", [True, False])
@@ -65,24 +40,24 @@ def test_long_runs(patient: bool) -> None:
 # --- Hypothesis -------------------------------------------------------------------------------------------------------
 
 
-class ProducerModel(StormModel):
+class ProducerModel(ChaosModel):
     patient = True
 
     @initialize(seed=st.integers(0, 2**32), nodes=st.integers(1, 3), compressed=st.booleans())
     def begin(self, seed: int, nodes: int, compressed: bool) -> None:
-        self.storm = Storm(seed=seed, nodes=nodes, compressed=compressed, patient=self.patient)
+        self.chaos = ProducerChaos(seed=seed, nodes=nodes, compressed=compressed, patient=self.patient)
 
     @rule(partition=st.integers(0, 1), count=st.integers(1, 5), size=st.sampled_from(SIZES))
     def send(self, partition: int, count: int, size: int) -> None:
-        self.storm.send(partition, count, size)
+        self.chaos.send(partition, count, size)
 
     @rule(partition=st.integers(0, 1))
     def batches_are_too_large(self, partition: int) -> None:
-        self.storm.batches_are_too_large(partition)
+        self.chaos.batches_are_too_large(partition)
 
     def teardown(self) -> None:
-        if hasattr(self, "storm"):
-            self.storm.end()
+        if hasattr(self, "chaos"):
+            self.chaos.end()
 
 
 class HastyProducerModel(ProducerModel):

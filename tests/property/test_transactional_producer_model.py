@@ -13,44 +13,17 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
-from simulation.storm import AFTER, BEFORE, FATAL, PAUSES
-from simulation.storm_model import StormModel
-from simulation.transaction_storm import TransactionStorm
+from simulation.chaos_model import ChaosModel
+from simulation.transaction_chaos import TransactionChaos
 
 
-def long_run(seed: int, *, patient: bool, version: int, verifies: bool, steps: int = 250) -> TransactionStorm:
+def long_run(seed: int, *, patient: bool, version: int, verifies: bool, steps: int = 250) -> TransactionChaos:
     rng = random.Random(seed)
-    nodes = rng.randint(1, 3)
-    storm = TransactionStorm(seed=seed, nodes=nodes, patient=patient, version=version, verifies=verifies)
-    storm.coordinator.marker_delay = rng.choice([0, 1, 3])
-    calm = rng.choice([0.3, 0.6, 0.9])
-    for _ in range(steps):
-        links, late = storm.links(), storm.late_links()
-        chance = rng.random()
-        if chance < 0.3 or not links:
-            if rng.random() < 0.6:
-                storm.act(rng)
-            else:
-                storm.time_passes(rng.choice(PAUSES))
-        elif late and rng.random() < 0.1:
-            storm.late_bytes(rng.choice(late))
-        elif rng.random() < calm:
-            storm.answer(rng.choice(links))
-        elif chance < 0.5:
-            storm.answer(rng.choice(links), before=rng.choice(BEFORE))
-        elif chance < 0.65:
-            storm.answer(rng.choice(links), after=rng.choice(AFTER))
-        elif chance < 0.85:
-            storm.cut(rng.choice(links), rng.randint(0, 6), rng.random() < 0.5)
-        elif chance < 0.92:
-            storm.leader_moves(rng.randrange(2), rng.randint(1, nodes))
-        elif chance < 0.96:
-            storm.coordinator_moves(rng.randint(1, nodes))
-        elif not patient:
-            storm.answer(rng.choice(links), before=rng.choice(FATAL))
-        storm.check()
-    storm.rest()
-    return storm
+    chaos = TransactionChaos(seed=seed, nodes=rng.randint(1, 3), patient=patient, version=version, verifies=verifies)
+    chaos.coordinator.marker_delay = rng.choice([0, 1, 3])
+    chaos.run(rng, steps)
+    chaos.rest()
+    return chaos
 
 
 @pytest.mark.parametrize("patient", [True, False])
@@ -59,11 +32,11 @@ def test_long_runs(patient: bool, version: int, verifies: bool) -> None:
     commits = aborts = 0
     for seed in range(40):
         try:
-            storm = long_run(seed, patient=patient, version=version, verifies=verifies)
+            chaos = long_run(seed, patient=patient, version=version, verifies=verifies)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, patient={patient}: {error}") from error
-        commits += storm.commits
-        aborts += storm.aborts
+        commits += chaos.commits
+        aborts += chaos.aborts
     assert commits > 40
     assert aborts > 10
 
@@ -71,7 +44,7 @@ def test_long_runs(patient: bool, version: int, verifies: bool) -> None:
 # --- Hypothesis -------------------------------------------------------------------------------------------------------
 
 
-class TransactionModel(StormModel):
+class TransactionModel(ChaosModel):
     @initialize(
         seed=st.integers(0, 2**32),
         nodes=st.integers(1, 3),
@@ -81,20 +54,20 @@ class TransactionModel(StormModel):
     )
     def begin(self, seed: int, nodes: int, patient: bool, kind: tuple[int, bool], patience: int) -> None:
         version, verifies = kind
-        self.storm = TransactionStorm(seed=seed, nodes=nodes, patient=patient, version=version, verifies=verifies)
-        self.storm.coordinator.marker_delay = patience
+        self.chaos = TransactionChaos(seed=seed, nodes=nodes, patient=patient, version=version, verifies=verifies)
+        self.chaos.coordinator.marker_delay = patience
 
     @rule(choice=st.integers(0, 1000))
     def act(self, choice: int) -> None:
-        self.storm.act(random.Random(choice))
+        self.chaos.act(random.Random(choice))
 
     @rule(data=st.data())
     def coordinator_moves(self, data: Any) -> None:
-        self.storm.coordinator_moves(data.draw(st.integers(1, self.storm.cluster.nodes)))
+        self.chaos.coordinator_moves(data.draw(st.integers(1, self.chaos.cluster.nodes)))
 
     def teardown(self) -> None:
-        if hasattr(self, "storm"):
-            self.storm.rest()
+        if hasattr(self, "chaos"):
+            self.chaos.rest()
 
 
 TestTransactionalProducer = TransactionModel.TestCase

@@ -1,5 +1,6 @@
 """A producer on a cluster in which everything goes wrong: what can happen, and what must hold."""
 
+import random
 from typing import Any
 
 from barnabas.types import TopicPartition
@@ -17,8 +18,9 @@ SIZES = [5, 60, 150]
 PAUSES = [0.001, 0.006, 0.2, 1.5]
 
 
-class Storm:
-    """A producer, and what can happen to it. With `patient` no delivery may time out or be refused, so none is lost."""
+class ProducerChaos:
+    """A producer and the faults that can happen to it. With `patient` no delivery may time out or be refused, so none
+    is lost."""
 
     def __init__(self, *, seed: int, nodes: int, compressed: bool, patient: bool, **more: Any) -> None:
         self.patient = patient
@@ -52,6 +54,46 @@ class Storm:
 
     # --- what happens -----------------------------------------------------------------------------------------------
 
+    def run(self, rng: random.Random, steps: int) -> None:
+        """Lets so many things happen by chance, and checks after each."""
+        calm = rng.choice([0.3, 0.6, 0.9])
+        for _ in range(steps):
+            self._step(rng, calm)
+            self.check()
+
+    def _step(self, rng: random.Random, calm: float) -> None:
+        links, late = self.links(), self.late_links()
+        chance = rng.random()
+        if chance < 0.3 or not links:
+            if rng.random() < 0.55:
+                self.act(rng)
+            else:
+                self.time_passes(rng.choice(PAUSES))
+        elif late and rng.random() < 0.1:
+            self.late_bytes(rng.choice(late))
+        elif rng.random() < calm:
+            self.answer(rng.choice(links))
+        elif chance < 0.5:
+            self.answer(rng.choice(links), before=rng.choice(BEFORE))
+        elif chance < 0.67:
+            self.answer(rng.choice(links), after=rng.choice(AFTER))
+        elif chance < 0.87:
+            self.cut(rng.choice(links), rng.randint(0, 6), rng.random() < 0.5)
+        elif chance < 0.93:
+            self.leader_moves(rng.randrange(2), rng.randint(1, self.cluster.nodes))
+        elif chance < 0.97:
+            self.rare_fault(rng)
+        elif not self.patient:
+            self.answer(rng.choice(links), before=rng.choice(FATAL))
+
+    def act(self, rng: random.Random) -> None:
+        """Does what the application does next."""
+        self.send(rng.randrange(2), rng.randint(1, 5), rng.choice(SIZES))
+
+    def rare_fault(self, rng: random.Random) -> None:
+        if self.patient:
+            self.batches_are_too_large(rng.randrange(2))
+
     def send(self, partition: int, count: int, size: int) -> None:
         for _ in range(count):
             self.count += 1
@@ -64,7 +106,7 @@ class Storm:
         self.cluster.turn()
 
     def answer(self, link: Link, *, before: int = 0, after: int = 0) -> None:
-        """With an error instead of writing, or after it."""
+        """Answers the oldest request, with an error instead of writing, or after it."""
         cluster = self.cluster
         cluster.produce_errors, cluster.produce_errors_after_write = [before] * bool(before), [after] * bool(after)
         cluster.answer(link)
@@ -72,7 +114,7 @@ class Storm:
         cluster.turn()
 
     def cut(self, link: Link, handled: int, late: bool) -> None:
-        """Some requests are handled without an answer; the rest is lost, or handled when nobody waits for it."""
+        """Cuts a connection. Some of its requests are handled before; the rest is lost, or handled later (`late`)."""
         for _ in range(min(handled, len(link.pending))):
             self.cluster.handle(link)
         if late:
@@ -103,7 +145,7 @@ class Storm:
                     assert handle.offset < 0 or values[handle.offset] == value
 
     def end(self) -> None:
-        """The storm is over: everything comes to rest."""
+        """Ends the chaos, lets everything come to rest, and checks."""
         for link in self.late_links():
             while link.pending:
                 self.cluster.handle(link)

@@ -10,7 +10,7 @@ from barnabas.connection.promise import Promise
 from barnabas.errors import TransactionFailed
 from barnabas.types import TopicPartition
 from simulation.cluster import Link
-from simulation.storm import Storm
+from simulation.producer_chaos import ProducerChaos
 
 PRODUCE = 0
 PASSES = [14, 15, 16, 51]
@@ -20,9 +20,9 @@ PASSES_AFTER = [7, 14, 16]
 INPUT = TopicPartition("in", 0)
 
 
-class TransactionStorm(Storm):
-    """What can happen, and what must hold: a reader of committed records sees each transaction that was committed once,
-    whole and in order, and nothing of any other.
+class TransactionChaos(ProducerChaos):
+    """A transactional producer and the faults that can happen to it. A reader of committed records must see each
+    transaction that was committed once, whole and in order, and nothing of any other.
 
     With transaction.version 0 only batches may come late on dead connections: for late requests to coordinators that
     version has no cure, which is why there is another one.
@@ -46,7 +46,7 @@ class TransactionStorm(Storm):
         self.transactions: TransactionManager = transactions
         self.offset = 0
         self.offered = 0
-        """Sent with the transaction that is open."""
+        """The number of offsets sent with the open transaction."""
         self.open: dict[int, list[bytes]] = {0: [], 1: []}
         self.committed: dict[int, list[bytes]] = {0: [], 1: []}
         self.ending: Promise[Any] | None = None
@@ -56,8 +56,8 @@ class TransactionStorm(Storm):
     # --- what the application does ----------------------------------------------------------------------------------
 
     def act(self, rng: random.Random) -> None:
-        """Whatever may be done now."""
-        self.hear()
+        """Does what a transactional application may do now."""
+        self.take_result()
         state = self.transactions.state
         if self.ending is not None:
             self.time_passes(0.02)
@@ -88,8 +88,8 @@ class TransactionStorm(Storm):
         self.ending_commits = commit
         self.ending = self.transactions.commit() if commit else self.transactions.abort()
 
-    def hear(self) -> None:
-        """The end of a transaction, if it has come."""
+    def take_result(self) -> None:
+        """Takes the result of the transaction's end, if there is one."""
         ending = self.ending
         if ending is None or not ending.done:
             return
@@ -134,13 +134,16 @@ class TransactionStorm(Storm):
                         link.pending.popleft()
         return [link for link in self.dead if link.pending]
 
+    def rare_fault(self, rng: random.Random) -> None:
+        self.coordinator_moves(rng.randint(1, self.cluster.nodes))
+
     def coordinator_moves(self, node_id: int) -> None:
         self.cluster.coordinator = node_id
 
     # --- what must hold ---------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        self.hear()
+        self.take_result()
         for partition in (0, 1):
             seen = self.cluster.log("t", partition).committed_values()
             expected = self.committed[partition]
@@ -149,7 +152,7 @@ class TransactionStorm(Storm):
             assert seen == expected[: len(seen)], f"partition {partition}: {seen} is no beginning of {expected}"
 
     def rest(self) -> None:
-        """The storm is over: the transaction ends, and everything that was committed is seen."""
+        """Ends the chaos and the transaction, and checks that a reader sees everything that was committed."""
         for link in self.late_links():
             while link.pending:
                 self.cluster.handle(link)
@@ -158,7 +161,7 @@ class TransactionStorm(Storm):
                 self.end(commit=self.transactions.state is TransactionState.IN_TRANSACTION)
             assert self.ending is not None
             assert self.producer.run(lambda: self.ending is None or self.ending.done)
-            self.hear()
+            self.take_result()
         self.coordinator.write_markers(self.coordinator.transactions["tx"])
         for partition in (0, 1):
             assert self.cluster.log("t", partition).committed_values() == self.committed[partition]
