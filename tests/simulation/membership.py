@@ -68,7 +68,7 @@ class ScriptedGroup:
         for api_key in self.answers:
             self.cluster.handlers[api_key] = self._answer
         self.parked: list[ReceivedRequest] = []
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def joined(self, *, member: str = "m-1", leader: str = "m-1", generation: int = 1, **more: Any) -> Any:
         members = [JoinGroupResponseMember(member_id=member, metadata=b"\0\1")] if leader == member else []
@@ -119,11 +119,11 @@ class ScriptedGroup:
         assignment = membership.take_assignment()
         if assignment is not None:
             self.callbacks.owned = {0, 1} if assignment else set()
-            self.told.append(f"assigned {assignment.decode()}")
+            self.events.append(f"assigned {assignment.decode()}")
             return
         membership.begin_join_prepare()
         if self.callbacks.owned:
-            self.told.append("lost" if membership.is_lost else "revoked")
+            self.events.append("lost" if membership.is_lost else "revoked")
             self.callbacks.owned = set()
         membership.join()
 

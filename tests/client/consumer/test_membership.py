@@ -42,7 +42,7 @@ def test_the_first_join_takes_no_time(script: ScriptedGroup) -> None:
     assert script.membership.history.past[0].ended_at == began
     assert [request.member_id for request in script.asked(ApiKey.JOIN_GROUP)] == ["", "m-1"]
     assert script.reasons() == ["joining the group"] * 2
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     assert script.callbacks.elected == [("range", ["m-1"], False)]
     (sync,) = script.asked(ApiKey.SYNC_GROUP)
     assert (sync.generation_id, sync.member_id, sync.protocol_name) == (1, "m-1", "range")
@@ -63,7 +63,7 @@ def test_a_coordinator_that_never_knows_our_name_is_not_asked_without_a_pause(sc
     assert pauses[0] == 0, "the first time it is how a group is joined"
     assert all(later > earlier >= 0.05 for earlier, later in pairwise(pauses[1:4])), pauses
     assert script.cluster.now - began > 1
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
 
 
 def test_a_follower_sends_no_shares(script: ScriptedGroup) -> None:
@@ -97,7 +97,7 @@ def test_passing_errors_are_tried_again(script: ScriptedGroup, api_key: int, cod
     script.answer_with(api_key, code, code)
     script.membership.subscribe()
     script.poll(5)
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     lookups = len(script.asked(ApiKey.FIND_COORDINATOR))
     assert lookups == (1 if code == LOAD_IN_PROGRESS else 3)
     assert len(script.membership.history.past[0].setbacks) == 2
@@ -108,11 +108,11 @@ def test_a_lost_connection_does_not_stop_a_join(script: ScriptedGroup, api_key: 
     script.answer_with(api_key, PARKED)
     script.membership.subscribe()
     script.poll(1)
-    assert script.told == []
+    assert script.events == []
     for link in list(script.cluster.links.values()):
         script.cluster.cut(link)
     script.poll(5)
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     (rebalance,) = script.membership.history.past
     assert "ConnectionLost" in rebalance.setbacks[0]
 
@@ -132,7 +132,7 @@ def test_another_rebalance_during_the_sync(script: ScriptedGroup, code: int) -> 
         "",
         "" if code == UNKNOWN_MEMBER else "m-1",
     ]
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     assert script.membership.history.past[0].ended_at == began, "the first retry waits for nothing"
 
 
@@ -153,9 +153,9 @@ def test_what_does_not_pass_is_told_once_and_tried_again(
     script.membership.subscribe()
     with pytest.raises(error, match=words):
         script.poll(1)
-    assert script.told == []
+    assert script.events == []
     script.poll(1)
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
 
 
 def test_a_fenced_member_stays_out(script: ScriptedGroup) -> None:
@@ -189,7 +189,7 @@ def test_a_join_waits_as_long_as_the_others_may_take(script: ScriptedGroup) -> N
     script.answer_with(ApiKey.JOIN_GROUP, PARKED)
     script.membership.subscribe()
     script.poll(250)
-    assert (script.told, len(script.asked(ApiKey.JOIN_GROUP))) == ([], 1)
+    assert (script.events, len(script.asked(ApiKey.JOIN_GROUP))) == ([], 1)
     script.release(script.joined(generation=8))
     script.poll(1)
     assert script.membership.generation.generation_id == 8
@@ -204,7 +204,7 @@ def test_heartbeats_while_the_leader_waits_for_metadata(script: ScriptedGroup) -
     assert script.callbacks.hold is not None
     script.callbacks.hold()
     script.poll(1)
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     assert script.membership.rejoin_reason is None, "the group rebalances because we do"
 
 
@@ -224,12 +224,12 @@ def test_the_group_rebalances(script: ScriptedGroup) -> None:
     script.join()
     script.answer_with(ApiKey.HEARTBEAT, REBALANCE_IN_PROGRESS)
     script.idle(10)
-    assert script.told == ["assigned mine"], "nothing is taken from a busy application"
+    assert script.events == ["assigned mine"], "nothing is taken from a busy application"
     assert len(script.asked(ApiKey.JOIN_GROUP)) == 1
     assert script.membership.rejoin_reason == "the group is rebalancing"
     script.answer_with(ApiKey.JOIN_GROUP, script.joined(generation=2))
     script.poll(1)
-    assert script.told == ["assigned mine", "revoked", "assigned mine"]
+    assert script.events == ["assigned mine", "revoked", "assigned mine"]
     assert script.reasons()[1] == "the group is rebalancing"
     assert [rebalance.generation_id for rebalance in script.membership.history.past] == [1, 2]
 
@@ -240,9 +240,9 @@ def test_what_an_expelled_member_owned_is_lost(script: ScriptedGroup, code: int,
     script.answer_with(ApiKey.HEARTBEAT, code)
     script.idle(10)
     assert script.membership.state is MemberState.UNJOINED
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     script.poll(1)
-    assert script.told == ["assigned mine", "lost", "assigned mine"]
+    assert script.events == ["assigned mine", "lost", "assigned mine"]
     assert script.asked(ApiKey.JOIN_GROUP)[1].member_id == member
     assert script.reasons()[1].endswith("to Heartbeat")
 
@@ -254,7 +254,7 @@ def test_an_expelled_member_without_partitions_comes_back_by_itself(script: Scri
     script.idle(10)
     assert len(script.asked(ApiKey.JOIN_GROUP)) == 2
     script.poll(0)
-    assert script.told == ["assigned mine"] * 2
+    assert script.events == ["assigned mine"] * 2
 
 
 def test_an_assignment_that_nobody_took_is_void_after_an_expulsion(script: ScriptedGroup) -> None:
@@ -266,7 +266,7 @@ def test_an_assignment_that_nobody_took_is_void_after_an_expulsion(script: Scrip
     script.answer_with(ApiKey.SYNC_GROUP, SyncGroupResponse(assignment=b"old"), SyncGroupResponse(assignment=b"new"))
     script.idle(10)
     script.poll(0)
-    assert script.told == ["assigned new"]
+    assert script.events == ["assigned new"]
 
 
 @pytest.mark.parametrize("code", [LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR])
@@ -277,7 +277,7 @@ def test_a_coordinator_that_moves_changes_nothing(script: ScriptedGroup, code: i
     assert len(script.asked(ApiKey.HEARTBEAT)) == 3, "tried again soon"
     assert len(script.asked(ApiKey.FIND_COORDINATOR)) == (1 if code == LOAD_IN_PROGRESS else 3)
     script.poll(0)
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
 
 
 def test_a_member_survives_its_coordinators_restart(script: ScriptedGroup) -> None:
@@ -287,7 +287,7 @@ def test_a_member_survives_its_coordinators_restart(script: ScriptedGroup) -> No
     script.cluster.up.add(1)
     script.idle(5)
     assert script.membership.state is MemberState.STABLE
-    assert script.told == ["assigned mine"]
+    assert script.events == ["assigned mine"]
     assert script.cluster.now - script.membership.heartbeat.answered_at < 4
 
 
@@ -307,7 +307,7 @@ def test_a_refused_heartbeat_is_told(script: ScriptedGroup) -> None:
     with pytest.raises(GroupAuthorizationFailed):
         script.poll(0)
     script.poll(1)
-    assert script.told == ["assigned mine", "lost", "assigned mine"]
+    assert script.events == ["assigned mine", "lost", "assigned mine"]
 
 
 def test_a_member_fenced_by_its_double_stays_out(script: ScriptedGroup) -> None:
@@ -332,7 +332,7 @@ def test_a_changed_subscription_while_joining_makes_another_round(script: Script
     script.membership.request_rejoin("the subscription has changed")
     script.release(script.joined())
     script.poll(1)
-    assert script.told == ["assigned mine", "revoked", "assigned mine"]
+    assert script.events == ["assigned mine", "revoked", "assigned mine"]
     assert script.reasons() == ["joining the group", "the subscription has changed"]
 
 
@@ -366,7 +366,7 @@ def test_an_application_that_stays_away_is_warned_and_leaves(
     assert len(script.asked(ApiKey.HEARTBEAT)) <= beats + 7
     assert len(caplog.records) == 3
     script.poll(1)
-    assert script.told == ["assigned mine", "lost", "assigned mine"]
+    assert script.events == ["assigned mine", "lost", "assigned mine"]
     assert script.reasons()[1] == "no poll for max.poll.interval.ms=100000"
 
 
@@ -377,7 +377,7 @@ def test_polls_keep_a_member_in(script: ScriptedGroup, caplog: pytest.LogCapture
         script.idle(45)
         script.poll(0)
     script.poll(300)
-    assert (caplog.text, script.told) == ("", ["assigned mine"])
+    assert (caplog.text, script.events) == ("", ["assigned mine"])
 
 
 def test_a_static_member_that_stays_away_only_falls_silent(script: ScriptedGroup) -> None:
@@ -387,7 +387,7 @@ def test_a_static_member_that_stays_away_only_falls_silent(script: ScriptedGroup
     assert script.asked(ApiKey.LEAVE_GROUP) == []
     assert len(script.asked(ApiKey.HEARTBEAT)) <= 34
     script.poll(1)
-    assert script.told == ["assigned mine", "lost", "assigned mine"]
+    assert script.events == ["assigned mine", "lost", "assigned mine"]
 
 
 def test_an_answer_to_a_member_that_has_left_is_void(script: ScriptedGroup) -> None:

@@ -221,7 +221,7 @@ def test_a_member_that_was_expelled_hears_it_at_its_commit(group: Committing, co
     assert "max.poll.interval.ms" in str(error)
     assert group.membership.state is MemberState.UNJOINED
     group.poll(1)
-    assert group.told == ["assigned mine", "lost", "assigned mine"]
+    assert group.events == ["assigned mine", "lost", "assigned mine"]
     assert group.asked(ApiKey.JOIN_GROUP)[1].member_id == member
 
 
