@@ -37,7 +37,7 @@ def incremental_alter_configs(
     wishes: Sequence[tuple[ConfigResource, Sequence[ConfigOperation]]],
     config: BrokerConfig,
 ) -> ConfigChanges:
-    """Set, delete, append to and subtract from single settings. A resource changes wholly or not at all."""
+    """Sets, deletes, appends to and subtracts from single settings. A resource changes wholly or not at all."""
 
     def decide(resource: ConfigResource, operations: Sequence[ConfigOperation]) -> Change:
         check_operations(operations)
@@ -55,7 +55,7 @@ def alter_configs(
     wishes: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
     config: BrokerConfig,
 ) -> ConfigChanges:
-    """The older operation: what is given replaces all settings of the resource."""
+    """Handles the older operation: the given settings replace all settings of the resource."""
 
     def decide(resource: ConfigResource, settings: Sequence[tuple[str, str | None]]) -> Change:
         check_operations([ConfigOperation(name, ConfigOp.SET, value) for name, value in settings])
@@ -86,7 +86,7 @@ def _decide_each(
 
 
 def check_operations(operations: Sequence[ConfigOperation]) -> None:
-    """Raises InvalidRequest where a setting is named twice or has no value."""
+    """Raises InvalidRequest if a setting is named twice or has no value."""
     names = [operation.name for operation in operations]
     if len(set(names)) < len(names):
         raise InvalidRequest("Error due to duplicate config keys")
@@ -109,7 +109,7 @@ def _check_resource(resource: ConfigResource, node_id: BrokerId) -> None:
 
 
 def parse_node_id(name: str, what: str) -> int:
-    """The number of a broker from the name of a resource. Raises InvalidRequest."""
+    """Returns the broker id in the name of a resource. Raises InvalidRequest."""
     digits = name[1:] if name[:1] == "-" else name
     # Eleven characters hold every 32-bit number; Python refuses to read one of thousands of digits.
     if len(name) > 11 or not (digits.isascii() and digits.isdigit()):

@@ -1,4 +1,5 @@
-"""The controller: decides through `decisions`, persists through the registry, publishes the image that results.
+"""The controller: decides by `replication_control` and `configuration_control`, writes to the registry, publishes the
+resulting image.
 
 Every broker has one of these for its own registration and image; the one that was elected may also change things. Calls
 are plain functions on the event loop. With the embedded registry they take well under a millisecond for one topic, and
@@ -53,8 +54,8 @@ _ATTEMPTS: Final = 3
 
 
 class Controller:
-    """One broker's part in the cluster's metadata. Methods raise NotController where another broker decides, and
-    RequestTimedOut where the registry does not answer: then nobody knows whether the change was made."""
+    """A broker's part in the cluster's metadata. Methods raise NotController if another broker decides, and
+    RequestTimedOut if the registry does not respond: then it is unknown whether the change was made."""
 
     features: Features = FEATURES
 
@@ -91,12 +92,12 @@ class Controller:
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker decides."""
+        """Whether this broker is the controller."""
         return self._controller_epoch is not None
 
     def start(self, endpoints: tuple[Endpoint, ...], directories: Mapping[uuid.UUID, str]) -> None:
-        """Register this broker under these addresses and with the paths of its data directories by their ids, become
-        the controller if there is none, load the image.
+        """Registers this broker with its addresses and data directories, becomes the controller if there is none, and
+        loads the image.
 
         Raises UsageError where the node id belongs to another running broker or the registry cannot be used.
         """
@@ -115,7 +116,7 @@ class Controller:
             raise UsageError(str(error)) from None
 
     def stop(self) -> None:
-        """Leave the cluster. Subscribers hear nothing of it: they are being stopped too."""
+        """Unregisters the broker. Subscribers are not called."""
         self._subscribers.clear()
         self._controller_epoch = None
         try:
@@ -124,12 +125,12 @@ class Controller:
             self._log.warning("could not unregister, the session will run out by itself: %s", error)
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Be told of every new image, in order, after `image` shows it."""
+        """Calls the subscriber with every new image, in order, after `image` shows it."""
         self._subscribers.append(subscriber)
 
     def heartbeat(self) -> None:
-        """Renew the registration, see what others changed, take over where the controller is gone. To be called every
-        `broker.heartbeat.interval.ms`. A registry that does not answer is tried again at the next call."""
+        """Renews the registration, loads others' changes, and becomes the controller if there is none. Called every
+        `broker.heartbeat.interval.ms`. If the registry does not respond, the next call tries again."""
         try:
             if not self._registry.heartbeat():
                 self._log.warning("broker %d was taken for dead: registering again", self._config.node_id)
@@ -142,7 +143,7 @@ class Controller:
             self._log.warning("heartbeat failed: %s", error)
 
     def refresh(self) -> None:
-        """Load what others changed, publish it, and mend what follows from it. May raise RegistryUnavailable."""
+        """Loads and publishes others' changes, and adapts leaders. May raise RegistryUnavailable."""
         if self._load():
             self._mend()
 
@@ -158,7 +159,7 @@ class Controller:
         self._hinted = True
 
     def _load(self) -> bool:
-        """Whether there was anything new."""
+        """Loads others' changes. Returns whether there were any."""
         self._hinted = False
         change = self._registry.load(self._image)
         if change.image is self._image:
@@ -211,7 +212,7 @@ class Controller:
     def create_topics(
         self, wishes: Sequence[TopicRequest], *, validate_only: bool = False
     ) -> dict[str, TopicImage | KafkaError]:
-        """Each wish's topic, or why it was refused."""
+        """Creates topics. Returns each topic, or the error."""
 
         def decide() -> tuple[list[Change], dict[str, TopicImage | KafkaError]]:
             return decisions.create_topics(self._image, wishes, self._config, self._randomness, self._new_id)
@@ -219,12 +220,12 @@ class Controller:
         return self._change(decide, validate_only)
 
     def auto_create_topics(self, names: Iterable[str]) -> dict[str, TopicImage | KafkaError]:
-        """Topics that come into being because somebody asked for them, with the broker's defaults; Kafka's internal
-        ones with the settings that they need. No more replicas than there are live brokers."""
+        """Creates requested topics with the broker's defaults, and Kafka's internal ones with the settings that they
+        need. No more replicas than there are live brokers."""
         return self.create_topics([self._auto_wish(name) for name in names])
 
     def ensure_internal_topic(self, name: str) -> TopicImage | KafkaError:
-        """A coordinator's topic; created at its first use."""
+        """Returns a coordinator's topic, and creates it at its first use."""
         topic = self._image.topics.get(name)
         return topic if topic is not None else self.auto_create_topics([name])[name]
 
@@ -288,7 +289,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> list[tuple[ConfigResource, KafkaError | None]]:
-        """Replace all settings of each resource. In the request's order: None where it is done, or why not."""
+        """Replaces all settings of each resource. Returns None or an error for each, in the request's order."""
         return self._change(lambda: config_decisions.alter_configs(self._image, wishes, self._config), validate_only)
 
     def incremental_alter_configs(
@@ -297,7 +298,7 @@ class Controller:
         *,
         validate_only: bool = False,
     ) -> list[tuple[ConfigResource, KafkaError | None]]:
-        """Change single settings. In the request's order: None where it is done, or why not."""
+        """Changes single settings. Returns None or an error for each resource, in the request's order."""
         return self._change(
             lambda: config_decisions.incremental_alter_configs(self._image, wishes, self._config), validate_only
         )
@@ -305,7 +306,8 @@ class Controller:
     # -- producer ids -----------------------------------------------------------------------------------------------
 
     def next_producer_id(self) -> ProducerId:
-        """A producer id that nobody had before. Every thousandth call asks the registry for the next block."""
+        """Returns a producer id that was never used before. Every thousandth call gets the next block from the
+        registry."""
         producer_id = next(self._producer_ids, None)
         if producer_id is None:
             try:
@@ -319,7 +321,7 @@ class Controller:
     # -- from decision to registry ----------------------------------------------------------------------------------
 
     def _change(self, decide: Callable[[], tuple[list[Change], T]], validate_only: bool = False) -> T:
-        """Decide upon the present image and write; where somebody else wrote in between, look and decide again."""
+        """Decides on the current image and writes. Decides again if another broker has written in between."""
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 raise NotController(f"broker {self._image.controller_id} is the controller")
@@ -335,7 +337,7 @@ class Controller:
         raise RequestTimedOut(f"the metadata changed {_ATTEMPTS} times while this was being decided")
 
     def _persist(self, changes: Sequence[Change]) -> bool:
-        """Write and publish. False: refused; the image now shows why."""
+        """Writes and publishes the changes. Returns False if the registry refuses them; the image then shows why."""
         epoch = self._controller_epoch
         assert epoch is not None
         size = self._registry.max_changes_per_write

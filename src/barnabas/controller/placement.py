@@ -29,7 +29,7 @@ class Randomness(Protocol):
 
 
 class _Ring:
-    """Brokers that take turns: each epoch begins one further, and within an epoch each comes once."""
+    """A ring of brokers: each epoch begins one further, and within an epoch each broker comes once."""
 
     def __init__(self, brokers: list[BrokerId], randomness: Randomness) -> None:
         self.brokers = sorted(brokers)
@@ -52,7 +52,7 @@ class _Ring:
 
 
 class StripedReplicaPlacer:
-    """One placer serves one topic: it goes on where its last partition ended."""
+    """Places the partitions of one topic: each partition continues where the last one ended."""
 
     def __init__(self, brokers: Iterable[BrokerImage], randomness: Randomness) -> None:
         by_rack: dict[str, tuple[list[BrokerId], list[BrokerId]]] = {}
@@ -71,7 +71,7 @@ class StripedReplicaPlacer:
         self._epoch = 0
 
     def place(self, partitions: int, replication_factor: int) -> list[tuple[BrokerId, ...]]:
-        """The replicas of each partition, the preferred leader first. Raises InvalidReplicationFactor."""
+        """Returns the replicas of each partition, the preferred leader first. Raises InvalidReplicationFactor."""
         if replication_factor <= 0:
             raise InvalidReplicationFactor(
                 f"Invalid replication factor {replication_factor}: the replication factor must be positive."
@@ -131,7 +131,7 @@ class StripedReplicaPlacer:
 
 
 def validate_manual_assignment(replicas: Sequence[int], known: Iterable[int], replication_factor: int | None) -> None:
-    """Raises InvalidReplicaAssignment for a list of replicas that a client gave."""
+    """Raises InvalidReplicaAssignment for an invalid list of replicas of a client."""
     start = "The manual partition assignment includes"
     if not replicas:
         raise InvalidReplicaAssignment(f"{start} an empty replica list.")

@@ -52,14 +52,14 @@ _METADATA_TOPIC: Final = "__cluster_metadata"
 
 
 class Topics(NamedTuple):
-    """The outcome of creating topics: what to write, and for each name the topic or why not."""
+    """The result of creating topics: the changes, and for each name the topic or an error."""
 
     changes: list[Change]
     results: dict[str, TopicImage | KafkaError]
 
 
 class Election(NamedTuple):
-    """The outcome of an election: what to write, and for each partition None or why not."""
+    """The result of an election: the changes, and for each partition None or an error."""
 
     changes: list[Change]
     results: dict[tuple[str, int], KafkaError | None]
@@ -75,7 +75,7 @@ def create_topics(
     randomness: Randomness,
     new_id: Callable[[], UUID],
 ) -> Topics:
-    """Topics from wishes; a wish that cannot be granted does not hinder the others."""
+    """Creates topics. A request that is refused does not prevent the others."""
     named = Counter(wish.name for wish in wishes)
     changes: list[Change] = []
     results: dict[str, TopicImage | KafkaError] = {}
@@ -182,7 +182,7 @@ def _partition(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> Partitio
 def delete_topics(
     image: MetadataImage, topics: Iterable[str | UUID]
 ) -> tuple[list[Change], dict[str | UUID, KafkaError | None]]:
-    """Topics to delete, by name or by id."""
+    """Deletes topics by name or id."""
     changes: list[Change] = []
     results: dict[str | UUID, KafkaError | None] = {}
     for wanted in topics:
@@ -204,7 +204,7 @@ def delete_topics(
 def create_partitions(
     image: MetadataImage, wishes: Sequence[PartitionsRequest], randomness: Randomness
 ) -> tuple[list[Change], dict[str, KafkaError | None]]:
-    """More partitions for existing topics."""
+    """Adds partitions to existing topics."""
     named = Counter(wish.name for wish in wishes)
     changes: list[Change] = []
     results: dict[str, KafkaError | None] = {}
@@ -261,8 +261,8 @@ def _more_partitions(
 
 
 def elect_leaders(image: MetadataImage, election_type: int, partitions: Sequence[tuple[str, int]] | None) -> Election:
-    """Give partitions their preferred leader, or any leader at all (unclean). None means every partition; then those
-    that need no election are not mentioned. Raises InvalidRequest for an unknown type of election."""
+    """Elects preferred leaders, or any leaders (unclean). None means every partition; then those that need no election
+    are left out. Raises InvalidRequest for an unknown type of election."""
     if election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
         raise InvalidRequest(f"Unknown election type {election_type}")
     wanted = partitions
@@ -332,7 +332,7 @@ def leaders_after_brokers_changed(image: MetadataImage, unclean_allowed: Callabl
 
 
 def renewed_leaders(image: MetadataImage, node_id: BrokerId, partitions: Iterable[tuple[str, int]]) -> list[Change]:
-    """The changes that give the partitions which the broker leads the next leader epoch under the same leader."""
+    """Returns the changes that give the partitions led by the broker a new leader epoch with the same leader."""
     changes: list[Change] = []
     for name, number in partitions:
         partition = image.partition(name, number)
@@ -344,8 +344,8 @@ def renewed_leaders(image: MetadataImage, node_id: BrokerId, partitions: Iterabl
 
 
 def _elected(image: MetadataImage, partition: PartitionImage, *, unclean: bool) -> PartitionImage | None:
-    """The partition under a new leader: the first replica that is in sync and alive; failing that, if allowed, the
-    first that is alive, which then is the whole ISR because nobody else's log is known to agree with it."""
+    """Returns the partition with a new leader: the first live replica in the ISR; otherwise, if allowed, the first live
+    replica, which then is the whole ISR because no other log is known to agree with it."""
     alive = [node_id for node_id in partition.replicas if image.is_active(node_id)]
     for node_id in alive:
         if node_id in partition.isr:

@@ -21,19 +21,19 @@ __all__ = [
 
 USE_DEFAULT: Final = -1
 WISHES_MAX: Final = 10_000
-"""Topics or resources that one request may change: it is decided and written as a whole, and nobody else is served
-meanwhile. Kafka's bound on the records of one user's operation."""
+"""The topics or resources that one request may change. A request is decided and written as a whole, and no other
+request is served meanwhile. Kafka's bound on the records of one user's operation."""
 
 
 def check_count(count: int) -> None:
-    """Raises PolicyViolation if one request wants to change too much."""
+    """Raises PolicyViolation if one request changes too much."""
     if count > WISHES_MAX:
         raise PolicyViolation(f"{count} topics or resources in one request, {WISHES_MAX} is the most; send several")
 
 
 class TopicRequest(NamedTuple):
-    """A topic to create. -1 takes the broker's default. `assignments`: (partition, replicas) where the client chose
-    the replicas itself; then both numbers must stay -1."""
+    """A topic to create. -1 means the broker's default. `assignments` are (partition, replicas) of a client that
+    chooses the replicas itself; then both numbers must be -1."""
 
     name: str
     partitions: int = USE_DEFAULT
@@ -43,7 +43,7 @@ class TopicRequest(NamedTuple):
 
 
 class PartitionsRequest(NamedTuple):
-    """More partitions for a topic: `total` in the end. `assignments`: the replicas of each new one, or None."""
+    """Partitions to add to a topic, up to `total`. `assignments` are the replicas of each new one, or None."""
 
     name: str
     total: int
@@ -62,14 +62,14 @@ class ResourceType(IntEnum):
 
 
 class ConfigResource(NamedTuple):
-    """One thing with settings. The type is a plain number, because a client may send one that nobody knows."""
+    """A resource with settings. The type is a plain number, because a client may send an unknown one."""
 
     type: int
     name: str
 
 
 class ConfigOp(IntEnum):
-    """IncrementalAlterConfigs' config_operation."""
+    """The config_operation of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -78,7 +78,7 @@ class ConfigOp(IntEnum):
 
 
 class ConfigOperation(NamedTuple):
-    """One change of one setting."""
+    """A change of one setting."""
 
     name: str
     operation: int
@@ -86,7 +86,7 @@ class ConfigOperation(NamedTuple):
 
 
 class ElectionType(IntEnum):
-    """ElectLeaders' election_type."""
+    """The election_type of ElectLeaders."""
 
     PREFERRED = 0
     UNCLEAN = 1

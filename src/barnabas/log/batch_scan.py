@@ -1,4 +1,4 @@
-"""Walking the batches of an open segment file: headers only, or with their checksums.
+"""Walks the batches of an open segment file: headers only, or with their checksums.
 
 Large batches are stepped over with one small read each; runs of small ones are read in blocks.
 """
@@ -19,7 +19,7 @@ _VERIFY_BLOCK: Final = 1024 * 1024
 
 
 def scan_headers(disk: Disk, fd: int, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch in [position, end); stops in front of a torn or impossible one."""
+    """Yields position and header of each whole batch in [position, end). Stops before a torn or invalid one."""
     return _scan(disk, fd, position, end, verify=False)
 
 
@@ -56,7 +56,7 @@ def _scan(disk: Disk, fd: int, position: int, end: int, *, verify: bool) -> Iter
 
 
 def why_not_a_batch(disk: Disk, fd: int, position: int, end: int) -> str:
-    """The rule that what stands at `position` breaks, in words, where `scan_verified` stopped."""
+    """Returns a text that says why the bytes at `position`, where `scan_verified` stopped, are no valid batch."""
     if end - position < HEADER_SIZE:
         return f"the {end - position} bytes there are shorter than a batch's header"
     try:

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderEpochFileCache:
-    """Epochs and start offsets, both growing."""
+    """The leader epochs and their start offsets, both increasing."""
 
     __slots__ = ("_epochs", "_offsets", "latest", "path")
 
@@ -25,10 +25,10 @@ class LeaderEpochFileCache:
         self._epochs: list[LeaderEpoch] = []
         self._offsets: list[Offset] = []
         self.latest: LeaderEpoch = NO_LEADER_EPOCH
-        """The epoch of the last batch, -1 for a log without any."""
+        """The epoch of the last batch, -1 for a log without batches."""
 
     def load(self) -> None:
-        """Read the file. One that is damaged counts as empty: recovery enters the epochs that it finds in batches."""
+        """Reads the file. A damaged one counts as empty: recovery adds the epochs of the batches."""
         try:
             entries = read_epoch_checkpoint(self.path)
         except CorruptCheckpoint:
@@ -42,11 +42,11 @@ class LeaderEpochFileCache:
 
     @property
     def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
-        """(epoch, start_offset), oldest first."""
+        """Returns (epoch, start offset), oldest first."""
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset, *, write: bool = True) -> None:
-        """Batches from `start_offset` on are of this epoch. Entries that this contradicts are dropped, as in Kafka.
+        """Adds an epoch that begins at `start_offset`. Removes entries that contradict it, as in Kafka.
 
         Raises OSError, and has then changed nothing.
         """
@@ -66,12 +66,11 @@ class LeaderEpochFileCache:
                 raise
 
     def write(self, *, sync: bool) -> None:
-        """Bring the entries to the file. Recovery finds lost ones in the batches, so appends need not wait for a
-        sync."""
+        """Writes the file. Appends need not wait for a sync, because recovery finds lost entries in the batches."""
         write_epoch_checkpoint(self.path, self.entries, sync=sync)
 
     def end_offset_for(self, epoch: LeaderEpoch, log_end_offset: Offset) -> tuple[LeaderEpoch, Offset]:
-        """(the largest epoch at or below the one asked for, the offset where it ended); (-1, -1) if that is unknown."""
+        """Returns the largest epoch at or below the requested one and its end offset; (-1, -1) if that is unknown."""
         if epoch < 0 or epoch > self.latest or not self._epochs:
             return NO_LEADER_EPOCH, NO_OFFSET
         if epoch == self.latest:
@@ -82,19 +81,19 @@ class LeaderEpochFileCache:
         return found, self._offsets[after]
 
     def epoch_for(self, offset: Offset) -> LeaderEpoch:
-        """The epoch of the batch at an offset, -1 if it is older than all known ones."""
+        """Returns the epoch of the batch at an offset; -1 if it is older than all known ones."""
         slot = bisect_right(self._offsets, offset) - 1
         return self._epochs[slot] if slot >= 0 else NO_LEADER_EPOCH
 
     def truncate_from_end(self, end_offset: Offset) -> None:
-        """The log now ends at `end_offset`: drop the epochs that began there or later."""
+        """Removes the epochs that begin at `end_offset` or later, because the log was truncated."""
         kept = [(epoch, offset) for epoch, offset in self.entries if offset < end_offset]
         if len(kept) < len(self._epochs):
             self._set(kept)
             self._write_if_possible()
 
     def truncate_from_start(self, start_offset: Offset) -> None:
-        """The log now starts at `start_offset`: the epoch in force there begins there, older ones go."""
+        """Removes the epochs before `start_offset`. The one in force there begins there now."""
         first = bisect_right(self._offsets, start_offset) - 1
         if first >= 0 and (first or self._offsets[0] < start_offset):
             entries = self.entries[first:]
@@ -103,12 +102,12 @@ class LeaderEpochFileCache:
             self._write_if_possible()
 
     def clear(self) -> None:
-        """Forget all."""
+        """Removes all epochs."""
         if self._epochs:
             self._set([])
             self._write_if_possible()
 
     def _write_if_possible(self) -> None:
-        """Dropped entries that the file still has do no harm: loading drops what lies outside of the log again."""
+        """Writes the file and ignores errors: entries outside of the log are removed again when it is loaded."""
         with contextlib.suppress(OSError):
             self.write(sync=False)

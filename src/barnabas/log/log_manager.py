@@ -1,4 +1,4 @@
-"""All logs of a broker: opening, creating and deleting them, and what has to be done to them from time to time.
+"""Opens, creates, deletes and maintains all logs of a broker.
 
 The periodic functions are plain calls for a scheduler; those that may block on the device say so and have a variant
 that hands the blocking part out.
@@ -54,7 +54,7 @@ WAYS_OUT: Final = {
 
 
 class LogManager:
-    """The logs by partition. `startup` comes first, `shutdown` last.
+    """The logs by partition. `startup` is called first, `shutdown` last.
 
     In between all calls are on one thread, except for `remove_deleted` and the checkpoints, which may run in any.
     """
@@ -84,7 +84,7 @@ class LogManager:
             producer_expiration_ms,
         )
         self.cleaned_offsets_lost = False
-        """The cleaner's checkpoint says too much, of a log that was deleted or cut: it has to be written again."""
+        """Whether the cleaner's checkpoint must be written again, because a log was deleted or truncated."""
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._home: dict[TopicPartition, DataDirectory] = {}
 
@@ -96,7 +96,7 @@ class LogManager:
         return self.directories[0].cluster_id
 
     def claim_directories(self) -> None:
-        """Lock the data directories that a broker has used before and read their ids; `startup` opens them all.
+        """Locks the data directories that a broker has used before and reads their ids. `startup` opens them all.
 
         Raises UsageError where another broker uses one of them, or two have the same id.
         """
@@ -122,11 +122,11 @@ class LogManager:
                 )
 
     def directory_paths(self) -> dict[uuid.UUID, str]:
-        """The path of each data directory by its id, known after `startup`."""
+        """Returns the path of each data directory by its id, known after `startup`."""
         return {d.directory_id: os.path.realpath(d.path) for d in self.directories if d.directory_id is not None}
 
     def release_directories(self) -> None:
-        """Let the next broker in."""
+        """Unlocks the data directories."""
         for directory in self.directories:
             directory.unlock()
 
@@ -139,7 +139,7 @@ class LogManager:
         belongs: Belongs | None = None,
         progress: ProgressCallback | None = None,
     ) -> None:
-        """Lock the directories and open all logs, recovering what a crash left. Raises UsageError.
+        """Locks the directories, opens all logs and recovers them after a crash. Raises UsageError.
 
         `config_for` gives a topic's settings by its name. Logs that `belongs` says no to are put aside, not opened.
         Without a `cluster_id` the one of an existing directory holds, or a new one is made.
@@ -193,7 +193,8 @@ class LogManager:
                     progress(len(self._logs), len(jobs), tp)
 
     def shutdown(self, *, flush: bool = True, broker_epoch: int = -1) -> None:
-        """Close all logs and say so in the directories. May block: with `flush` all is on the device afterwards.
+        """Closes all logs and records that in the directories. Blocks; with `flush` all records are on the device
+        afterwards.
 
         Without it (tests) the logs stay trusted until the machine goes down. Raises KafkaStorageError after all that
         could be closed is closed; the directory is then not marked as clean.
@@ -226,15 +227,15 @@ class LogManager:
 
     @property
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
-        """All live logs."""
+        """All logs by partition."""
         return self._logs
 
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        """The log, None if there is none."""
+        """Returns the log; None if there is none."""
         return self._logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> UnifiedLog:
-        """A new log in the directory with the fewest, or the existing one. Raises KafkaStorageError."""
+        """Returns the log, and creates it in the directory with the fewest logs. Raises KafkaStorageError."""
         log = self._logs.get(topic_partition)
         if log is not None:
             log.config = config
@@ -263,7 +264,7 @@ class LogManager:
         return min(self.directories, key=homes.count)
 
     def delete(self, topic_partition: TopicPartition) -> None:
-        """Take a log out of service now; its files are removed after file.delete.delay.ms. Raises KafkaStorageError.
+        """Deletes a log now; its files are removed after file.delete.delay.ms. Raises KafkaStorageError.
 
         Slices of it that are being sent stay readable.
         """
@@ -281,19 +282,19 @@ class LogManager:
         self._deletions.add(path, self._clock.wall_ms() + log.config.file_delete_delay_ms)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
-        """Apply changed settings to the logs of a topic."""
+        """Applies changed settings to the logs of a topic."""
         for tp, log in self._logs.items():
             if tp.topic == topic:
                 log.config = config
 
     def directory_of(self, topic_partition: TopicPartition) -> DataDirectory:
-        """The data directory that holds the log; KeyError if there is no such log."""
+        """Returns the data directory of the log. Raises KeyError if there is no such log."""
         return self._home[topic_partition]
 
     # -- from time to time ---------------------------------------------------------------------------------------------
 
     def cleanup_logs(self, now_ms: int, *, busy: Container[TopicPartition] = ()) -> int:
-        """Apply retention to all logs (log.retention.check.interval.ms); returns the number of segments dropped.
+        """Applies retention to all logs (log.retention.check.interval.ms). Returns the number of deleted segments.
 
         Those that are `busy`, being cleaned, wait for the next time. What fails for one log is reported and does not
         keep the others from it.
@@ -309,22 +310,22 @@ class LogManager:
         return dropped
 
     def discard_files(self, paths: Iterable[str]) -> None:
-        """Have files that nobody needs removed, in the thread that does that."""
+        """Hands files over to the thread that removes them."""
         for path in paths:
             self._deletions.add(path, self._clock.wall_ms())
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Remove files whose delay is over. May block for large files; safe in any thread."""
+        """Removes files whose delay has passed. May block for large files; safe in any thread."""
         return self._deletions.remove_due(now_ms)
 
     def set_producer_expiration(self, expiration_ms: int) -> None:
-        """producer.id.expiration.ms, from the next `expire_producers` on."""
+        """Sets producer.id.expiration.ms for the next `expire_producers`."""
         self._environment = replace(self._environment, producer_expiration_ms=expiration_ms)
         for log in self._logs.values():
             log.producers.expiration_ms = expiration_ms
 
     def expire_producers(self, now_ms: int) -> int:
-        """Forget producers idle for producer.id.expiration.ms (producer.id.expiration.check.interval.ms)."""
+        """Removes producers that have been idle for producer.id.expiration.ms."""
         return sum(log.producers.remove_expired(now_ms) for log in self._logs.values())
 
     def bound_producers(self) -> None:
@@ -359,7 +360,7 @@ class LogManager:
         return tasks
 
     def flush_dirty_logs(self, now_ms: int) -> int:
-        """`collect_flushes`, run here and now: blocks. Returns the number of logs flushed. Raises KafkaStorageError."""
+        """Runs the flushes that are due and blocks. Returns their number. Raises KafkaStorageError."""
         tasks = self.collect_flushes(now_ms)
         for task in tasks:
             task.run()
@@ -367,11 +368,11 @@ class LogManager:
         return len(tasks)
 
     def checkpoint_recovery_points(self) -> None:
-        """Write down up to where the logs are durable, if that has changed. Blocks for a sync. Raises OSError."""
+        """Writes the recovery points if they have changed. Blocks for a sync. Raises OSError."""
         self._checkpoint(RECOVERY_CHECKPOINT, lambda log: log.recovery_point, sync=True)
 
     def checkpoint_log_start_offsets(self) -> None:
-        """Write down the logs' starts where they are not a segment's. Blocks for a sync. Raises OSError."""
+        """Writes the log start offsets that are within a segment. Blocks for a sync. Raises OSError."""
         self._checkpoint(
             LOG_START_CHECKPOINT,
             lambda log: log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None,
@@ -379,11 +380,11 @@ class LogManager:
         )
 
     def checkpoint_high_watermarks(self) -> None:
-        """Write down the high watermarks. Raises OSError."""
+        """Writes the high watermarks. Raises OSError."""
         self._checkpoint(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark, sync=False)
 
     def checkpoint_cleaned_offsets(self, *, before: Callable[[], None] = lambda: None) -> None:
-        """Write down up to where the logs have been cleaned, if that has changed. Blocks for a sync. Raises OSError.
+        """Writes the cleaned offsets if they have changed. Blocks for a sync. Raises OSError.
 
         `before` is called between looking and writing.
         """

@@ -1,4 +1,4 @@
-"""The marks of a log, and the small values that its operations answer with."""
+"""The offsets of a log, and the results of its operations."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +24,7 @@ class AppendInfo(NamedTuple):
 
 
 class LogRead(NamedTuple):
-    """The bytes to send, `size` of them; no slice when there is nothing below the bound."""
+    """The slice to send, of `size` bytes; None if there are no records below the bound."""
 
     file_slice: FileSlice | None
     size: int
@@ -34,7 +34,7 @@ EMPTY_READ = LogRead(None, 0)
 
 
 class TimestampOffset(NamedTuple):
-    """A record found by its time: its timestamp in ms, its offset and the leader epoch of its batch."""
+    """A record that was found by its timestamp, with the leader epoch of its batch."""
 
     timestamp: int
     offset: Offset
@@ -42,7 +42,7 @@ class TimestampOffset(NamedTuple):
 
 
 class LogOffsetMetadata(NamedTuple):
-    """An offset with the place where its batch starts (or will start)."""
+    """An offset with the segment and position where its batch starts, or will start."""
 
     offset: Offset
     segment: "LogSegment"
@@ -51,7 +51,7 @@ class LogOffsetMetadata(NamedTuple):
 
 @dataclass(slots=True)
 class LogOffsets:
-    """The four marks of a log. Each names the next offset, so every range is half-open.
+    """The four offsets of a log. Each is exclusive: the offset of the next record.
 
     Only the methods change them, and every change asserts
     log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset.
@@ -63,17 +63,17 @@ class LogOffsets:
     log_end_offset: Offset = FIRST_OFFSET
 
     def check(self) -> None:
-        """Assert the order of the marks."""
+        """Asserts the order of the offsets."""
         assert 0 <= self.log_start_offset <= self.last_stable_offset, self
         assert self.last_stable_offset <= self.high_watermark <= self.log_end_offset, self
 
     def advance_log_end(self, offset: Offset) -> None:
-        """Records were appended."""
+        """Moves the log end offset after an append."""
         assert offset >= self.log_end_offset, f"log_end_offset moves back to {offset}: {self}"
         self.log_end_offset = offset
 
     def advance_high_watermark(self, offset: Offset, last_stable_offset: Offset) -> None:
-        """The replicas in sync have all up to `offset`; transactions are decided up to `last_stable_offset`."""
+        """Moves the high watermark, and the last stable offset below it."""
         assert self.high_watermark <= offset <= self.log_end_offset, f"high_watermark to {offset}: {self}"
         assert self.last_stable_offset <= last_stable_offset <= offset, (
             f"last_stable_offset to {last_stable_offset}: {self}"
@@ -82,25 +82,25 @@ class LogOffsets:
         self.last_stable_offset = last_stable_offset
 
     def advance_log_start(self, offset: Offset) -> None:
-        """Records below `offset` are gone. Marks that lie below it come along."""
+        """Moves the log start offset. Offsets that lie below it move along."""
         assert self.log_start_offset <= offset <= self.log_end_offset, f"log_start_offset to {offset}: {self}"
         self.log_start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.last_stable_offset = max(self.last_stable_offset, offset)
 
     def truncate(self, log_end_offset: Offset) -> None:
-        """Records from `log_end_offset` on are gone: the only way back for the other marks."""
+        """Moves the log end offset back: the only operation that moves the other offsets back."""
         assert self.log_start_offset <= log_end_offset <= self.log_end_offset, f"truncate to {log_end_offset}: {self}"
         self.log_end_offset = log_end_offset
         self.high_watermark = min(self.high_watermark, log_end_offset)
         self.last_stable_offset = min(self.last_stable_offset, log_end_offset)
 
     def restore_last_stable(self, first_unstable_offset: Offset | None) -> None:
-        """The open transactions were found again from the batches: the mark is where the first of them begins."""
+        """Sets the last stable offset to the first open transaction, after the producers were rebuilt."""
         stable = self.high_watermark if first_unstable_offset is None else first_unstable_offset
         self.last_stable_offset = max(self.log_start_offset, min(stable, self.high_watermark))
 
     def restart(self, offset: Offset) -> None:
-        """The log is empty and goes on at `offset`."""
+        """Sets all offsets of an emptied log."""
         assert offset >= 0, offset
         self.log_start_offset = self.last_stable_offset = self.high_watermark = self.log_end_offset = offset

@@ -1,4 +1,4 @@
-"""A segment: a file of batches and its indexes, named after the first offset that it may hold.
+"""A segment: a file of batches with its indexes, named after the first offset that it may contain.
 
 Kafka's names: `00000000000000000042.log` with `.index`, `.timeindex` and, once a transaction was aborted, `.txnindex`.
 """
@@ -34,7 +34,7 @@ _RING: Final = 128
 _LOCATE_BLOCK: Final = 4096
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
 _LOCATED: Final = Struct(">qi11xi")
-"""base_offset, batch_length, last_offset_delta: all that finding an offset needs of a header."""
+"""base_offset, batch_length, last_offset_delta: the part of a header that a search for an offset needs."""
 
 
 def file_name(offset: Offset, suffix: str) -> str:
@@ -43,7 +43,7 @@ def file_name(offset: Offset, suffix: str) -> str:
 
 
 class SegmentWriteFailed(OSError):
-    """The disk did not take the batch. `tail_is_clean`: what it took of it has been removed again."""
+    """The batch could not be written. `tail_is_clean` says that the written part has been removed."""
 
     def __init__(self, cause: OSError, tail_is_clean: bool) -> None:
         super().__init__(cause.errno, str(cause))
@@ -59,7 +59,7 @@ class WrittenBatch(NamedTuple):
 
 
 class LogSegment:
-    """Appends at the end, finds offsets and times. Knows its own files only; the log decides when to roll."""
+    """Appends at the end, finds offsets and timestamps. Knows its own files only; the log decides when to roll."""
 
     __slots__ = (
         "_bytes_since_index",
@@ -111,7 +111,7 @@ class LogSegment:
         self.configure(config)
 
     def configure(self, config: LogConfig) -> None:
-        """Take over the topic's settings, also when they change."""
+        """Applies the topic's settings, also when they change."""
         self.index_interval_bytes = config.index_interval_bytes
         self.roll_ms = config.roll_ms - (random.randrange(config.segment_jitter_ms) if config.segment_jitter_ms else 0)
         # the time index gets an entry more at the roll, and never has more than the offset index before
@@ -126,13 +126,13 @@ class LogSegment:
         return f"LogSegment({self.path('.log')}, size={self.size})"
 
     def path(self, suffix: str) -> str:
-        """The path of one of the segment's files."""
+        """Returns the path of one of the segment's files."""
         return f"{self.directory}/{self.base_offset:020d}{suffix}"
 
     # -- opening and closing -------------------------------------------------------------------------------------------
 
     def create(self, preallocate_bytes: int = 0) -> None:
-        """Make the file, empty, over whatever a crash left under its name."""
+        """Makes an empty file, and replaces one that a crash has left."""
         self._file = file = OpenFile(self._disk.open(self.path(".log")))
         self._pool.add(self)
         self._disk.ftruncate(file.fd, 0)
@@ -142,7 +142,7 @@ class LogSegment:
         self.time_index.reset()
 
     def load(self) -> None:
-        """Take over existing files. Raises FileNotFoundError, or CorruptIndex if the indexes need to be rebuilt."""
+        """Loads existing files. Raises FileNotFoundError, or CorruptIndex if the indexes must be rebuilt."""
         status = os.stat(self.path(".log"))
         self.size = status.st_size
         self.created_ms = status.st_mtime_ns // 1_000_000
@@ -160,7 +160,7 @@ class LogSegment:
         return os.stat(self.path(".log")).st_mtime_ns // 1_000_000
 
     def open_file(self) -> OpenFile:
-        """The open file; opened anew if the pool took it back."""
+        """Returns the open file, and opens it anew if the pool has closed it."""
         self.recently_used = True
         file = self._file
         if file is None:
@@ -170,15 +170,15 @@ class LogSegment:
 
     @property
     def held_file(self) -> OpenFile | None:
-        """The open file, if it is open. Any thread may ask; the file stays open as long as the answer is held."""
+        """The open file, if it is open. Safe in any thread; the file stays open as long as the caller holds it."""
         return self._file
 
     def release(self) -> None:
-        """Let go of the file; it is closed when no slice names it any more."""
+        """Releases the file, which is closed when no slice refers to it any more."""
         self._file = None
 
     def seal(self) -> None:
-        """Complete the indexes on disk. For a segment that gets no more appends, and at a clean shutdown."""
+        """Writes the indexes completely, when the segment gets no more appends or is closed."""
         if self.max_timestamp != NO_TIMESTAMP:
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
         self.offset_index.write_tail()
@@ -191,14 +191,14 @@ class LogSegment:
         self._ring_positions.clear()
 
     def close(self) -> None:
-        """Let go of file and maps without writing anything."""
+        """Closes file and maps without writing anything."""
         self.release()
         self._pool.discard(self)
         self.offset_index.release()
         self.time_index.release()
 
     def rename_directory(self, directory: str) -> None:
-        """The log's directory has a new name."""
+        """Uses the new name of the log's directory."""
         self.directory = directory
         self.offset_index.path = self.path(".index")
         self.time_index.path = self.path(".timeindex")
@@ -206,7 +206,7 @@ class LogSegment:
             self._transaction_index.path = self.path(".txnindex")
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files to `*.deleted` and let go of them; returns the paths to remove later."""
+        """Renames the files to `*.deleted` and closes them. Returns the paths to remove later."""
         self.close()
         renamed = []
         for suffix in SEGMENT_SUFFIXES:
@@ -219,7 +219,7 @@ class LogSegment:
         return renamed
 
     def remove(self) -> None:
-        """Remove the files at once. Raises OSError, and has then tried all of them."""
+        """Removes the files at once. Raises OSError after it has tried all of them."""
         self.close()
         failure: OSError | None = None
         for suffix in SEGMENT_SUFFIXES:
@@ -235,7 +235,7 @@ class LogSegment:
     # -- appending -----------------------------------------------------------------------------------------------------
 
     def append(self, buffers: Sequence[bytes | memoryview], size: int, last_offset: Offset, max_timestamp: int) -> None:
-        """Write one batch at the end. Raises SegmentWriteFailed; the segment is then as before."""
+        """Appends one batch. Raises SegmentWriteFailed, after which the segment is as before."""
         position = self.size
         self._write(buffers, size, position)
         if max_timestamp > self.max_timestamp:
@@ -258,14 +258,14 @@ class LogSegment:
             del self._ring_positions[: _RING // 2]
 
     def append_run(self, data: memoryview, batches: Sequence[WrittenBatch]) -> None:
-        """Write several batches that already carry their offsets, in one go."""
+        """Appends several batches that have their offsets already, with one write."""
         self._write((data,), len(data), self.size)
         for batch in batches:
             self.note_batch(self.size, batch)
             self.size += batch.size
 
     def note_batch(self, position: int, batch: WrittenBatch) -> None:
-        """Enter a batch that is in the file at `position` into the indexes."""
+        """Indexes a batch that is in the file at `position`."""
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
             self.max_timestamp_offset = batch.last_offset
@@ -299,7 +299,7 @@ class LogSegment:
             written += count
 
     def cut_tail(self) -> bool:
-        """Remove what lies behind the last whole batch; False if the disk refuses even that."""
+        """Removes the bytes after the last whole batch. Returns False if the disk refuses that."""
         try:
             self._disk.ftruncate(self.open_file().fd, self.size)
         except OSError:
@@ -309,7 +309,7 @@ class LogSegment:
     # -- rolling -------------------------------------------------------------------------------------------------------
 
     def can_hold_offset(self, offset: Offset) -> bool:
-        """Whether the indexes can express the offset relative to the base."""
+        """Returns whether the indexes can store the offset relative to the base offset."""
         return 0 <= offset - self.base_offset <= OFFSET_DELTA_MAX
 
     def _note_first_timestamp(self, timestamp: int) -> None:
@@ -326,7 +326,7 @@ class LogSegment:
         return self._first_timestamp
 
     def is_due(self, now_ms: int, max_timestamp: int) -> bool:
-        """Whether segment.ms has passed: on the records' clock if they have one, since the file was made otherwise."""
+        """Returns whether segment.ms has passed since the first record's timestamp, or since the file was made."""
         first = self.first_timestamp()
         waited = max_timestamp - first if first >= 0 else now_ms - self.created_ms
         return self.size > 0 and waited > self.roll_ms
@@ -334,7 +334,8 @@ class LogSegment:
     # -- finding -------------------------------------------------------------------------------------------------------
 
     def locate(self, offset: Offset) -> tuple[int, int] | None:
-        """(position, size) of the first batch whose last offset is at or after `offset`; None if there is none."""
+        """Returns position and size of the first batch whose last offset is at or after `offset`; None if there is
+        none."""
         last_offsets, positions = self._ring_last_offsets, self._ring_positions
         slot = bisect_left(last_offsets, offset)
         if (slot or (positions and not positions[0])) and slot < len(positions):
@@ -368,34 +369,34 @@ class LogSegment:
         return None
 
     def whole_bytes(self, position: int, first_size: int, limit: int) -> int:
-        """At most `limit` bytes from a batch of `first_size` on, up to the last beginning of another one that the index
-        knows there: what is cut off behind that would be sent twice. `limit` itself where it knows none."""
+        """Returns the size of whole batches within `limit`, as far as the index knows, at least `first_size`. A batch
+        that is cut off would be sent twice. Returns `limit` if the index knows no boundary."""
         end = self.offset_index.lookup_position(position + limit)[1]
         return end - position if position + first_size <= end <= position + limit else limit
 
     def slice(self, position: int, size: int) -> HeldSlice:
-        """A range of the file, which stays open as long as the slice lives."""
+        """Returns a slice of the file, which stays open as long as the slice lives."""
         return HeldSlice(self._file or self.open_file(), position, size)
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch from `position` on."""
+        """Yields position and header of each batch from `position` on."""
         if not 0 <= position <= self.size:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {self.size}")
         return scan_headers(self._disk, self.open_file().fd, position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes of the file."""
+        """Reads bytes of the file."""
         return self.slice(position, size).read()
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of a record, or the file's time of change if records have none. For retention."""
+        """The largest timestamp of a record, or the last change of the file if records have none. For retention."""
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 
     # -- cutting -------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: Offset) -> int:
-        """Drop the batches from the one that contains `offset` on; returns the number of bytes dropped."""
+        """Removes the batches from the one that contains `offset` on. Returns the number of removed bytes."""
         found = self._scan_for(offset, self.offset_index.lookup(offset)[1])
         position = found[0] if found else self.size
         dropped = self.size - position
@@ -428,14 +429,14 @@ class LogSegment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The segment's aborted transactions; the file appears with the first of them. Raises OSError,
-        CorruptTransactionIndex, as long as what the file holds is not known."""
+        """The segment's aborted transactions. The file is made with the first of them. Raises OSError,
+        CorruptTransactionIndex while the file cannot be read."""
         if self._transaction_index is None:
             self._transaction_index = TransactionIndex.load(self.path(".txnindex"), self._disk)
         return self._transaction_index
 
     def transaction_index_if_any(self) -> TransactionIndex | None:
-        """None when no transaction of this segment was aborted. Raises as `transaction_index` does."""
+        """Returns the index; None if no transaction of this segment was aborted. Raises the same errors."""
         if self._transaction_index is not None:
             return self._transaction_index
         if self._has_transaction_index is None:
@@ -447,6 +448,6 @@ class LogSegment:
         return self.transaction_index if self._has_transaction_index else None
 
     def write_transaction_index(self) -> None:
-        """Bring the entries that a full disk kept in memory to the file. Raises OSError."""
+        """Writes the entries that a full disk has kept in memory. Raises OSError."""
         if self._transaction_index is not None:
             self._transaction_index.write_tail()

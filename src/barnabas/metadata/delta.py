@@ -15,8 +15,8 @@ __all__ = ["MetadataChange", "MetadataDelta"]
 
 
 class MetadataChange(NamedTuple):
-    """An image and what is different in it from the one before: names of topics that came, went or changed their
-    partitions; of topics and brokers with other settings; numbers of brokers that came, went or registered anew."""
+    """An image with its differences to the one before: the names of topics that were created, deleted or got other
+    partitions or settings, and the ids of brokers that came, left, registered again or got other settings."""
 
     image: MetadataImage
     topics: frozenset[str] = frozenset()
@@ -26,7 +26,7 @@ class MetadataChange(NamedTuple):
 
 
 class MetadataDelta:
-    """The changes of one batch upon an image. `apply` ends it."""
+    """The changes of one batch to an image. `apply` ends it."""
 
     def __init__(self, image: MetadataImage) -> None:
         self._image = image
@@ -43,7 +43,7 @@ class MetadataDelta:
         self.changed_brokers: set[BrokerId] = set()
 
     def clear(self) -> None:
-        """Everything goes; what is put afterwards is all there is."""
+        """Removes everything. The image then consists of what is put afterwards."""
         image = self._image
         self.changed_topics.update(image.topics)
         self.changed_topic_configs.update(image.topic_configs)
@@ -56,14 +56,14 @@ class MetadataDelta:
         self.changed_topics.add(topic.name)
 
     def remove_topic(self, name: str) -> None:
-        """The topic and its settings go."""
+        """Removes the topic and its settings."""
         if self._writable_topics().pop(name, None) is not None:
             self.changed_topics.add(name)
         if name in (self._topic_configs if self._topic_configs is not None else self._image.topic_configs):
             self.set_topic_config(name, {})
 
     def put_partitions(self, name: str, changed: Iterable[tuple[int, PartitionImage]]) -> None:
-        """New states of existing partitions, or partitions that follow the last one."""
+        """Puts new states of existing partitions, or partitions that follow the last one."""
         topics = self._writable_topics()
         topic = topics[name]
         partitions = list(topic.partitions)
@@ -76,14 +76,14 @@ class MetadataDelta:
         self.changed_topics.add(name)
 
     def set_topic_config(self, name: str, config: Mapping[str, str]) -> None:
-        """All of a topic's own settings; empty removes them."""
+        """Puts all settings of a topic; an empty mapping removes them."""
         if self._topic_configs is None:
             self._topic_configs = dict(self._image.topic_configs)
         _put_or_drop(self._topic_configs, name, config)
         self.changed_topic_configs.add(name)
 
     def set_broker_config(self, name: str, config: Mapping[str, str]) -> None:
-        """All dynamic settings of a broker ("" for all brokers); empty removes them."""
+        """Puts all dynamic settings of a broker ("" for all brokers); an empty mapping removes them."""
         if self._broker_configs is None:
             self._broker_configs = dict(self._image.broker_configs)
         _put_or_drop(self._broker_configs, name, config)
@@ -98,7 +98,7 @@ class MetadataDelta:
             self.changed_brokers.add(node_id)
 
     def apply(self, version: int) -> MetadataChange:
-        """The next image, and what is different in it. The delta must not be used after this."""
+        """Returns the next image with its differences. The delta must not be used afterwards."""
         return MetadataChange(
             self._next(version),
             frozenset(self.changed_topics),

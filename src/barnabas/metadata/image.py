@@ -45,12 +45,12 @@ class PartitionImage(NamedTuple):
 
     @property
     def preferred_leader(self) -> BrokerId:
-        """The first replica: who leads when all is well."""
+        """The first replica, which leads if it is in sync."""
         return self.replicas[0]
 
 
 class TopicImage(NamedTuple):
-    """A topic; the position in `partitions` is the partition's number."""
+    """A topic. The index in `partitions` is the partition's number."""
 
     name: str
     topic_id: UUID
@@ -66,7 +66,7 @@ class TopicImage(NamedTuple):
 
 
 class BrokerImage(NamedTuple):
-    """A live broker. `epoch` grows with each registration, so an older life of the same node can be told apart."""
+    """A live broker. `epoch` grows with each registration and tells an earlier registration of the same node apart."""
 
     node_id: BrokerId
     epoch: int
@@ -104,39 +104,40 @@ class MetadataImage:
         self.broker_configs: Mapping[str, Mapping[str, str]] = broker_configs if broker_configs is not None else {}
 
     def topic_by_id(self, topic_id: UUID) -> TopicImage | None:
-        """The topic with this id, or None. The first call on an image costs one pass over all topics."""
+        """Returns the topic with this id, or None. The first call on an image costs one pass over all topics."""
         return self._topics_by_id.get(topic_id)
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
-        """One partition, or None where the topic or the number does not exist."""
+        """Returns a partition, or None if the topic or the number does not exist."""
         found = self.topics.get(topic)
         if found is None or not 0 <= index < len(found.partitions):
             return None
         return found.partitions[index]
 
     def has_replica(self, node_id: BrokerId, topic: str, index: int, topic_id: UUID | None) -> bool:
-        """Whether a broker has this replica of the topic of that name; by its id too where that is known."""
+        """Returns whether a broker has this replica of the topic with that name, and with that id if it is known."""
         partition = self.partition(topic, index)
         if partition is None or node_id not in partition.replicas:
             return False
         return topic_id is None or topic_id == self.topics[topic].topic_id
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
-        """The settings that a topic has itself."""
+        """Returns the settings of the topic itself."""
         return self.topic_configs.get(topic, _NO_CONFIGS)
 
     def broker_config(self, name: str) -> Mapping[str, str]:
-        """The dynamic settings of a broker by its number as text; "" for those of all brokers."""
+        """Returns the dynamic settings of a broker by its number as text; "" for those of all brokers."""
         return self.broker_configs.get(name, _NO_CONFIGS)
 
     def is_active(self, node_id: BrokerId) -> bool:
-        """Whether a broker can lead: it is registered and not fenced."""
+        """Returns whether a broker can lead: it is registered and not fenced."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
     @cached_property
     def collisions(self) -> Mapping[str, str]:
-        """Topic names with `.` or `_` by their name with `_` for `.`: two of these would share a metric's name."""
+        """Returns topic names with `.` or `_` by their name with `_` for `.`: two of these would share a metric's
+        name."""
         return {name.replace(".", "_"): name for name in self.topics if "." in name or "_" in name}
 
     @cached_property

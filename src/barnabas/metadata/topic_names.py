@@ -32,7 +32,7 @@ def _why_invalid(name: str) -> str | None:
 
 
 def has_collision_characters(name: str) -> bool:
-    """Whether the name could share a metric's name with another, where `.` and `_` look the same."""
+    """Returns whether the name could share a metric's name with another, because `.` and `_` look the same there."""
     return "." in name or "_" in name
 
 

@@ -1,4 +1,4 @@
-"""durability=fsync: appends of many requests share one fsync, and are acknowledged when it is done.
+"""Shares one fsync among the appends of many requests (durability=fsync), which are acknowledged when it is done.
 
 While one round of syncing runs in its thread, the appends that come gather for the next: the slower the disk, the
 larger the groups.
@@ -19,7 +19,7 @@ Round = list[tuple[Partition, Offset, FlushTask]]
 
 
 class GroupCommit:
-    """Called by a partition after each append. Runs on the loop's thread but for the syncing itself."""
+    """Called by a partition after each append. Only the sync itself runs in a thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, executor: Executor, log: logging.Logger) -> None:
         self._loop = loop
@@ -78,6 +78,6 @@ class GroupCommit:
 
 
 def _sync(round_: Round) -> None:
-    """In the thread."""
+    """Runs the flushes in the thread."""
     for _, _, task in round_:
         task.run()

@@ -1,4 +1,4 @@
-"""A partition as this broker's replica sees it: who leads, in which epoch, who is in sync, what is committed.
+"""A replica of a partition: its leader, leader epoch, in-sync replicas and high watermark.
 
 Every function is plain: what it checked on its first line still holds on its last, and requests for one partition
 cannot interleave. Source: Kafka's replication design; KIP-101 (leader epochs).
@@ -28,13 +28,13 @@ __all__ = ["Partition", "Watcher"]
 
 
 class Watcher(Protocol):
-    """A parked operation that may end when the partition's marks move or its leader changes."""
+    """A delayed operation that may be complete when the partition's offsets move or its leader changes."""
 
     def partition_changed(self, partition: "Partition") -> None: ...
 
 
 class Partition:
-    """One replica of a topic's partition."""
+    """The replica of a partition on this broker."""
 
     __slots__ = (
         "_flush_behind",
@@ -61,8 +61,8 @@ class Partition:
         *,
         flush_behind: Callable[["Partition"], None] | None = None,
     ) -> None:
-        """`flush_behind` is given where acknowledged means on the disk (durability=fsync): it is called after each
-        append, and `flushed` is to be called when what stood in the log by then is there."""
+        """`flush_behind` is given with durability=fsync. It is called after each append, and calls `flushed` when the
+        records are on the disk."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -81,7 +81,7 @@ class Partition:
         """The error because of which the last append cannot be committed (durability=fsync)."""
 
     def set_config(self, config: LogConfig) -> None:
-        """Take over the topic's settings."""
+        """Applies the topic's settings."""
         self.log.config = config
         self.append_policy = policy_of(config)
 
@@ -95,7 +95,7 @@ class Partition:
         replicas: Sequence[BrokerId],
         in_sync_replicas: Sequence[BrokerId],
     ) -> None:
-        """Take the role that the metadata gives this replica. Older epochs than ours are not listened to."""
+        """Takes the role that the metadata gives this replica. Ignores older leader epochs."""
         if leader_epoch < self.leader_epoch:
             return
         self.partition_epoch = partition_epoch
@@ -124,8 +124,8 @@ class Partition:
         guard: VerificationGuard | None = None,
         transaction_version: int = 0,
     ) -> AppendInfo:
-        """Append one batch, as `UnifiedLog.append_as_leader` does. Raises NotLeaderOrFollower, NotEnoughReplicas, and
-        what the log refuses."""
+        """Appends one batch. Raises NotLeaderOrFollower, NotEnoughReplicas, and the errors of
+        `UnifiedLog.append_as_leader`."""
         if not self.is_leader:
             raise NotLeaderOrFollower(f"broker does not lead {self.topic_partition}")
         log = self.log
@@ -154,7 +154,7 @@ class Partition:
             self._wake()
 
     def flush_failed(self, error: KafkaStorageError) -> None:
-        """The disk did not take what was appended: whoever waits for its commit is told."""
+        """Fails the operations that wait for the last append, because the disk has not taken it."""
         self.flush_error = error
         self._wake()
 
@@ -168,13 +168,14 @@ class Partition:
 
     @property
     def waits_for_commit(self) -> bool:
-        """Whether an append is acknowledged later than it returns, even with acks=1."""
+        """Whether an append is acknowledged only after a sync, even with acks=1."""
         return self._flush_behind is not None
 
     # --- readers ----------------------------------------------------------------------------------------------------
 
     def check_leader(self, current_leader_epoch: LeaderEpoch = NO_LEADER_EPOCH) -> None:
-        """Raises NotLeaderOrFollower, or the fence's errors where the client knows another epoch than we (-1: none)."""
+        """Raises NotLeaderOrFollower, or FencedLeaderEpoch or UnknownLeaderEpoch if the client has another leader epoch
+        (-1: none)."""
         if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:
             self._fence(current_leader_epoch)
         if not self.is_leader:
@@ -190,20 +191,20 @@ class Partition:
         return self.log.last_stable_offset if read_committed else self.log.high_watermark
 
     def read(self, offset: Offset, max_bytes: int, *, read_committed: bool, min_one_message: bool) -> LogRead:
-        """Records for a consumer. The caller has checked the leader. Raises OffsetOutOfRange."""
+        """Reads records for a consumer. The caller has checked the leader. Raises OffsetOutOfRange."""
         log = self.log
         bound = log.last_stable_offset if read_committed else log.high_watermark
         return log.read(offset, max_bytes, upper_bound=bound, min_one_message=min_one_message)
 
     def delete_records(self, before_offset: Offset) -> Offset:
-        """Move the log's start up to an offset, -1 for the high watermark; returns the new start."""
+        """Moves the log start offset, for -1 to the high watermark, and returns it."""
         target = self.log.high_watermark if before_offset == -1 else before_offset
         start = self.log.delete_records(target)
         self._wake()
         return start
 
     def end_of_epoch(self, epoch: LeaderEpoch) -> tuple[LeaderEpoch, Offset]:
-        """(largest epoch at or below `epoch`, the offset where it ended); (-1, -1) if the log cannot say.
+        """Returns the largest leader epoch at or below `epoch` and its end offset; (-1, -1) if that is unknown.
 
         The log learns of an epoch by its first record. The current one ends at the log's end even before that; one
         that never had a record ended where the one before it did.
@@ -217,15 +218,15 @@ class Partition:
         return log.offset_for_leader_epoch(epoch)
 
     def aborted_transactions(self, fetch_offset: Offset, records: FileSlice) -> list[tuple[ProducerId, Offset]]:
-        """(producer id, first offset) of the aborted transactions that a read_committed reader of these records may
-        meet, in the order of the offsets."""
+        """Returns producer id and first offset of the aborted transactions in these records, ordered by offset."""
         found = self.log.aborted_in(fetch_offset, records)
         return sorted(((entry.producer_id, entry.first_offset) for entry in found), key=lambda pair: pair[1])
 
     def diverging_epoch(
         self, last_fetched_epoch: LeaderEpoch, fetch_offset: Offset
     ) -> tuple[LeaderEpoch, Offset] | None:
-        """(epoch, end offset) up to which the reader's log and this one agree; None: they agree to its fetch offset.
+        """Returns leader epoch and end offset up to which the reader's log agrees with this one; None if it agrees up
+        to its fetch offset.
 
         Raises OffsetOutOfRange where this log cannot say.
         """
@@ -237,7 +238,7 @@ class Partition:
         return epoch, end_offset
 
     def retire(self) -> None:
-        """The replica is gone: whoever waits for it is woken and finds nobody leading."""
+        """Resigns the leadership, because the replica is deleted, and wakes the delayed operations."""
         self.is_leader = False
         self._wake()
 

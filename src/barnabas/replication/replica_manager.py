@@ -1,4 +1,4 @@
-"""All partitions of which this broker has a replica: found by name, brought in line with the metadata image."""
+"""Holds the partitions that have a replica on this broker, and updates them from metadata images."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +26,7 @@ class ReplicaManager:
         *,
         flush_behind: Callable[[Partition], None] | None = None,
     ) -> None:
-        """`log_config_of` gives the settings of a topic by its name; `flush_behind` as in Partition."""
+        """`log_config_of` returns the settings of a topic by its name. Partition explains `flush_behind`."""
         self._broker_id = broker_id
         self._log_manager = log_manager
         self._log_config_of = log_config_of
@@ -35,18 +35,18 @@ class ReplicaManager:
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._names: dict[UUID, str] = {}
         self._refused: set[str] = set()
-        """Topics of which the disk refused a log."""
+        """The topics with a log that the disk has refused."""
         self.image: MetadataImage | None = None
         self.on_leadership: list[Callable[[Partition], None]] = []
-        """Told of each partition that this broker has begun to lead, or leads in another epoch than before."""
+        """Called with each partition that this broker leads now, or leads in a new leader epoch."""
         self.on_resignation: list[Callable[[TopicPartition], None]] = []
-        """Told of each partition that it led and does so no longer."""
+        """Called with each partition that this broker no longer leads."""
 
     # --- finding ----------------------------------------------------------------------------------------------------
 
     def leader_of(self, topic: str, partition: int) -> Partition:
-        """The partition, led here. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or KafkaStorageError where we
-        should lead but the disk refused the log."""
+        """Returns the partition if this broker leads it. Raises UnknownTopicOrPartition, NotLeaderOrFollower, or
+        KafkaStorageError if the disk has refused the log."""
         found = self._partitions.get((topic, partition))
         if found is not None and found.is_leader:
             return found
@@ -61,7 +61,7 @@ class ReplicaManager:
         return NotLeaderOrFollower(f"broker {self._broker_id} does not lead {topic}-{partition}")
 
     def get(self, topic: str, partition: int) -> Partition | None:
-        """The local replica, if there is one."""
+        """Returns the local replica, if there is one."""
         return self._partitions.get((topic, partition))
 
     def topic_name(self, topic_id: UUID) -> str | None:
@@ -73,7 +73,7 @@ class ReplicaManager:
     # --- following the metadata -------------------------------------------------------------------------------------
 
     def apply(self, image: MetadataImage, changed: Iterable[str] | None = None) -> None:
-        """Bring partitions and logs in line with an image; `changed` names the topics that differ, None means all.
+        """Updates partitions and logs from an image. `changed` names the topics that differ; None means all.
 
         A log that the disk refuses is reported and does not keep the others from it: see `open_refused`.
         """
@@ -135,7 +135,7 @@ class ReplicaManager:
                     resigned(partition.topic_partition)
 
     def open_refused(self) -> None:
-        """Try again to open the logs that the disk refused. To be called from time to time."""
+        """Tries again to open the logs that the disk has refused. Called periodically."""
         refused, self._refused = self._refused, set()
         for name in refused:
             topic = self.image.topics.get(name) if self.image is not None else None
@@ -158,7 +158,7 @@ class ReplicaManager:
         return partition
 
     def config_changed(self, topics: Iterable[str]) -> None:
-        """Give the logs of these topics their settings anew."""
+        """Applies the settings of these topics to their logs."""
         for name in topics:
             topic = self.image.topics.get(name) if self.image is not None else None
             if topic is None:
@@ -170,5 +170,5 @@ class ReplicaManager:
                     partition.set_config(config)
 
     def offsets(self) -> Mapping[tuple[str, int], Offset]:
-        """High watermark of each partition."""
+        """Returns the high watermark of each partition."""
         return {key: partition.log.high_watermark for key, partition in self._partitions.items()}

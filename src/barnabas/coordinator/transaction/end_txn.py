@@ -1,4 +1,4 @@
-"""EndTxn's decisions: may this client end the transaction, is it a repetition, and what is prepared.
+"""Decides about EndTxn: whether the client may end the transaction, whether it retries, and which state follows.
 
 Two rules: until version 4 the producer keeps its epoch (transaction.version 0 and 1); from 5 on every end gives it the
 next one, so that whatever was late belongs to no later transaction (KIP-890).
@@ -33,13 +33,13 @@ class Ending(NamedTuple):
     producer_epoch: int
     commit: bool
     transaction_version: int
-    """2 for clients whose epoch grows with every transaction, 0 for the others."""
+    """The transaction version: 2 for clients whose epoch grows with every transaction, 0 for the others."""
 
 
 def ended(
     current: TransactionMetadata, request: Ending, now_ms: int, new_producer_id: Callable[[], ProducerId]
 ) -> TransactionMetadata | None:
-    """The transaction with its outcome decided; None where it already is what a repetition asks for.
+    """Returns the prepared transaction; None if a retry finds it decided already.
 
     Raises InvalidProducerIdMapping, ProducerFenced, ConcurrentTransactions, InvalidTxnState.
     """
@@ -57,7 +57,7 @@ def prepared(
     now_ms: int,
     new_producer_id: Callable[[], ProducerId],
 ) -> TransactionMetadata:
-    """The outcome of the transaction is decided; with version 2 that uses up the epoch."""
+    """Returns the transaction with its outcome; with version 2 that uses up the epoch."""
     changes: dict[str, Any] = {"client_transaction_version": transaction_version}
     if current.state in IDLE:
         # An abort of nothing: Kafka wants a start of every transaction that ends.
@@ -78,7 +78,7 @@ def prepared(
 
 
 def answered(current: TransactionMetadata) -> tuple[int, int]:
-    """The producer id and epoch that the client goes on with, of a prepared or completed transaction."""
+    """Returns the producer id and epoch with which the client continues after a prepared or completed transaction."""
     return current.successor or current.client_producer
 
 

@@ -1,4 +1,4 @@
-"""InitProducerId's decisions: who holds a transactional id from now on, and who is fenced by that (KIP-98, 360, 939).
+"""Decides about InitProducerId: which producer holds a transactional id, and which one is fenced (KIP-98, 360, 939).
 
 Pure functions from what is known of the id to what it becomes. Sources: KIP-360 for a client that names the producer it
 was, KIP-939 for one that keeps the transaction of its predecessor.
@@ -25,7 +25,7 @@ __all__ = ["Initialisation", "NewProducerId", "fenced", "initialised", "kept"]
 S = TransactionState
 
 NewProducerId = Callable[[], ProducerId]
-"""A producer id that nobody had before; may raise KafkaError."""
+"""Returns a producer id that was never used before; may raise KafkaError."""
 
 
 class Initialisation(NamedTuple):
@@ -33,17 +33,18 @@ class Initialisation(NamedTuple):
 
     transactional_id: str
     timeout_ms: int
-    """state.NO_TIMEOUT for a participant of a two-phase commit."""
+    """The timeout; NO_TIMEOUT for a participant of a two-phase commit."""
     expected: tuple[ProducerId, int] | None = None
-    """The producer id and epoch that the client was, None for a client that begins."""
+    """The client's former producer id and epoch; None for a new client."""
     keep_prepared: bool = False
-    """Leave an ongoing transaction to the new client instead of aborting it."""
+    """Whether the new client keeps an ongoing transaction instead of aborting it."""
 
 
 def initialised(
     current: TransactionMetadata | None, request: Initialisation, now_ms: int, new_producer_id: NewProducerId
 ) -> TransactionMetadata:
-    """The id in new hands while no transaction is open. Raises ProducerFenced, ConcurrentTransactions."""
+    """Gives the transactional id to a new producer while no transaction is open. Raises ProducerFenced,
+    ConcurrentTransactions."""
     if current is None:
         current = TransactionMetadata(new_producer_id(), request.timeout_ms, now_ms)
     _check(current, request.expected)
@@ -62,8 +63,8 @@ def initialised(
 def fenced(
     current: TransactionMetadata, expected: tuple[ProducerId, int] | None, now_ms: int, new_producer_id: NewProducerId
 ) -> TransactionMetadata:
-    """The open transaction of a predecessor, aborted. The epoch in this is nobody's: the client asks again, and gets
-    the one above. Raises ProducerFenced."""
+    """Aborts the open transaction of the former producer. The client retries and gets the epoch above the fencing one.
+    Raises ProducerFenced."""
     _check(current, expected)
     return prepared(current, S.PREPARE_ABORT, TV2, now_ms, new_producer_id)
 
@@ -71,8 +72,8 @@ def fenced(
 def kept(
     current: TransactionMetadata, expected: tuple[ProducerId, int] | None, now_ms: int, new_producer_id: NewProducerId
 ) -> TransactionMetadata:
-    """The open transaction of a predecessor, left to the new client to end. Its timeout stays what it was: a prepared
-    transaction must not become one that may be aborted. Raises ProducerFenced."""
+    """Gives the open transaction to the new client. Its timeout stays: a prepared transaction must not become one that
+    may be aborted. Raises ProducerFenced."""
     _check(current, expected)
     producer_id, producer_epoch = current.client_producer
     if is_exhausted(producer_epoch):
@@ -88,7 +89,7 @@ def _check(current: TransactionMetadata, expected: tuple[ProducerId, int] | None
 
 
 def _is_known(current: TransactionMetadata, producer_id: ProducerId, producer_epoch: int) -> bool:
-    """Whether this may be the present holder, or one that did not hear of its new producer id."""
+    """Returns whether this may be the current producer, or one that did not get the response with its new id."""
     if current.producer_epoch == NO_PRODUCER_EPOCH or producer_id == current.client_producer[0]:
         return True
     return producer_id == current.previous_producer_id and is_exhausted(producer_epoch)
@@ -97,7 +98,7 @@ def _is_known(current: TransactionMetadata, producer_id: ProducerId, producer_ep
 def _producer(
     current: TransactionMetadata, expected: tuple[ProducerId, int] | None, new_producer_id: NewProducerId
 ) -> dict[str, int]:
-    """The holder's producer id and epochs, as changes."""
+    """Returns the changes to the producer id and epochs."""
     epoch = current.producer_epoch
     if is_exhausted(epoch) and (expected is None or expected[1] == epoch):
         last = epoch if expected is not None else NO_PRODUCER_EPOCH

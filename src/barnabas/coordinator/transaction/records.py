@@ -21,13 +21,13 @@ __all__ = ["CODEC", "ID_BYTES_MAX", "TransactionRecord", "TransactionRecordSerde
 TRANSACTION_KIND: Final = 0
 VALUE_VERSION: Final = 1
 ID_BYTES_MAX: Final = 32_767
-"""The longest transactional id that has a key, in UTF-8."""
+"""The longest transactional id that a key can have, in UTF-8."""
 
 _STATES: Final = {state.number: state for state in TransactionState}
 
 
 class TransactionRecord(NamedTuple):
-    """transactional id -> what is known of it; None forgets it."""
+    """The record of a transactional id. A value of None deletes it."""
 
     transactional_id: str
     metadata: TransactionMetadata | None
@@ -37,7 +37,7 @@ class TransactionRecord(NamedTuple):
 
 
 class TransactionLogKey(Message):
-    """Kind 0."""
+    """The key, of kind 0."""
 
     __slots__ = ("transactional_id",)
     SCHEMA = (Field("transactional_id", "string", 0, 0, ""),)
@@ -47,7 +47,7 @@ class TransactionLogKey(Message):
 
 
 class PartitionsSchema(Message):
-    """Partitions of one topic."""
+    """The partitions of one topic."""
 
     __slots__ = ("partition_ids", "topic")
     SCHEMA = (Field("topic", "string", 0, 1, ""), Field("partition_ids", "int32", 0, 1, (), array=True))
@@ -60,7 +60,7 @@ class PartitionsSchema(Message):
 
 
 class TransactionLogValue(Message):
-    """One state of a transactional id."""
+    """The state of a transactional id."""
 
     __slots__ = (
         "client_transaction_version",
@@ -120,14 +120,14 @@ class TransactionLogValue(Message):
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """(key, value) of a record."""
+    """Returns the key and the value of a record."""
     name = record.transactional_id.encode()
     key = _KEY_HEAD.pack(TRANSACTION_KIND, len(name)) + name
     return key, None if record.metadata is None else _value(record.metadata)
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """None for kinds and versions of later Kafka versions. Raises CorruptMessage."""
+    """Decodes a record. Returns None for kinds and versions of later Kafka versions. Raises CorruptMessage."""
     try:
         if int.from_bytes(key[:2], "big") != TRANSACTION_KIND:
             return None
@@ -143,7 +143,7 @@ def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
 
 
 class TransactionRecordSerde:
-    """`encode_record` and `decode_record` as the runtime wants them."""
+    """`encode_record` and `decode_record` as a `RecordSerde`."""
 
     encode = staticmethod(encode_record)
     decode = staticmethod(decode_record)
@@ -210,7 +210,7 @@ def _value(metadata: TransactionMetadata) -> bytes:
 
 
 def _partitions(partitions: frozenset[TopicPartition]) -> bytes:
-    """Sorted, so that the same state always has the same bytes."""
+    """Returns the partitions sorted, so that the same state always has the same bytes."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in sorted(partitions):
         by_topic.setdefault(topic, []).append(partition)

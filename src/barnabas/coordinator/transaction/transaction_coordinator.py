@@ -1,4 +1,4 @@
-"""The transaction coordinator as the broker sees it: requests in, replies by callback.
+"""The transaction coordinator's interface to the broker: methods take requests and reply by callback.
 
 A transactional id lives on one partition of __transaction_state, by Java's hash of it, and the partition's leader
 coordinates it. Every method here finds the partition, runs the operation there, and turns errors into those that
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class TransactionCoordinator:
-    """All transactional ids that this broker coordinates."""
+    """Coordinates all transactional ids whose partition this broker leads."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class TransactionCoordinator:
         later: Callable[[Callable[[], None]], object] | None = None,
         logger: logging.Logger | None = None,
     ) -> None:
-        """`partition_count()` is that of __transaction_state; `new_producer_id()` may raise KafkaError.
-        `later` calls back when the next piece of a long request has its turn."""
+        """`partition_count()` returns the partitions of __transaction_state. `new_producer_id()` may raise KafkaError.
+        `later` calls back when the next part of a long request may run."""
         self.config = config
         self._later = later or partial(scheduler.call_later, 0.0)
         self._partition_count = partition_count
@@ -73,7 +73,7 @@ class TransactionCoordinator:
         self._new_producer_id = new_producer_id
         self._logger = logger or logging.getLogger(__name__)
         self._epochs: dict[int, int] = {}
-        """Leader epochs by partition: end markers carry them, so that an older coordinator's are refused."""
+        """The leader epochs by partition. End markers have them, so that those of an older coordinator are refused."""
         self.runtime: CoordinatorRuntime[TransactionCoordinatorShard, TransactionRecord] = CoordinatorRuntime(
             topic=TRANSACTION_STATE_TOPIC,
             log=log,
@@ -100,25 +100,25 @@ class TransactionCoordinator:
     # --- leadership ---------------------------------------------------------------------------------------------------
 
     def on_elected(self, partition: int, leader_epoch: LeaderEpoch) -> None:
-        """This broker leads the partition of __transaction_state now: load it."""
+        """Loads a partition of __transaction_state, because this broker leads it now."""
         if leader_epoch > self._epochs.get(partition, -1):
             self._epochs[partition] = leader_epoch
             self._completions.drop(partition)
         self.runtime.load(partition, leader_epoch)
 
     def on_resigned(self, partition: int, leader_epoch: LeaderEpoch | None = None) -> None:
-        """This broker leads it no more, or the replica is gone: let its transactional ids go."""
+        """Unloads a partition, because this broker no longer leads it or its replica is deleted."""
         self.runtime.unload(partition, leader_epoch)
         if partition not in self.runtime.partitions():
             self._epochs.pop(partition, None)
             self._completions.drop(partition)
 
     def on_high_watermark(self, partition: int, high_watermark: Offset) -> None:
-        """The high watermark of a partition of __transaction_state moved."""
+        """Sends the responses that the new high watermark of a partition covers."""
         self.runtime.on_high_watermark(partition, high_watermark)
 
     def shutdown(self) -> None:
-        """The broker shuts down: parked requests are answered with NOT_COORDINATOR."""
+        """Fails all waiting requests with NOT_COORDINATOR, because the broker shuts down."""
         self.runtime.close()
         self._completions.close()
 
@@ -129,7 +129,7 @@ class TransactionCoordinator:
     # --- periodic work ------------------------------------------------------------------------------------------------
 
     def expire_transactional_ids(self) -> None:
-        """Forget ids that nobody used for long; to be called every
+        """Removes transactional ids that have not been used for long. Called every
         transaction.remove.expired.transaction.cleanup.interval.ms."""
         for partition in self.runtime.used_partitions():
             if self.runtime.is_active(partition):
@@ -151,7 +151,7 @@ class TransactionCoordinator:
         keep_prepared: bool = False,
         reply: Reply[Initialised],
     ) -> None:
-        """InitProducerId of a transactional producer. `expected` is the producer id and epoch that it was."""
+        """Handles InitProducerId of a transactional producer. `expected` is its former producer id and epoch."""
         try:
             self._check_initialisation(transactional_id, timeout_ms, two_phase_commit)
         except KafkaError as error:
@@ -185,7 +185,7 @@ class TransactionCoordinator:
         transaction_version: int,
         reply: Reply[None],
     ) -> None:
-        """AddPartitionsToTxn and AddOffsetsToTxn: all partitions join the transaction, or none.
+        """Handles AddPartitionsToTxn and AddOffsetsToTxn: adds all partitions to the transaction, or none.
 
         Kafka tells a client to come again while the end markers of its last transaction are being written; here the
         request waits for them, for add.partitions.to.txn.retry.backoff.max.ms at most.
@@ -214,7 +214,7 @@ class TransactionCoordinator:
         *,
         reply: Reply[Errors],
     ) -> None:
-        """AddPartitionsToTxn with VerifyOnly: which partitions are in the ongoing transaction."""
+        """Handles AddPartitionsToTxn with VerifyOnly: returns which partitions are in the ongoing transaction."""
         if not transactional_id:
             reply(InvalidRequest("an empty transactional id"))
             return
@@ -255,8 +255,8 @@ class TransactionCoordinator:
             self.add_partitions(transactional_id, producer, partitions, transaction_version=TV2, reply=answer)
 
     def end_transaction(self, request: Ending, *, reply: Reply[tuple[int, int]]) -> None:
-        """EndTxn: the reply, the producer id and epoch to go on with, comes once the outcome is committed to the log.
-        The end markers follow it."""
+        """Handles EndTxn. The reply, the producer id and epoch to continue with, comes when the outcome is committed to
+        the log. The end markers follow it."""
         if not request.transactional_id:
             reply(InvalidRequest("an empty transactional id"))
             return
@@ -265,7 +265,8 @@ class TransactionCoordinator:
     # --- administration -----------------------------------------------------------------------------------------------
 
     def describe(self, transactional_id: str, *, reply: Reply[TransactionMetadata]) -> None:
-        """One transactional id; of a prepared transaction only the partitions without end marker."""
+        """Returns the state of a transactional id; of a prepared transaction only the partitions without an end
+        marker."""
         if not transactional_id:
             reply(InvalidRequest("an empty transactional id"))
             return
@@ -283,8 +284,8 @@ class TransactionCoordinator:
         *,
         reply: Reply[list[tuple[str, TransactionMetadata]]],
     ) -> None:
-        """The transactional ids of this broker that `wanted` (id, metadata, now in ms) lets pass. Without a partition
-        that is being loaded the list would be wrong: if that takes too long, CoordinatorLoadInProgress instead."""
+        """Returns the transactional ids of this broker for which `wanted` (id, metadata, now in ms) is true. Waits for
+        partitions that are loading, and replies CoordinatorLoadInProgress if that takes too long."""
         Listed = list[tuple[str, TransactionMetadata]]
 
         def one(partition: int, done: Callable[[Listed | KafkaError], None]) -> None:

@@ -1,4 +1,4 @@
-"""All transactional ids of one partition of __transaction_state: the state machine that the runtime drives.
+"""The state machine over all transactional ids of one partition of __transaction_state.
 
 Durable is what the log says of each id; `replay` alone changes it. Soft are the timers of ongoing transactions and,
 elsewhere, the end markers that are under way: both begin anew from the durable part after a load.
@@ -41,10 +41,10 @@ S = TransactionState
 T = TypeVar("T")
 
 RESUME: Final = ""
-"""The timer that takes up decided transactions after a load; no transactional id is empty."""
+"""The key of the timer that resumes decided transactions after a load; no transactional id is empty."""
 
 OnPrepared = Callable[[str, TransactionMetadata], None]
-"""The outcome of a transaction is committed to the log: its end markers are due."""
+"""Called when the outcome of a transaction is committed to the log, so that its end markers are due."""
 Errors = dict[TopicPartition, KafkaError | None]
 
 
@@ -59,7 +59,7 @@ class Initialised(NamedTuple):
 
 
 class TransactionCoordinatorShard:
-    """The transactional ids of one partition."""
+    """The state machine over the transactional ids of one partition."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class TransactionCoordinatorShard:
     # --- the log ------------------------------------------------------------------------------------------------------
 
     def replay(self, offset: Offset, producer_id: ProducerId, record: TransactionRecord) -> None:
-        """Apply a record that is in the log: the only place where durable state changes."""
+        """Applies a record of the log: the only place where durable state changes."""
         transactional_id, metadata = record
         before = self.transactions.get(transactional_id)
         if metadata is None:
@@ -94,10 +94,10 @@ class TransactionCoordinatorShard:
             self._start_timer(transactional_id, metadata, self._now_ms())
 
     def replay_end_transaction(self, producer_id: ProducerId, committed: bool) -> None:
-        """Nothing in this topic is written in a transaction."""
+        """Does nothing: no record of this topic belongs to a transaction."""
 
     def loaded(self) -> None:
-        """Ongoing transactions get their timers, decided ones their end markers."""
+        """Starts the timers of ongoing transactions and the end markers of decided ones."""
         self._loading = False
         now_ms = self._now_ms()
         prepared = 0
@@ -118,7 +118,7 @@ class TransactionCoordinatorShard:
                     self._on_prepared(transactional_id, metadata)
 
     def unloaded(self) -> None:
-        """Another broker leads the partition: it writes the end markers that are missing."""
+        """Does nothing: the next leader of the partition writes the missing end markers."""
         self.transactions.clear()
 
     # --- producers ----------------------------------------------------------------------------------------------------
@@ -126,8 +126,8 @@ class TransactionCoordinatorShard:
     def init_producer_id(
         self, request: Initialisation
     ) -> CoordinatorResult[TransactionRecord, Initialised | KafkaError]:
-        """InitProducerId. An open transaction is aborted first, and ConcurrentTransactions is the response: the client
-        comes again. Raises ProducerFenced, ConcurrentTransactions, and what `new_producer_id` raises."""
+        """Handles InitProducerId. An open transaction is aborted first, and the response is ConcurrentTransactions,
+        which the client retries. Raises ProducerFenced, ConcurrentTransactions, and the errors of `new_producer_id`."""
         current = self.transactions.get(request.transactional_id)
         now_ms = self._now_ms()
         if current is None or current.state is not S.ONGOING:
@@ -150,7 +150,7 @@ class TransactionCoordinatorShard:
         partitions: Sequence[TopicPartition],
         transaction_version: int,
     ) -> CoordinatorResult[TransactionRecord, None]:
-        """Partitions join the transaction, and begin it. Raises KafkaError if none can."""
+        """Adds partitions to the transaction, and begins it. Raises KafkaError if none can be added."""
         current = self._held_by(transactional_id, producer)
         added = frozenset(partitions)
         if current.state is S.ONGOING and added <= current.partitions:
@@ -191,7 +191,7 @@ class TransactionCoordinatorShard:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def end(self, request: Ending) -> CoordinatorResult[TransactionRecord, tuple[int, int]]:
-        """EndTxn: the response is the producer id and epoch that the client goes on with. Raises KafkaError."""
+        """Handles EndTxn. The response is the producer id and epoch to continue with. Raises KafkaError."""
         current = self.transactions.get(request.transactional_id)
         if current is None:
             raise InvalidProducerIdMapping(f"no producer was initialised as {request.transactional_id}")
@@ -203,7 +203,7 @@ class TransactionCoordinatorShard:
     def complete(
         self, transactional_id: str, prepared: TransactionMetadata
     ) -> CoordinatorResult[TransactionRecord, None]:
-        """All end markers of `prepared` are written."""
+        """Completes the transaction, because all end markers of `prepared` are written."""
         if self.transactions.get(transactional_id) is not prepared:
             return NOTHING
         return self._write(transactional_id, prepared.completed(self._now_ms()), None)
@@ -249,7 +249,7 @@ class TransactionCoordinatorShard:
         )
 
     def expire(self) -> CoordinatorResult[TransactionRecord, int]:
-        """Forget ids that nothing happened to for transactional.id.expiration.ms; the response counts them."""
+        """Removes ids that have not changed for transactional.id.expiration.ms. The response is their number."""
         latest_ms = self._now_ms() - self._config.id_expiration_ms
         records = [
             TransactionRecord(transactional_id, None)
@@ -263,14 +263,14 @@ class TransactionCoordinatorShard:
     # --- administration -----------------------------------------------------------------------------------------------
 
     def find(self, transactional_id: str) -> TransactionMetadata:
-        """Raises TransactionalIdNotFound."""
+        """Returns the state of an id. Raises TransactionalIdNotFound."""
         metadata = self.transactions.get(transactional_id)
         if metadata is None:
             raise TransactionalIdNotFound(f"transactional id {transactional_id} is not known")
         return metadata
 
     def listed(self, wanted: Callable[[str, TransactionMetadata, int], bool]) -> list[tuple[str, TransactionMetadata]]:
-        """The ids that `wanted` (id, metadata, now in ms) lets pass."""
+        """Returns the ids for which `wanted` (id, metadata, now in ms) is true."""
         now_ms = self._now_ms()
         return [entry for entry in self.transactions.items() if wanted(*entry, now_ms)]
 

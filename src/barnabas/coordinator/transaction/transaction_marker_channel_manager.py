@@ -27,11 +27,12 @@ from barnabas.types import ProducerId, TopicPartition
 __all__ = ["EndMarkers", "MarkerChannel", "TransactionMarkerChannelManager"]
 
 WAITERS_MAX: Final = 1_000
-"""Requests that wait for one transaction to be completed; further ones are told to come again."""
+"""The bound on the requests that wait for the completion of one transaction. Further ones are refused, and clients
+retry."""
 
 
 class EndMarkers(NamedTuple):
-    """The control records that end one transaction."""
+    """The end markers of one transaction."""
 
     producer_id: ProducerId
     producer_epoch: int
@@ -46,7 +47,7 @@ MarkerChannel = Callable[[EndMarkers, Callable[[dict[TopicPartition, KafkaError 
 
 
 class _Completion:
-    """One transaction on its way."""
+    """A transaction until its completion."""
 
     __slots__ = ("backoff_ms", "coordinator_epoch", "handle", "metadata", "partition", "remaining", "waiters")
 
@@ -69,7 +70,7 @@ class _Waiter:
 
 
 class TransactionMarkerChannelManager:
-    """The decided transactions of all partitions that this broker coordinates."""
+    """Completes the decided transactions of all partitions that this broker coordinates."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class TransactionMarkerChannelManager:
     def begin(
         self, partition: int, coordinator_epoch: int, transactional_id: str, metadata: TransactionMetadata
     ) -> None:
-        """The outcome of a transaction is committed to the log. Nothing happens before the next loop turn."""
+        """Sends the end markers of a decided transaction, beginning in the next turn of the loop."""
         before = self._under_way.get(transactional_id)
         completion = _Completion(partition, coordinator_epoch, metadata, self._config.marker_backoff_ms)
         if before is not None:
@@ -102,7 +103,8 @@ class TransactionMarkerChannelManager:
         self._later(transactional_id, completion, 0)
 
     def wait(self, transactional_id: str, callback: Callable[[], None]) -> bool:
-        """Call back when the transaction is completed, or when that takes too long; False if nobody may wait for it."""
+        """Calls back when the transaction is completed, or when that takes too long. Returns False if no request may
+        wait."""
         completion = self._under_way.get(transactional_id)
         if completion is None or len(completion.waiters) >= WAITERS_MAX or self._config.add_wait_max_ms <= 0:
             return False
@@ -114,17 +116,17 @@ class TransactionMarkerChannelManager:
         return True
 
     def without_marker(self, transactional_id: str, metadata: TransactionMetadata) -> Iterable[TopicPartition]:
-        """The partitions of a prepared transaction that have no end marker yet."""
+        """Returns the partitions of a prepared transaction that have no end marker yet."""
         completion = self._under_way.get(transactional_id)
         return metadata.partitions if completion is None else completion.remaining
 
     def drop(self, partition: int) -> None:
-        """Another broker coordinates the partition, and sends the markers again."""
+        """Stops the work on a partition that another broker coordinates now. That broker sends the markers again."""
         for transactional_id in [key for key, entry in self._under_way.items() if entry.partition == partition]:
             self._finish(transactional_id, self._under_way[transactional_id])
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stops all work."""
         for transactional_id, completion in list(self._under_way.items()):
             self._finish(transactional_id, completion)
 
@@ -169,7 +171,7 @@ class TransactionMarkerChannelManager:
             self._complete(transactional_id, completion)
 
     def _needs_none(self, transactional_id: str, partition: TopicPartition, error: KafkaError) -> bool:
-        """Whether the failure means that nothing of the transaction is left to end there."""
+        """Returns whether the failure means that the partition has no records of the transaction."""
         if isinstance(error, UnknownTopicOrPartition | UnsupportedForMessageFormat):
             self._log.info("%s needs no end marker for %s: %s", partition, transactional_id, error)
             return True

@@ -1,4 +1,4 @@
-"""The state of one transactional id as an immutable value, and the moves that it may make.
+"""The state of one transactional id as an immutable value, and its transitions.
 
 A move gives a new value; the coordinator writes it to the log, and reading it back is the only thing that changes what
 the coordinator knows. Producer epochs are int16 and only grow; the last one is kept for fencing, so before it a new
@@ -23,7 +23,7 @@ __all__ = [
 
 EPOCH_MAX: Final = 32767
 NO_TIMEOUT: Final = 2**31 - 1
-"""The timeout of a participant of a two-phase commit: its outside coordinator decides, however late (KIP-939)."""
+"""The timeout of a participant of a two-phase commit: an external coordinator decides, at any time (KIP-939)."""
 TV2: Final = 2
 """transaction.version 2: the epoch grows with every transaction, partitions join by being written to (KIP-890)."""
 
@@ -78,7 +78,7 @@ VALID_PREVIOUS: Final = {
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Whether no client may get a later epoch: the one above is the coordinator's, to fence with."""
+    """Returns whether no client may get a later epoch. The one above is for the coordinator, to fence with."""
     return producer_epoch >= EPOCH_MAX - 1
 
 
@@ -95,10 +95,10 @@ class TransactionMetadata(NamedTuple):
     last_update_timestamp_ms: int
     producer_epoch: int = NO_PRODUCER_EPOCH
     last_producer_epoch: int = NO_PRODUCER_EPOCH
-    """The epoch before the client's last InitProducerId: with it a repetition is told from a zombie."""
+    """The epoch before the client's last InitProducerId: it tells a retry from a zombie."""
     previous_producer_id: ProducerId = NO_PRODUCER_ID
     next_producer_id: ProducerId = NO_PRODUCER_ID
-    """Takes over when the markers are written, because the epochs of `producer_id` are used up."""
+    """Replaces `producer_id` after the markers are written, because the epochs of that one are used up."""
     next_producer_epoch: int = NO_PRODUCER_EPOCH
     state: TransactionState = S.EMPTY
     partitions: frozenset[TopicPartition] = NO_PARTITIONS
@@ -109,38 +109,38 @@ class TransactionMetadata(NamedTuple):
 
     @property
     def client_producer(self) -> tuple[ProducerId, int]:
-        """The producer id and epoch that the client must come with."""
+        """The producer id and epoch that the client must send."""
         if self.next_producer_epoch >= 0:
             return self.next_producer_id, self.next_producer_epoch
         return self.producer_id, self.producer_epoch
 
     @property
     def successor(self) -> tuple[ProducerId, int] | None:
-        """The producer id and epoch that EndTxn has told the client to go on with, while they become its own only
-        after the end markers; None if the client keeps its producer id."""
+        """The producer id and epoch that EndTxn has returned to the client, which are in force after the end markers;
+        None if the client keeps its producer id."""
         if self.state in PREPARED and self.next_producer_id >= 0 and self.next_producer_epoch < 0:
             return self.next_producer_id, 0
         return None
 
     @property
     def is_kept(self) -> bool:
-        """A client keeps a transaction of its predecessor: it may end it, and nothing else."""
+        """Whether a client keeps a transaction of its predecessor: it may only end it."""
         return self.state is S.ONGOING and self.next_producer_epoch >= 0
 
     @property
     def has_timeout(self) -> bool:
-        """Whether the coordinator may abort a transaction that takes too long."""
+        """Whether the coordinator may abort the transaction after its timeout."""
         return self.timeout_ms != NO_TIMEOUT
 
     @property
     def timed_out_at_ms(self) -> int:
-        """The first moment at which the ongoing transaction is over its time."""
+        """The time at which the timeout of the ongoing transaction has passed."""
         return self.start_timestamp_ms + self.timeout_ms + 1
 
     # --- moves --------------------------------------------------------------------------------------------------------
 
     def to(self, state: TransactionState, now_ms: int, **changes: Any) -> "TransactionMetadata":
-        """The value after a move. A move that the table does not have is a mistake of ours."""
+        """Returns the value after a transition. Asserts that the transition is allowed."""
         assert self.state in VALID_PREVIOUS[state], f"{self.state.kafka_name} does not become {state.kafka_name}"
         changes.setdefault("previous_producer_id", self.producer_id)
         return self._replace(state=state, last_update_timestamp_ms=now_ms, **changes)
@@ -148,7 +148,7 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
     ) -> "TransactionMetadata":
-        """Partitions join; the first of them begin the transaction."""
+        """Adds partitions. The first of them begin the transaction."""
         return self.to(
             S.ONGOING,
             now_ms,
@@ -158,7 +158,7 @@ class TransactionMetadata(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> "TransactionMetadata":
-        """All end markers are written: the client's next transaction may begin."""
+        """Returns the completed transaction, after all end markers are written."""
         changes: dict[str, Any] = {"partitions": NO_PARTITIONS, "next_producer_id": NO_PRODUCER_ID}
         if self.next_producer_epoch >= 0:
             changes["producer_id"], changes["producer_epoch"] = self.client_producer

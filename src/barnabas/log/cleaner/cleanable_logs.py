@@ -33,20 +33,20 @@ class LogToClean(NamedTuple):
     clean_bytes: int
     dirty_bytes: int
     overdue: bool
-    """A dirty record is older than max.compaction.lag.ms."""
+    """Whether a dirty record is older than max.compaction.lag.ms."""
 
     @property
     def ratio(self) -> float:
-        """The dirty share of what can be cleaned."""
+        """The dirty share of the bytes that can be cleaned."""
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether the log is to be cleaned now."""
+        """Whether the log should be cleaned now."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 
 def first_dirty_offset(offsets: "LogOffsets", cleaned_offset: Offset | None) -> Offset:
-    """Up to where the log has been cleaned; its start where that is not known or cannot be."""
+    """Returns the offset up to which the log has been cleaned; its start offset if that is unknown or impossible."""
     if cleaned_offset is None or not offsets.log_start_offset <= cleaned_offset <= offsets.log_end_offset:
         return offsets.log_start_offset
     return cleaned_offset
@@ -92,7 +92,7 @@ def _is_older(segment: "LogSegment", oldest_ms: int) -> bool:
 
 
 class SegmentFiles(NamedTuple):
-    """A segment that is to be cleaned, and the sizes of its files."""
+    """A segment to be cleaned, with the sizes of its files."""
 
     base_offset: Offset
     next_offset: Offset
@@ -105,7 +105,7 @@ class SegmentFiles(NamedTuple):
 def group_segments(
     segments: Sequence[SegmentFiles], segment_bytes: int, segment_index_bytes: int
 ) -> list[list[SegmentFiles]]:
-    """Neighbours that fit into one segment together, so that logs do not end as many small files."""
+    """Groups neighbours that fit into one segment, so that logs do not become many small files."""
     groups: list[list[SegmentFiles]] = []
     size = offset_index_bytes = time_index_bytes = 0
     for segment in segments:

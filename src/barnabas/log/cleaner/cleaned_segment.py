@@ -1,4 +1,4 @@
-"""The files of a segment that is being written by a cleaner: `.cleaned` until they are whole and on the device."""
+"""Writes the files of a cleaned segment: `.cleaned` until they are complete and on the device."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ _COPY_BYTES: Final = 1024 * 1024
 
 
 class CleanedSegment:
-    """Created empty; `finish` makes it durable."""
+    """A cleaned segment, made empty; `finish` makes it durable."""
 
     def __init__(self, directory: str, base_offset: Offset, token: str, wrote: Callable[[int], None]) -> None:
-        """`wrote` is told of all bytes."""
+        """`wrote` is called with the number of written bytes."""
         self._directory = directory
         self._base_offset = base_offset
         self._token = token
@@ -33,7 +33,7 @@ class CleanedSegment:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
 
     def write(self, parts: Sequence[bytes]) -> None:
-        """Append all parts. Raises OSError."""
+        """Appends all parts. Raises OSError."""
         size = sum(map(len, parts))
         written = os.writev(self._fd, parts) if 0 < len(parts) <= _PARTS_MAX else 0
         if written < size:
@@ -44,7 +44,7 @@ class CleanedSegment:
         self._wrote(size)
 
     def copy_from(self, path: str, size: int) -> None:
-        """Append the first `size` bytes of a file."""
+        """Appends the first `size` bytes of a file."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             position = 0
@@ -58,7 +58,8 @@ class CleanedSegment:
             os.close(fd)
 
     def finish(self, batches: BatchFilter, aborted: Sequence[AbortedTransaction], newest_source: str) -> None:
-        """Write the indexes and sync all. The time of change is that of the newest source: retention goes by it."""
+        """Writes the indexes and syncs all files. The time of change is that of the newest source, because retention
+        uses it."""
         changed_ns = os.stat(newest_source).st_mtime_ns
         os.utime(self._fd, ns=(changed_ns, changed_ns))
         os.fsync(self._fd)
@@ -76,7 +77,7 @@ class CleanedSegment:
                 os.close(fd)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Closes the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -1,5 +1,5 @@
-"""Transactions as a cleaner meets them, walking over the batches of a log in order: which data was aborted, and which
-end markers nobody needs any more.
+"""Tracks transactions while a cleaner walks over the batches of a log: which records were aborted, and which end
+markers are no longer needed.
 
 A marker is needed as long as a batch of its transaction is in the log: without the abort's marker the data behind it
 would never be stable, without the index entry it would be read. Everything in front of the cleaner is decided, because
@@ -25,15 +25,16 @@ _COMMIT: Final = 1
 
 
 class CleanedTransactions:
-    """Told of every batch of a transaction and of every control batch, in the order of the log."""
+    """Gets every batch of a transaction and every control batch, in the order of the log."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction], from_offset: Offset) -> None:
-        """`aborted`: of the whole log; those that ended below `from_offset`, where the walk begins, are left out."""
+        """`aborted` are the aborted transactions of the log. Those that ended below `from_offset`, where the walk
+        begins, are ignored."""
         ahead = [transaction for transaction in aborted if transaction.last_offset >= from_offset]
         self._ahead = sorted(ahead, key=lambda transaction: -transaction.first_offset)
         self._aborted: dict[ProducerId, AbortedTransaction] = {}
         self._with_data: set[ProducerId] = set()
-        """Producers whose open transaction has batches in the log."""
+        """The producers whose open transaction has batches in the log."""
         self.kept: list[AbortedTransaction] = []
         """The aborted transactions whose markers are needed, for the index of the segment that is being written."""
 
@@ -45,7 +46,7 @@ class CleanedTransactions:
                 self._aborted[transaction.producer_id] = transaction
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether this batch of a transaction is one of an aborted transaction."""
+        """Returns whether this batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)
@@ -54,8 +55,8 @@ class CleanedTransactions:
         return aborted is not None and header.base_offset < aborted.last_offset
 
     def is_needed(self, header: BatchHeader, batch: bytes | memoryview) -> bool:
-        """Whether this control batch has to stay. Raises CorruptMessage if it ends a transaction by an abort of which
-        the indexes do not tell."""
+        """Returns whether this control batch must stay. Raises CorruptMessage for an abort that is not in the
+        indexes."""
         self._begin_up_to(header.last_offset)
         kind = _control_type(header, batch)
         if kind is None:
@@ -88,7 +89,7 @@ def _control_type(header: BatchHeader, batch: bytes | memoryview) -> int | None:
 
 
 def read_aborted_transactions(directory: str) -> list[AbortedTransaction]:
-    """The aborted transactions of all segments of a log. What is being written at the end is above all that is cleaned.
+    """Returns the aborted transactions of all segments. Entries that are being written lie above the cleaned part.
 
     Raises OSError, CorruptTransactionIndex.
     """

@@ -1,4 +1,5 @@
-"""One cleaning: the offset map of the dirty part, then every segment anew without what the map supersedes.
+"""Cleans a log: maps the keys of the dirty part to their last offsets, then rewrites every segment without older
+records.
 
 Reads the segments' files, writes `.cleaned` files beside them and touches nothing else. A segment that stands alone
 and of which nothing goes is not written at all. What goes into the map or is changed is checked against its checksum
@@ -31,36 +32,37 @@ from barnabas.types import Offset
 __all__ = ["Cleaner", "CleanerHost", "Uncleanable", "map_capacity"]
 
 KAFKA_ENTRY: Final = 24
-"""Bytes that Kafka's map takes for a key. Ours takes 16 and spends the rest on short searches: the same buffer holds as
+"""The bytes of Kafka's map for a key. Ours takes 16 and uses the others for short searches: the same buffer holds as
 many keys."""
 ENTRY: Final = 16
 BUFFER_MAX_BYTES: Final = 2**31 - 1
-"""Kafka, too, takes no larger buffer for a map, whatever the setting says."""
+"""The largest buffer for a map, as in Kafka, whatever the setting says."""
 
 
 class Uncleanable(Exception):
-    """The log holds something that a cleaner must not touch; the message says what and where."""
+    """The log contains something that must not be cleaned. The message says what and where."""
 
 
 class CleanerHost(Protocol):
-    """Whom the work is done for."""
+    """The process for which the cleaner works."""
 
     def spend(self, size: int) -> None:
-        """`size` bytes were read or written. May wait, may raise to end the work."""
+        """Accounts for `size` bytes that were read or written. May wait, may raise to end the work."""
 
     def tell(self, event: dict[str, Any]) -> None:
-        """Something is done."""
+        """Sends an event."""
 
 
 def map_capacity(buffer_bytes: int, load_factor: float, offsets: int) -> tuple[int, int]:
-    """(slots, keys) of the map for a dirty part of so many offsets: as many keys as in Kafka, no more than needed."""
+    """Returns slots and keys of the map for a dirty part of so many offsets: as many keys as in Kafka, no more than
+    needed."""
     buffer_bytes = min(buffer_bytes, BUFFER_MAX_BYTES)
     keys = max(1, min(int(buffer_bytes / KAFKA_ENTRY * load_factor), offsets))
     return max(min(buffer_bytes // ENTRY, keys * 5 // 3), keys) + 1, keys
 
 
 class Cleaner:
-    """Does one job. `run` raises Uncleanable, OSError, and what the host raises."""
+    """Runs one job. `run` raises Uncleanable, OSError, and the errors of the host."""
 
     def __init__(self, job: CleaningJob, host: CleanerHost) -> None:
         self._job = job
@@ -73,7 +75,7 @@ class Cleaner:
         self.bytes_written = 0
 
     def run(self) -> None:
-        """All of it; tells of the map, of every cleaned group, and of the end."""
+        """Runs the job, and sends events of the map, of every cleaned group, and of the end."""
         offsets = self._build_map()
         next_dirty = offsets.latest_offset + 1
         self._host.tell({"event": "mapped", "next_dirty_offset": next_dirty, "keys": offsets.entries})
@@ -104,7 +106,7 @@ class Cleaner:
         return group_segments(files, self._job.segment_bytes, self._job.segment_index_bytes)
 
     def path(self, base_offset: Offset, suffix: str) -> str:
-        """The path of one of a segment's files."""
+        """Returns the path of one of a segment's files."""
         return f"{self._job.directory}/{base_offset:020d}{suffix}"
 
     # -- the map -------------------------------------------------------------------------------------------------------
@@ -144,7 +146,8 @@ class Cleaner:
         special: Callable[[BatchHeader, bytes, int], bool],
         block_done: Callable[[int], None] | None = None,
     ) -> bool:
-        """Show all batches of a segment to the kernel, or to `special` where it stops; False if one of them had enough.
+        """Passes all batches of a segment to the kernel, and to `special` where it stops. Returns False if one of them
+        ended the walk.
 
         `block_done` is told the position behind each block.
         """
@@ -195,16 +198,16 @@ class Cleaner:
         )
 
     def wrote(self, size: int) -> None:
-        """Account for bytes that were written."""
+        """Accounts for written bytes."""
         self.bytes_written += size
         self._host.spend(size)
 
     def is_last_marker(self, header: BatchHeader) -> bool:
-        """Whether an end marker has to stay for its producer's epoch, which nothing else in the log tells."""
+        """Returns whether an end marker must stay because nothing else in the log has its producer's epoch."""
         return self._marker_epochs.get(header.producer_id) == header.producer_epoch
 
     def group_done(self, event: dict[str, Any], horizon_ms: int) -> None:
-        """A group is cleaned: tell of it unless nothing was changed."""
+        """Sends the event of a cleaned group unless nothing was changed."""
         if horizon_ms >= 0:
             self._horizon_ms = min(horizon_ms, self._horizon_ms) if self._horizon_ms >= 0 else horizon_ms
         if event:
@@ -212,7 +215,7 @@ class Cleaner:
 
 
 class _GroupCleaning:
-    """Segments that become one."""
+    """The cleaning of a group of segments that become one."""
 
     def __init__(
         self, cleaning: Cleaner, group: list[SegmentFiles], offsets: OffsetMap, transactions: CleanedTransactions
@@ -255,7 +258,7 @@ class _GroupCleaning:
         cleaning.group_done(event, batches.next_horizon_ms)
 
     def _write(self, segment: SegmentFiles, end: int, *, copy: bool) -> None:
-        """The block that ends at byte `end` of the segment has been filtered."""
+        """Takes note of a filtered block that ends at byte `end` of the segment."""
         batches = self._filter
         parts, batches.parts = batches.parts, []
         if copy and not batches.changed:
@@ -305,7 +308,7 @@ class _GroupCleaning:
 
 
 def uncompressed(header: BatchHeader, data: bytes, at: int) -> tuple[bytes, int, int]:
-    """Bytes that hold the uncompressed records of the batch at `at`, and the range of them."""
+    """Returns bytes with the uncompressed records of the batch at `at`, and their range."""
     if header.compression_type == NONE:
         return data, at + HEADER_SIZE, at + header.size_bytes
     records = decompress(header.compression_type, memoryview(data)[at + HEADER_SIZE : at + header.size_bytes])

@@ -18,7 +18,7 @@ _LENGTH: Final = 4
 
 
 class BrokenFrame(Exception):
-    """The other end speaks something else."""
+    """The other process does not follow the protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,15 @@ class CleanerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningJob:
-    """One cleaning of one log, told in offsets and names, so that the process needs nothing of the broker's memory."""
+    """The cleaning of one log, described by offsets and names only, because the process has none of the broker's
+    memory."""
 
     directory: str
     token: str
-    """In the names of all files that the cleaning makes: what a process whose broker died still writes hurts nobody."""
+    """A part of the names of all files of the cleaning, so that a process whose broker has died cannot damage
+    others."""
     segments: tuple[tuple[Offset, int], ...]
-    """(base offset, bytes) of the segments to be cleaned, oldest first."""
+    """Base offset and size of the segments to be cleaned, oldest first."""
     first_dirty_offset: Offset
     end_offset: Offset
     """The base offset of the first segment that is not cleaned."""
@@ -51,16 +53,16 @@ class CleaningJob:
     kept_offsets: tuple[Offset, ...] = ()
     """The last offsets of the active producers' last batches."""
     marker_epochs: tuple[tuple[ProducerId, int], ...] = ()
-    """(producer id, epoch) of the active producers that have only end markers in their epoch."""
+    """Producer id and epoch of the active producers that have only end markers in their epoch."""
     limits: CleanerConfig = CleanerConfig()
 
     def pack(self) -> bytes:
-        """The frame."""
+        """Encodes the job as a frame."""
         return frame(asdict(self))
 
     @classmethod
     def parse(cls, message: dict[str, Any]) -> "CleaningJob":
-        """The job that `pack` wrote."""
+        """Decodes a job."""
         values = {field.name: message[field.name] for field in fields(cls)}
         values["segments"] = tuple((base, size) for base, size in message["segments"])
         values["kept_offsets"] = tuple(message["kept_offsets"])
@@ -70,20 +72,20 @@ class CleaningJob:
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    """A message as it goes over the pipe."""
+    """Encodes a message as a frame."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return len(body).to_bytes(_LENGTH, "big") + body
 
 
 class Frames:
-    """Cuts what arrives into messages."""
+    """Cuts received bytes into messages."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._data = bytearray()
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
-        """The messages that are whole now. Raises BrokenFrame."""
+        """Returns the messages that are complete now. Raises BrokenFrame."""
         self._data += data
         found = []
         while len(self._data) >= _LENGTH:

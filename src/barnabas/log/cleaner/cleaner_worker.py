@@ -22,7 +22,8 @@ from barnabas.log.cleaner.cleaner_protocol import JOB_MAX_BYTES, CleaningJob, Fr
 __all__ = ["PipeHost", "Throttle", "main", "perform"]
 
 NICENESS: Final = 10
-"""Behind the broker, but not without a share of a busy machine: a cleaner that starves lets logs grow without end."""
+"""The process has a lower priority than the broker, but gets a share of a busy machine, so that logs do not grow
+without bound."""
 _READ_BYTES: Final = 1 << 16
 _PAUSE_MIN_S: Final = 0.02
 ALIVE_INTERVAL_S: Final = 10.0
@@ -32,11 +33,11 @@ _CREDIT_S: Final = 0.3
 
 
 class BrokerGone(Exception):
-    """There is nobody to work for."""
+    """The broker has ended."""
 
 
 class Throttle:
-    """Says how long to wait so that no more than `rate` bytes a second go by."""
+    """Computes the waits that keep the work at `rate` bytes a second."""
 
     def __init__(self, rate: float, now: Callable[[], float] = time.monotonic) -> None:
         self._rate = rate
@@ -44,7 +45,7 @@ class Throttle:
         self._due = now()
 
     def spend(self, size: int) -> float:
-        """Seconds to wait after `size` bytes."""
+        """Returns the seconds to wait after `size` bytes."""
         now = self._now()
         self._due = max(self._due, now - _CREDIT_S) + size / self._rate
         pause = self._due - now
@@ -52,7 +53,7 @@ class Throttle:
 
 
 class PipeHost:
-    """Keeps to the rate, sees when the broker goes, lets it know that the work goes on."""
+    """Keeps to the rate, notices the end of the broker, and sends events while the work goes on."""
 
     def __init__(self, commands: int, events: int, rate: float, alive_interval_s: float = ALIVE_INTERVAL_S) -> None:
         self._commands = select.poll()
@@ -91,7 +92,7 @@ def _send(fd: int, message: dict[str, Any]) -> None:
 
 
 def perform(job: CleaningJob, host: Any) -> None:
-    """Do a job, tell of its end whatever that is. Raises what the host raises to end the work."""
+    """Runs a job and sends its result. Raises the host's errors to end the work."""
     try:
         Cleaner(job, host).run()
     except (Uncleanable, KafkaStorageError) as error:
@@ -105,7 +106,7 @@ def perform(job: CleaningJob, host: Any) -> None:
 
 
 def main(idle_s: float) -> None:
-    """Work until the broker goes or nothing comes for so long."""
+    """Works until the broker ends or no job comes for so long."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICENESS)

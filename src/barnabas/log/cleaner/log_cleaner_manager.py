@@ -27,23 +27,24 @@ from barnabas.types import Offset, TopicPartition
 __all__ = ["CleanerWorker", "CleaningState", "LogCleanerManager"]
 
 DEATHS_MAX: Final = 3
-"""After so many deaths of the process over one log, the log is not cleaned any more."""
+"""The number of deaths of the process over one log after which the log is no longer cleaned."""
 RETRY_MAX_MS: Final = 10 * 60 * 1000
 SILENCE_MAX_S: Final = 300.0
-"""A process that says nothing for so long is killed. At work it speaks every few seconds; only a sync may take long."""
+"""The time without an event after which the process is killed. It sends events every few seconds, except during a
+sync."""
 
 _log = logging.getLogger(__name__)
 
 
 class CleanerWorker(Protocol):
-    """The process that cleans, started when there is something to do."""
+    """The process that cleans, started for the first job."""
 
     def submit(self, job: CleaningJob) -> None:
-        """Begin. `LogCleanerManager.event` is told what comes of it, `LogCleanerManager.ended` if the process ends
-        before it is through. Raises OSError if there can be no process."""
+        """Starts a job. `LogCleanerManager.event` gets its events, and `LogCleanerManager.ended` is called if the
+        process ends early. Raises OSError if no process can be started."""
 
     def kill(self) -> None:
-        """End the process now; `LogCleanerManager.ended` is told when it is gone."""
+        """Kills the process. `LogCleanerManager.ended` is called afterwards."""
 
 
 @dataclass(slots=True)
@@ -73,7 +74,7 @@ class _Running(NamedTuple):
 
 
 class LogCleanerManager:
-    """Chooses, hands out, takes back."""
+    """Chooses the log to clean, starts the job and swaps the cleaned segments in."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class LogCleanerManager:
         clock: Clock,
         changed: Callable[[], None],
     ) -> None:
-        """`changed` is called when a cleaning is through: `persist` is due, and the next log may be chosen."""
+        """`changed` is called after a cleaning: `persist` is due, and the next log may be chosen."""
         self._logs = logs
         self._worker = worker
         self._limits = limits
@@ -98,7 +99,7 @@ class LogCleanerManager:
         """By the log, not by its name: a later topic of the same name has its own state."""
         self._truncations: dict[UnifiedLog, int] = {}
         self._renamed: set[str] = set()
-        """Log directories in which files were renamed that are not synced yet."""
+        """The log directories with renamed files that are not synced yet."""
         self._lock = threading.Lock()
         self.is_closed = False
 
@@ -106,7 +107,7 @@ class LogCleanerManager:
 
     @property
     def busy(self) -> frozenset[TopicPartition]:
-        """The logs that are being cleaned: retention leaves them alone."""
+        """The logs that are being cleaned and that retention must not touch."""
         return frozenset((self._running.log.topic_partition,)) if self._running is not None else frozenset()
 
     def state(self, topic_partition: TopicPartition) -> CleaningState:
@@ -136,7 +137,8 @@ class LogCleanerManager:
         }
 
     def run(self) -> bool:
-        """Begin to clean the log that needs it most; False if none does, or one is being cleaned."""
+        """Starts to clean the log that needs it most. Returns False if there is none, or if a cleaning is in
+        progress."""
         if self.is_closed or self._running is not None:
             return False
         for known in (self._states, self._truncations):
@@ -170,7 +172,7 @@ class LogCleanerManager:
         return best
 
     def _with_old_tombstones(self) -> tuple[UnifiedLog, LogToClean] | None:
-        """A log that is clean, but has tombstones or end markers whose time is over."""
+        """Returns a clean log with tombstones or end markers that may be removed now."""
         now_ms = self._clock.wall_ms()
         for log in self._candidates():
             state = self._states.get(log)
@@ -229,8 +231,8 @@ class LogCleanerManager:
         )
 
     def check(self) -> bool:
-        """Give the work up if its log is gone or was cut, or if its process hangs; whether `persist` is due: what the
-        checkpoint says of a log that is gone would call the first records of its successor clean.
+        """Stops the cleaning of a log that was deleted or truncated, or whose process hangs. Returns whether `persist`
+        is due: the checkpoint of a deleted log would declare the first records of its successor clean.
 
         To be called when logs may have gone, and now and then.
         """
@@ -254,7 +256,7 @@ class LogCleanerManager:
             self._worker.kill()
 
     def event(self, message: dict[str, Any]) -> None:
-        """The worker tells of something."""
+        """Handles an event of the worker."""
         running = self._running
         if running is None or self._abandoned:
             return
@@ -316,7 +318,7 @@ class LogCleanerManager:
         self._changed()
 
     def persist(self) -> None:
-        """Bring the checkpoints up to date, also with what truncations and deletions did to them. Blocks; any thread.
+        """Writes the checkpoints, also after truncations and deletions. Blocks; safe in any thread.
 
         The renamed files come first: a checkpoint ahead of them would call clean what comes back with the old files.
         """
@@ -337,7 +339,7 @@ class LogCleanerManager:
     # -- when it does not come to its end ------------------------------------------------------------------------------
 
     def ended(self, reason: str) -> None:
-        """The process is gone."""
+        """Notes that the process has ended."""
         abandoned, failure = self._abandoned, self._abandoned_for
         self._abandoned, self._abandoned_for = False, ""
         if self._running is None:

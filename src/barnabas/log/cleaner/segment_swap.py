@@ -1,4 +1,4 @@
-"""Putting a cleaned segment in the place of those it was made of, and finishing that after a crash. Kafka's steps:
+"""Replaces segments by a cleaned one, and completes that after a crash, in Kafka's steps:
 
 1. the `.cleaned` files, whole and synced, become `.swap`, `.log` last;
 2. the old segments' files become `.deleted`, to be removed later;
@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 def swap_in(log: UnifiedLog, old: Sequence[LogSegment], token: str) -> None:
-    """Put the cleaned segment in the place of `old`, of which it has the first one's offset.
+    """Replaces `old` by the cleaned segment with the same base offset.
 
     Raises OSError if the cleaning's files cannot be renamed: nothing has changed then. Raises KafkaStorageError later:
     the log then takes no more writes, and the next start finishes the work.
@@ -94,7 +94,7 @@ def finish_swaps(directory: str, disk: Disk) -> None:
 
 
 def _of_first_step(names: set[str], cleaned: set[str], swaps: set[str]) -> set[str]:
-    """The `.swap` files of cleanings that did not get beyond the first step."""
+    """Returns the `.swap` files of cleanings that did not complete the first step."""
     # Kafka: also the later parts of a split whose first part is still `.cleaned`
     kafkas = (offset for name in cleaned if not is_ours(name) and (offset := offset_of(name)) is not None)
     first = min(kafkas, default=None)
@@ -111,7 +111,7 @@ def _is_segment_file(name: str) -> bool:
 
 
 def _covered(path: str, disk: Disk) -> tuple[int, int]:
-    """(base offset, the offset behind the last batch) of a segment file that waits for its place."""
+    """Returns the base offset and the end offset of a segment file with the suffix `.swap`."""
     base_offset = offset_of(os.path.basename(path)) or 0
     end = base_offset
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

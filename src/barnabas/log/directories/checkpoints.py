@@ -51,17 +51,18 @@ PARTITION_METADATA: Final = "partition.metadata"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RUNNING: Final = "barnabas-running"
-"""Says in which boot of the machine the logs were last verified or written, so that its page cache can be trusted."""
+"""Records in which boot of the machine the logs were last verified or written, so that its page cache can be
+trusted."""
 
 _VERSION: Final = 0
 
 
 class CorruptCheckpoint(Exception):
-    """A checkpoint file is not in its format. What it said can be found out by reading the logs."""
+    """A checkpoint file has an invalid format. Its content can be rebuilt from the logs."""
 
 
 def replace_file(path: str, data: bytes, *, sync: bool = True) -> None:
-    """Put `data` in place of the file in one step: a reader, also after a crash, finds the old or the new whole.
+    """Replaces the file in one step: a reader finds the old or the new content, also after a crash.
 
     `sync`: on the device before the call returns; without it a power loss may bring the old file back.
     """
@@ -105,7 +106,7 @@ def _read_lines(path: str) -> list[list[str]]:
 
 
 def read_offset_checkpoint(path: str) -> dict[TopicPartition, Offset]:
-    """Offsets by partition; empty if there is no file. Raises CorruptCheckpoint."""
+    """Returns offsets by partition; none if there is no file. Raises CorruptCheckpoint."""
     try:
         return {
             TopicPartition(topic, int(partition)): Offset(int(offset)) for topic, partition, offset in _read_lines(path)
@@ -115,12 +116,12 @@ def read_offset_checkpoint(path: str) -> dict[TopicPartition, Offset]:
 
 
 def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool = True) -> None:
-    """Replace an offset checkpoint."""
+    """Replaces an offset checkpoint."""
     _write_lines(path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()], sync=sync)
 
 
 def read_epoch_checkpoint(path: str) -> list[tuple[LeaderEpoch, Offset]]:
-    """(epoch, start_offset) in order; empty if there is no file. Raises CorruptCheckpoint."""
+    """Returns (epoch, start offset) in order; none if there is no file. Raises CorruptCheckpoint."""
     try:
         return [(LeaderEpoch(int(epoch)), Offset(int(offset))) for epoch, offset in _read_lines(path)]
     except ValueError as error:
@@ -128,22 +129,22 @@ def read_epoch_checkpoint(path: str) -> list[tuple[LeaderEpoch, Offset]]:
 
 
 def write_epoch_checkpoint(path: str, entries: Iterable[tuple[LeaderEpoch, Offset]], *, sync: bool = True) -> None:
-    """Replace a leader epoch checkpoint."""
+    """Replaces a leader epoch checkpoint."""
     _write_lines(path, [f"{epoch} {offset}" for epoch, offset in entries], sync=sync)
 
 
 def format_topic_id(topic_id: uuid.UUID) -> str:
-    """Kafka's text form of a UUID: URL-safe Base64 without padding."""
+    """Returns a UUID in Kafka's text form: URL-safe Base64 without padding."""
     return base64.urlsafe_b64encode(topic_id.bytes).decode().rstrip("=")
 
 
 def parse_topic_id(text: str) -> uuid.UUID:
-    """The UUID of Kafka's text form; ValueError if it is none."""
+    """Parses Kafka's text form of a UUID. Raises ValueError."""
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def read_partition_metadata(directory: str) -> uuid.UUID | None:
-    """The topic id of a log directory; None if the file is missing or a crash left it empty."""
+    """Returns the topic id of a log directory; None if the file is missing or a crash left it empty."""
     try:
         with open(f"{directory}/{PARTITION_METADATA}", encoding="utf-8", errors="replace") as file:
             fields = dict(line.partition(":")[::2] for line in file.read().splitlines())
@@ -160,7 +161,7 @@ def write_partition_metadata(directory: str, topic_id: uuid.UUID) -> None:
 
 
 def read_properties(path: str) -> dict[str, str]:
-    """`key=value` lines; empty if there is no file."""
+    """Reads `key=value` lines; none if there is no file."""
     try:
         with open(path, encoding="utf-8") as file:
             lines = file.read().splitlines()
@@ -173,18 +174,18 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def write_properties(path: str, properties: Mapping[str, str]) -> None:
-    """Replace a properties file."""
+    """Replaces a properties file."""
     text = "#\n" + "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
     replace_file(path, text.encode())
 
 
 def read_clean_shutdown(data_dir: str) -> bool:
-    """Whether the last process closed all logs of the directory. Kafka's marker counts too."""
+    """Returns whether the last process has closed all logs of the directory. Kafka's file counts too."""
     return os.path.exists(f"{data_dir}/{CLEAN_SHUTDOWN}")
 
 
 def write_clean_shutdown(data_dir: str, broker_epoch: int) -> None:
-    """Say that all logs of the directory are closed and complete."""
+    """Records that all logs of the directory are closed."""
     marker = json.dumps({"version": 0, "brokerEpoch": broker_epoch})
     replace_file(f"{data_dir}/{CLEAN_SHUTDOWN}", marker.encode())
 

@@ -1,4 +1,4 @@
-"""One data directory: its lock, its identity, how its last process ended, and the logs in it.
+"""A data directory: its lock, its identity, how its last process ended, and the logs in it.
 
 Files, with Kafka's names and formats except for the last: `.lock`, `meta.properties`, the offset checkpoints,
 `.kafka_cleanshutdown`, `barnabas-running` (JSON: the boot that the logs were last verified or written in).
@@ -60,14 +60,14 @@ STRAY_SUFFIX: Final = "-stray"
 _NAME_MAX: Final = 255
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
 METADATA_TOPIC: Final = "__cluster_metadata"
-"""Kafka's own registry: a directory with this name is none of our logs."""
+"""Kafka's own registry: a directory with this name is no log of a topic."""
 _LOCKED: set[str] = set()
-"""Real paths of the directories that this process has locked."""
+"""The real paths of the directories that this process has locked."""
 _BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
 def read_boot_id() -> str:
-    """The kernel's name for this run of the machine; empty where there is none, which trusts nothing."""
+    """Returns the kernel's id of this boot; empty if there is none, and then nothing is trusted."""
     try:
         with open(_BOOT_ID, encoding="ascii") as file:
             return file.read().strip()
@@ -76,7 +76,7 @@ def read_boot_id() -> str:
 
 
 def new_cluster_id() -> str:
-    """A random id in Kafka's form: 22 characters of URL-safe Base64."""
+    """Returns a random id in Kafka's form: 22 characters of URL-safe Base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
@@ -89,7 +89,7 @@ def _directory_id(properties: Mapping[str, str]) -> uuid.UUID | None:
 
 
 def parse_directory_name(name: str) -> TopicPartition | None:
-    """`flights-3` is TopicPartition("flights", 3); None if the name is not that of a live log."""
+    """Returns TopicPartition("flights", 3) for `flights-3`; None if the name is not that of a log."""
     topic, dash, partition = name.rpartition("-")
     if not topic or not dash or not (partition.isascii() and partition.isdigit()):
         return None
@@ -97,7 +97,7 @@ def parse_directory_name(name: str) -> TopicPartition | None:
 
 
 def aside_directory_name(topic_partition: TopicPartition, suffix: str) -> str:
-    """Kafka's name for a log out of service: `flights-3.<32 hex digits>-delete`, cut to what file systems take."""
+    """Returns Kafka's name for a deleted log: `flights-3.<32 hex digits>-delete`, cut to the length of file names."""
     ending = f"-{topic_partition.partition}.{uuid.uuid4().hex}{suffix}"
     return topic_partition.topic[: _NAME_MAX - len(ending)] + ending
 
@@ -107,7 +107,7 @@ def _has_segments(path: str) -> bool:
 
 
 Belongs = Callable[[TopicPartition, uuid.UUID | None], bool]
-"""Whether the broker has this replica, by its name and by the topic id in its directory, None where it has lost it."""
+"""Returns whether the broker has this replica, by its name and by the topic id in its directory (None if lost)."""
 
 
 class LogDirectory(NamedTuple):
@@ -118,20 +118,20 @@ class LogDirectory(NamedTuple):
 
 
 class DataDirectory:
-    """Opened means locked: a second broker gets a UsageError."""
+    """A data directory. It is locked while it is open: a second broker gets a UsageError."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
         self.cluster_id = ""
         self.directory_id: uuid.UUID | None = None
         self.used = False
-        """A broker has used it before: it has its meta.properties. Known after `claim`."""
+        """Whether a broker has used the directory: it has meta.properties. Known after `claim`."""
         self._lock_fd = -1
         self._written: dict[str, Mapping[TopicPartition, Offset]] = {}
 
     def claim(self) -> None:
-        """Lock the directory and read its `directory.id`, if it is one that a broker has used. Makes nothing where
-        there is none: an empty directory may be a mount point. Raises UsageError."""
+        """Locks the directory and reads its `directory.id`, if a broker has used it. Makes nothing otherwise: an empty
+        directory may be a mount point. Raises UsageError."""
         with self._unlocked_after_errors():
             self.used = os.path.exists(f"{self.path}/{META_PROPERTIES}")
             if self.used:
@@ -139,7 +139,7 @@ class DataDirectory:
                 self.directory_id = _directory_id(read_properties(f"{self.path}/{META_PROPERTIES}"))
 
     def open(self, *, cluster_id: str | None, node_id: BrokerId) -> None:
-        """Lock the directory, made if it is not there, and check that it belongs to this broker. Raises UsageError."""
+        """Locks the directory, makes it if necessary, and checks that it belongs to this broker. Raises UsageError."""
         with self._unlocked_after_errors():
             os.makedirs(self.path, exist_ok=True)
             self._lock()
@@ -181,7 +181,7 @@ class DataDirectory:
         _LOCKED.add(real_path)
 
     def unlock(self) -> None:
-        """Let the next broker in."""
+        """Unlocks the directory."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1
@@ -246,18 +246,18 @@ class DataDirectory:
         return {"bootId": boot_id, "directory": f"{status.st_dev}:{status.st_ino}"}
 
     def mark_running(self, boot_id: str) -> None:
-        """All logs are verified: a crash of the process leaves them trustworthy up to their tails."""
+        """Records that all logs are verified: a crash of the process leaves all but their ends intact."""
         remove_clean_shutdown(self.path)
         replace_file(f"{self.path}/{RUNNING}", json.dumps(self._running(boot_id)).encode())
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """All logs are closed."""
+        """Records that all logs are closed."""
         write_clean_shutdown(self.path, broker_epoch)
 
     # -- logs and checkpoints ------------------------------------------------------------------------------------------
 
     def log_directories(self, belongs: Belongs | None) -> list[LogDirectory]:
-        """The live logs: those that `belongs` says yes to, all without it.
+        """Returns the logs of the directory for which `belongs` returns True; all without it.
 
         The others are put aside under Kafka's name for them, `-stray`, and keep their records. Kafka's own metadata log
         is not ours to open, nor is what only has the name of a log. Raises OSError.
@@ -285,7 +285,7 @@ class DataDirectory:
         _log.warning("%s is of no topic that this broker has: renamed to %s; remove it if nobody wants it", path, aside)
 
     def deleted_directories(self) -> list[str]:
-        """Logs that were on their way out when the last process ended."""
+        """Returns the logs whose deletion the last process has not completed."""
         return [f"{self.path}/{name}" for name in os.listdir(self.path) if name.endswith(DELETE_SUFFIX)]
 
     def _checkpoint(self, name: str) -> dict[TopicPartition, Offset]:
@@ -295,7 +295,7 @@ class DataDirectory:
             return {}  # the logs are then read further than they had to be
 
     def write_checkpoint(self, name: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool) -> None:
-        """Replace an offset checkpoint unless it says the same already. Raises OSError."""
+        """Replaces an offset checkpoint if its content has changed. Raises OSError."""
         if self._written.get(name) != offsets:
             write_offset_checkpoint(f"{self.path}/{name}", offsets, sync=sync)
             self._written[name] = offsets

@@ -1,4 +1,4 @@
-"""Files and directories that are out of use and wait for file.delete.delay.ms before they are removed.
+"""Holds deleted files and directories for file.delete.delay.ms before they are removed.
 
 Removing a large file can take tens of milliseconds: `remove_due` may run in any thread.
 """
@@ -13,7 +13,7 @@ __all__ = ["DeletionQueue"]
 
 
 class DeletionQueue:
-    """Paths by the time when they are due."""
+    """The paths with the times at which they are due."""
 
     __slots__ = ("_heap", "_lock")
 
@@ -25,12 +25,12 @@ class DeletionQueue:
         return len(self._heap)
 
     def add(self, path: str, due_ms: int) -> None:
-        """Remove the file or directory at `due_ms` (wall clock) or later."""
+        """Removes the file or directory at `due_ms` (wall clock) or later."""
         with self._lock:
             heapq.heappush(self._heap, (due_ms, path))
 
     def rename_below(self, old_directory: str, new_directory: str) -> None:
-        """A directory that holds waiting files was renamed."""
+        """Uses the new name of a directory with waiting files."""
         prefix = old_directory + "/"
         with self._lock:
             self._heap = [
@@ -39,7 +39,8 @@ class DeletionQueue:
             ]
 
     def remove_due(self, now_ms: int) -> int:
-        """Remove what is due; returns how many. What cannot be removed is given up: the next start sees it again."""
+        """Removes the paths that are due and returns their number. One that cannot be removed is left for the next
+        start."""
         count = 0
         while True:
             with self._lock:
@@ -51,7 +52,7 @@ class DeletionQueue:
 
 
 def remove(path: str) -> None:
-    """Remove a file or a directory with all in it, if it is there."""
+    """Removes a file, or a directory with its content, if it exists."""
     if os.path.isdir(path):
         shutil.rmtree(path, ignore_errors=True)
         return

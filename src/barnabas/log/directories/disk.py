@@ -1,4 +1,4 @@
-"""The file system as the log meets it: a handful of calls that a test can replace, and the bound on open files.
+"""The log's access to the file system: a few calls that a test can replace, and the bound on open files.
 
 A log with ten thousand partitions must not hold ten thousand descriptors and maps, so whatever holds one registers
 with a ResourcePool, which takes the least recently opened ones back. A file is closed when nobody names it any more: a
@@ -20,7 +20,7 @@ _MIN_POOL: Final = 64
 
 
 class Disk:
-    """The calls that the log makes on open files. A simulated disk overrides what it wants to make fail."""
+    """The calls of the log on open files. A simulated disk overrides them to make them fail."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ class Disk:
     fdatasync = staticmethod(getattr(os, "fdatasync", os.fsync))  # macOS has the latter alone
 
     def open(self, path: str) -> int:
-        """A descriptor for reading and writing; the file is made if it is not there."""
+        """Opens a file for reading and writing, and makes it if it does not exist."""
         return os.open(path, _OPEN_FLAGS | os.O_CREAT, 0o644)
 
     def open_existing(self, path: str) -> int:
@@ -39,13 +39,13 @@ class Disk:
         return os.open(path, _OPEN_FLAGS)
 
     def forget_cached(self, fd: int) -> None:
-        """Have the next reads of a file come from the device, but for what still waits to be written there."""
+        """Drops the clean pages of a file from the page cache, so that the next reads come from the device."""
         if hasattr(os, "posix_fadvise"):
             with contextlib.suppress(OSError):  # a file system without a cache, or without a say in it
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write_fully(self, fd: int, data: bytes, position: int) -> None:
-        """Write all of `data` at `position`; raises OSError when the disk takes less."""
+        """Writes all of `data` at `position`. Raises OSError if the disk takes less."""
         written = self.pwrite(fd, data, position)
         while written < len(data):
             more = self.pwrite(fd, data[written:], position + written)
@@ -55,7 +55,7 @@ class Disk:
 
 
 class OpenFile:
-    """A descriptor that is closed when the last holder lets go of it."""
+    """A descriptor that is closed when nothing refers to it any more."""
 
     __slots__ = ("fd",)
 
@@ -83,16 +83,16 @@ _set_slot = object.__setattr__  # FileSlice is frozen
 
 
 class Evictable(Protocol):
-    """Holds a descriptor (or a map, which costs one as well) that can be opened again when needed."""
+    """An object that holds a descriptor, or a map, which costs one as well, and can open it again."""
 
     recently_used: bool
 
     def release(self) -> None:
-        """Let go of the descriptor. Nothing is lost: the next use opens it again."""
+        """Closes the descriptor. The next use opens it again."""
 
 
 class ResourcePool:
-    """At most `limit` descriptors: a new one takes the place of the oldest that was not used since the last look.
+    """At most `limit` descriptors: a new one evicts the oldest that has not been used since the last check.
 
     Second chance rather than strict recency: a use only sets a flag, which is all that an append can afford.
     """
@@ -109,7 +109,7 @@ class ResourcePool:
         return len(self._members)
 
     def add(self, member: Evictable) -> None:
-        """Register a holder that has just opened its descriptor."""
+        """Adds a holder that has just opened its descriptor."""
         with self._lock:
             evicted = self._evict()
             self._members[member] = None
@@ -129,13 +129,13 @@ class ResourcePool:
         return evicted
 
     def discard(self, member: Evictable) -> None:
-        """Forget a holder that has let go by itself."""
+        """Removes a holder that has closed its descriptor itself."""
         with self._lock:
             self._members.pop(member, None)
 
 
 def default_pool_limit() -> int:
-    """Half of the descriptors that the process may have: the other half is for connections."""
+    """Returns half of the descriptors of the process. The other half is for connections."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1 << 16
@@ -143,7 +143,7 @@ def default_pool_limit() -> int:
 
 
 def fsync_directory(path: str) -> None:
-    """Make created, renamed and deleted names in a directory durable."""
+    """Makes created, renamed and deleted names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -1,4 +1,4 @@
-"""Disk space that is set aside in a data directory, so that the way out of a full disk has room.
+"""Reserves disk space in a data directory for the writes with which a full disk can be cleared.
 
 Deleting a topic, lowering its retention and starting the broker write a few kilobytes before they free anything. The
 reserve is a file that is allocated while there is room. A write that may use it cuts off a part of it, and what the
@@ -21,25 +21,25 @@ _BLOCK: Final = 4096
 
 
 class SpaceReserve:
-    """The reserve of one data directory. Nothing here raises OSError: the write that finds no room raises it.
+    """The reserve of one data directory. Nothing here raises OSError: the write that finds no space raises it.
 
     May be used by any thread.
     """
 
     def __init__(self, directory: str, size: int) -> None:
-        """`size` 0: there is none."""
+        """A `size` of 0 means no reserve."""
         self._path = f"{directory}/{_NAME}"
         self._directory = directory
         self._size = size
         self._lock = threading.Lock()
         self._cut_from = 0
-        """The size before a part was cut off that has not been taken back yet."""
+        """The size to which the reserve is to be restored."""
         self._reported = False
 
     @contextlib.contextmanager
     def lent(self, wanted: int) -> Iterator[None]:
-        """Make `wanted` bytes free in the file system, out of the reserve if need be, for as long as the context lasts.
-        What is then left of them is taken back."""
+        """Makes `wanted` bytes free within the context, out of the reserve if necessary. Reserves the unused rest
+        again."""
         with self._lock:
             held = self._cut(wanted)
             try:
@@ -49,13 +49,12 @@ class SpaceReserve:
                     self._grow(held)
 
     def ensure(self, wanted: int) -> None:
-        """Make `wanted` bytes free, out of the reserve if need be; `refill` takes back what is left of them."""
+        """Makes `wanted` bytes free, out of the reserve if necessary. `refill` reserves the unused rest again."""
         with self._lock:
             self._cut_from = max(self._cut_from, self._cut(wanted))
 
     def refill(self) -> None:
-        """Take back what `ensure` has cut off, and allocate the rest where as much again would still be free. May
-        block."""
+        """Restores the reserve, as far as the same amount would still be free. May block."""
         if not self._size:
             return
         with self._lock:
@@ -68,7 +67,7 @@ class SpaceReserve:
             self._reported = self._reported and self._held() < self._size
 
     def _cut(self, wanted: int) -> int:
-        """Cut off what is missing. Returns the size of the reserve before that, 0 where nothing was cut off."""
+        """Frees the missing bytes. Returns the former size of the reserve, 0 if nothing was freed."""
         if not self._size:
             return 0
         missing = wanted - _free_bytes(self._directory)
@@ -95,7 +94,7 @@ class SpaceReserve:
             return 0
 
     def _grow(self, size: int) -> None:
-        """Allocate up to `size` bytes, or as many as there are. Does nothing where the system cannot allocate."""
+        """Allocates up to `size` bytes, as many as there are. Does nothing if the system cannot allocate."""
         if not hasattr(os, "posix_fallocate"):
             return
         try:

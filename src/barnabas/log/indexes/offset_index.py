@@ -1,5 +1,5 @@
-"""`.index`: for about every index.interval.bytes of a segment, an offset and the position of the batch that ends with
-it.
+"""The offset index `.index`: for about every index.interval.bytes of a segment, the last offset of a batch and the
+position of the batch.
 
 An entry is (offset relative to the segment's base, position), two big-endian 32-bit integers; Kafka's format.
 """
@@ -14,17 +14,17 @@ __all__ = ["OffsetIndex"]
 
 
 class OffsetIndex(SparseIndex):
-    """Finds the position to start a scan from. The offset of an entry is the last one of the batch at its position."""
+    """Finds the position from which to scan for an offset."""
 
     __slots__ = ()
     entry = Struct(">ii")
 
     def append(self, offset: Offset, position: int) -> None:
-        """Add an entry; offsets must grow."""
+        """Adds an entry. Offsets must increase."""
         self._add(offset - self.base_offset, position)
 
     def lookup(self, offset: Offset) -> tuple[Offset, int]:
-        """The last entry at or below `offset`: (offset, position), (base_offset, 0) if there is none."""
+        """Returns offset and position of the last entry at or below `offset`; (base_offset, 0) if there is none."""
         key = offset - self.base_offset
         keys = self._tail_keys
         if keys and keys[0] <= key:
@@ -36,7 +36,7 @@ class OffsetIndex(SparseIndex):
         return self.base_offset, 0
 
     def lookup_position(self, position: int) -> tuple[Offset, int]:
-        """The last entry at or below a position: (offset, position), (base_offset, 0) if there is none."""
+        """Returns offset and position of the last entry at or below a position; (base_offset, 0) if there is none."""
         slot = self._slots_up_to(position)
         if not slot:
             return self.base_offset, 0
@@ -44,7 +44,7 @@ class OffsetIndex(SparseIndex):
         return Offset(self.base_offset + relative), found
 
     def offset_after(self, position: int) -> Offset | None:
-        """An offset above all that stands before a position, as near as the index knows one."""
+        """Returns the smallest known offset above all batches before a position."""
         slot = self._slots_up_to(position - 1)
         return Offset(self.base_offset + self.entry_at(slot)[0]) if slot < len(self) else None
 
@@ -59,11 +59,11 @@ class OffsetIndex(SparseIndex):
         return low
 
     def last_offset(self) -> Offset:
-        """The offset of the last entry, base_offset if there is none."""
+        """Returns the offset of the last entry; base_offset if there is none."""
         return Offset(self.base_offset + (self._last[0] if self._last is not None else 0))
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the entries at and above `offset`."""
+        """Removes the entries at and above `offset`."""
         self.keep(self._slots_below(offset))
 
     def _slots_below(self, offset: Offset) -> int:

@@ -24,11 +24,11 @@ _WINDOW: Final = 8
 
 
 class CorruptIndex(KafkaStorageError):
-    """An index file contradicts itself or its segment. The next start builds it again from the segment."""
+    """An index file contradicts itself or its segment. The next start rebuilds it from the segment."""
 
 
 class SparseIndex:
-    """Entries (key, value), both non-decreasing. Subclasses say how an entry looks on disk."""
+    """Entries of a key and a value, neither of which decreases. Subclasses define their format."""
 
     __slots__ = (
         "_disk",
@@ -53,7 +53,7 @@ class SparseIndex:
         self._map: mmap.mmap | None = None
         self._file_entries = 0
         self._last: tuple[int, int] | None = None
-        """The last entry. An append must know it without opening the file, which may fail."""
+        """The last entry. An append needs it without opening the file, which may fail."""
         self._tail_keys: list[int] = []
         self._tail_values: list[int] = []
 
@@ -61,7 +61,7 @@ class SparseIndex:
         return self._file_entries + len(self._tail_keys)
 
     def load(self) -> None:
-        """Take over what the file holds. Raises CorruptIndex; a file that is not there is an empty index."""
+        """Loads the file. A missing file is an empty index. Raises CorruptIndex."""
         self.forget()
         try:
             size = os.stat(self.path).st_size
@@ -76,7 +76,7 @@ class SparseIndex:
         self._last = self.entry_at(len(self) - 1) if len(self) else None
 
     def entry_at(self, slot: int) -> tuple[int, int]:
-        """Key and value as on disk (offsets relative to base_offset)."""
+        """Returns key and value as in the file (offsets relative to base_offset)."""
         in_tail = slot - self._file_entries
         if in_tail >= 0:
             return self._tail_keys[in_tail], self._tail_values[in_tail]
@@ -84,7 +84,7 @@ class SparseIndex:
         return key, value
 
     def keep(self, entries: int) -> None:
-        """Drop all entries from slot `entries` on."""
+        """Removes all entries from slot `entries` on."""
         in_tail = entries - self._file_entries
         if in_tail >= 0:
             del self._tail_keys[in_tail:], self._tail_values[in_tail:]
@@ -102,7 +102,7 @@ class SparseIndex:
         self._find_last()
 
     def forget(self) -> None:
-        """Back to no entries in memory; the file is left alone."""
+        """Removes all entries in memory, but leaves the file."""
         self.release()
         self._file_entries = 0
         self._last = None
@@ -110,13 +110,13 @@ class SparseIndex:
         self._tail_values.clear()
 
     def reset(self) -> None:
-        """Remove all entries, also from the file."""
+        """Removes all entries, also in the file."""
         self.forget()
         with contextlib.suppress(FileNotFoundError):
             os.truncate(self.path, 0)
 
     def write_tail(self, *, sync: bool = False) -> None:
-        """Bring the entries in memory to the file, which exists afterwards. Raises OSError."""
+        """Writes the entries in memory to the file, and makes it if necessary. Raises OSError."""
         fd = self._disk.open(self.path)
         try:
             if self._tail_keys:
@@ -132,7 +132,7 @@ class SparseIndex:
             os.close(fd)
 
     def release(self) -> None:
-        """Let go of the map; the next lookup makes it again."""
+        """Closes the map. The next lookup opens it again."""
         if self._map is not None:
             self._pool.discard(self)
             self._map.close()
@@ -164,7 +164,7 @@ class SparseIndex:
         return self._map
 
     def _file_floor(self, key: int) -> int:
-        """The last slot in the file whose key is at most `key`, -1 if there is none."""
+        """Returns the last slot in the file whose key is at most `key`; -1 if there is none."""
         unpack, size, data = self.entry.unpack_from, self.entry.size, self._mapped()
         low, high = 0, self._file_entries
         first, last = unpack(data, 0)[0], unpack(data, (high - 1) * size)[0]

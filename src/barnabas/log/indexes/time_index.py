@@ -1,4 +1,5 @@
-"""`.timeindex`: (timestamp, offset): no record up to this offset has a later timestamp. Kafka's format.
+"""The time index `.timeindex`, in Kafka's format: no record up to an entry's offset has a later timestamp than the
+entry.
 
 An entry is a 64-bit timestamp in ms and the 32-bit offset relative to the segment's base, big-endian.
 """
@@ -13,29 +14,30 @@ __all__ = ["TimeIndex"]
 
 
 class TimeIndex(SparseIndex):
-    """Finds where a search by time starts."""
+    """Finds the offset from which to search for a timestamp."""
 
     __slots__ = ()
     entry = Struct(">qi")
 
     def maybe_append(self, timestamp: int, offset: Offset) -> None:
-        """Add an entry unless its timestamp is not later than the last one's."""
+        """Adds an entry if its timestamp is later than that of the last entry."""
         if timestamp > self.last_timestamp():
             self._add(timestamp, offset - self.base_offset)
 
     def last_timestamp(self) -> int:
-        """The timestamp of the last entry, -1 if there is none."""
+        """Returns the timestamp of the last entry; -1 if there is none."""
         return NO_TIMESTAMP if self._last is None else self._last[0]
 
     def last_entry(self) -> tuple[int, Offset]:
-        """(timestamp, offset) of the last entry, (-1, base_offset) if there is none."""
+        """Returns timestamp and offset of the last entry; (-1, base_offset) if there is none."""
         if self._last is None:
             return NO_TIMESTAMP, self.base_offset
         timestamp, relative = self._last
         return timestamp, Offset(self.base_offset + relative)
 
     def lookup(self, timestamp: int) -> tuple[int, Offset]:
-        """The last entry at or before `timestamp`: (timestamp, offset), (-1, base_offset) if there is none."""
+        """Returns timestamp and offset of the last entry at or before `timestamp`; (-1, base_offset) if there is
+        none."""
         keys = self._tail_keys
         if keys and keys[0] <= timestamp:
             slot = bisect_right(keys, timestamp) - 1
@@ -46,14 +48,14 @@ class TimeIndex(SparseIndex):
         return NO_TIMESTAMP, self.base_offset
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the entries at and above `offset`."""
+        """Removes the entries at and above `offset`."""
         entries = len(self)
         while entries and self.base_offset + self.entry_at(entries - 1)[1] >= offset:
             entries -= 1
         self.keep(entries)
 
     def sanity_check(self) -> None:
-        """Raises CorruptIndex if the last entries do not grow or lie below the segment."""
+        """Raises CorruptIndex if the last entries do not increase or lie below the segment."""
         count = len(self)
         if not count:
             return

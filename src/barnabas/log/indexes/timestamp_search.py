@@ -1,4 +1,4 @@
-"""Finding records by time: the searches that look into batches."""
+"""Searches for records by timestamp within batches."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ __all__ = ["max_timestamp", "offset_for_timestamp"]
 def offset_for_timestamp(
     segments: Sequence[LogSegment], timestamp: int, start_offset: Offset
 ) -> TimestampOffset | None:
-    """The first record at or after `start_offset` whose timestamp is at or after `timestamp`."""
+    """Returns the first record at or after `start_offset` whose timestamp is at or after `timestamp`."""
     for segment in segments:
         if segment.max_timestamp >= timestamp and (found := _find_in(segment, timestamp, start_offset)) is not None:
             return found
@@ -34,7 +34,7 @@ def _find_in(segment: LogSegment, timestamp: int, start_offset: Offset) -> Times
 
 
 def max_timestamp(segments: Sequence[LogSegment], start_offset: Offset) -> TimestampOffset | None:
-    """The first record with the largest timestamp."""
+    """Returns the first record with the largest timestamp."""
     best = max((segment.max_timestamp for segment in segments if segment.size), default=NO_TIMESTAMP)
     if best == NO_TIMESTAMP:
         return None

@@ -1,4 +1,4 @@
-"""`.txnindex`: the aborted transactions of a segment, in the order of their end markers. Kafka's format.
+"""The transaction index `.txnindex`, in Kafka's format: a segment's aborted transactions in the order of their markers.
 
 An entry has 34 bytes, big-endian: version i16 (0), producer id, first offset, last offset (of the marker), last stable
 offset at that time, each i64.
@@ -24,11 +24,11 @@ _last_offset: Final = attrgetter("last_offset")
 
 
 class CorruptTransactionIndex(KafkaStorageError):
-    """A transaction index holds something else than entries in order. The next start builds it again."""
+    """The file does not contain valid entries in order. The next start rebuilds it."""
 
 
 class AbortedTransaction(NamedTuple):
-    """`last_offset` is the offset of the abort marker, inclusive."""
+    """An aborted transaction. `last_offset` is the offset of the abort marker, inclusive."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -37,7 +37,8 @@ class AbortedTransaction(NamedTuple):
 
 
 def parse_entries(path: str, data: bytes, *, torn_end: bool = False) -> list[AbortedTransaction]:
-    """The entries that a file holds; `torn_end`: the last one may be cut off. Raises CorruptTransactionIndex."""
+    """Decodes the entries of a file. `torn_end` says that the last one may be cut off. Raises
+    CorruptTransactionIndex."""
     rest = len(data) % _ENTRY.size
     if rest and not torn_end:
         raise CorruptTransactionIndex(f"{path}: size {len(data)} is not a multiple of {_ENTRY.size}")
@@ -51,12 +52,12 @@ def parse_entries(path: str, data: bytes, *, torn_end: bool = False) -> list[Abo
 
 
 def pack_entries(entries: Iterable[AbortedTransaction]) -> bytes:
-    """The entries as a file holds them."""
+    """Encodes the entries of a file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
 class TransactionIndex:
-    """All entries are kept in memory: aborts are rare, and a fetch asks for ranges of them."""
+    """Keeps all entries in memory: aborts are rare, and a fetch needs ranges of them."""
 
     __slots__ = ("_disk", "_entries", "_synced", "_written", "path")
 
@@ -74,7 +75,7 @@ class TransactionIndex:
 
     @property
     def entries(self) -> tuple[AbortedTransaction, ...]:
-        """All entries, oldest first."""
+        """Returns all entries, oldest first."""
         return tuple(self._entries)
 
     @classmethod
@@ -88,15 +89,15 @@ class TransactionIndex:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all entries are known to be on the device."""
+        """Returns whether all entries are known to be on the device."""
         return self._synced == len(self._entries)
 
     def note_synced(self, entries: int) -> None:
-        """The file was synced when it held so many entries."""
+        """Notes that the first `entries` entries were synced."""
         self._synced = min(entries, self._written)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """Add a transaction whose marker has just been written; markers come in order."""
+        """Adds a transaction whose marker has just been written. Markers come in order."""
         assert not self._entries or self._entries[-1].last_offset < aborted.last_offset, (self._entries[-1], aborted)
         self._entries.append(aborted)
         # The marker is in the log already. What a full disk refuses waits in memory, and until it is in the file no
@@ -105,7 +106,7 @@ class TransactionIndex:
             self.write_tail()
 
     def write_tail(self) -> None:
-        """Bring the entries in memory to the file. Raises OSError."""
+        """Writes the entries in memory to the file. Raises OSError."""
         if self._written == len(self._entries):
             return
         data = pack_entries(self._entries[self._written :])
@@ -117,7 +118,7 @@ class TransactionIndex:
         self._written = len(self._entries)
 
     def collect(self, fetch_offset: Offset, upper_bound: int) -> tuple[list[AbortedTransaction], bool]:
-        """The transactions that touch [fetch_offset, upper_bound), and whether later segments can hold no more."""
+        """Returns the transactions in [fetch_offset, upper_bound), and whether later segments can have no more."""
         found = []
         entries = self._entries
         for slot in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
@@ -129,7 +130,7 @@ class TransactionIndex:
         return found, False
 
     def truncate_to(self, offset: Offset) -> None:
-        """Drop the transactions whose marker is at or after `offset`."""
+        """Removes the transactions whose marker is at or after `offset`."""
         kept = [entry for entry in self._entries if entry.last_offset < offset]
         if len(kept) < len(self._entries):
             if self._written > len(kept):

@@ -86,7 +86,8 @@ class EndMarker(NamedTuple):
 
 
 class CompletedTransaction(NamedTuple):
-    """`last_offset` is the marker's. `last_stable_offset`: what it was when the marker was written."""
+    """A transaction that has ended. `last_offset` is that of the marker, `last_stable_offset` that at the time of the
+    marker."""
 
     producer_id: ProducerId
     first_offset: Offset
@@ -96,7 +97,7 @@ class CompletedTransaction(NamedTuple):
 
 
 class ProducerEntry:
-    """One producer: its epoch, its last batches (oldest first), its open transaction."""
+    """A producer with its epoch, its last batches (oldest first) and its open transaction."""
 
     __slots__ = (
         "batches",
@@ -121,16 +122,16 @@ class ProducerEntry:
 
     @property
     def last_sequence(self) -> int:
-        """-1 if the producer has only written markers in its epoch."""
+        """The last sequence; -1 if the producer has only written markers in its epoch."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
     @property
     def last_offset(self) -> Offset:
-        """-1 if the producer has only written markers in its epoch."""
+        """The last offset; -1 if the producer has only written markers in its epoch."""
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     def to_snapshot(self) -> SnapshotEntry:
-        """The entry as it is stored: of the cached batches only the last one."""
+        """Returns the entry for a snapshot, which has only the last of the cached batches."""
         last = self.batches[-1] if self.batches else None
         return SnapshotEntry(
             self.producer_id,
@@ -145,7 +146,7 @@ class ProducerEntry:
 
     @classmethod
     def from_snapshot(cls, stored: SnapshotEntry) -> "ProducerEntry":
-        """The entry that was stored."""
+        """Makes the entry from a snapshot."""
         entry = cls(stored.producer_id)
         entry.producer_epoch = stored.producer_epoch
         entry.coordinator_epoch = stored.coordinator_epoch
@@ -161,7 +162,7 @@ class ProducerEntry:
 
 
 class ProducerStateManager:
-    """The producers of one log. `end_offset` is the offset up to which the state is right."""
+    """The producers of one log. The state is right up to `end_offset`."""
 
     __slots__ = (
         "_directory",
@@ -190,14 +191,14 @@ class ProducerStateManager:
         self._ongoing: OrderedDict[Offset, None] = OrderedDict()
         """The first offsets of open transactions, in this order."""
         self._unreplicated: list[tuple[Offset, Offset]] = []
-        """A heap of transactions, (first offset, offset of the marker): those ended above the high watermark, and some
-        ended below."""
+        """A heap of (first offset, offset of the marker) of the transactions that ended above the high watermark, and
+        of some that ended below."""
         self._snapshots: list[Offset] = []
 
     # -- checking and updating -----------------------------------------------------------------------------------------
 
     def find_duplicate(self, header: BatchHeader) -> CachedBatch | None:
-        """The batch that has been there before, if this one is a retry of one of the producer's last five."""
+        """Returns the batch of which this one is a retry, if it is one of the producer's last five."""
         entry = self.producers.get(header.producer_id)
         if entry is None or entry.producer_epoch != header.producer_epoch:
             return None
@@ -208,7 +209,7 @@ class ProducerStateManager:
         return None
 
     def check(self, header: BatchHeader, *, check_sequence: bool) -> None:
-        """Raises InvalidProducerEpoch, OutOfOrderSequenceNumber or InvalidTxnState; changes nothing.
+        """Checks a batch's epoch and sequence. Raises InvalidProducerEpoch, OutOfOrderSequenceNumber, InvalidTxnState.
 
         `check_sequence` is for clients: coordinators write offsets and markers without sequences.
         """
@@ -231,13 +232,13 @@ class ProducerStateManager:
         )
 
     def has_ongoing_transaction(self, producer_id: ProducerId, epoch: int) -> bool:
-        """Whether the producer's transaction of this epoch has records here."""
+        """Returns whether the producer's transaction of this epoch has records here."""
         entry = self.producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset >= 0 and entry.producer_epoch == epoch
 
     def begin_verification(self, sender: Sender, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard | None:
-        """The guard to show when the coordinator of the batch's transaction has been asked; None if the transaction
-        has records here, so that there is nothing to ask. Raises InvalidProducerEpoch."""
+        """Returns the guard for the first batch of a transaction; None if the transaction has records here, so that no
+        verification is needed. Raises InvalidProducerEpoch."""
         producer_id, epoch, _ = sender
         if self.has_ongoing_transaction(producer_id, epoch):
             return None
@@ -247,8 +248,8 @@ class ProducerStateManager:
         return self.guards.begin(sender, starts_at_zero=starts_at_zero, now_ms=now_ms)
 
     def check_transaction(self, header: BatchHeader, guard: VerificationGuard | None, *, check_sequence: bool) -> None:
-        """Whether a transactional batch may be written. Raises InvalidProducerEpoch, InvalidTxnState,
-        OutOfOrderSequenceNumber; changes nothing."""
+        """Checks whether a transactional batch may be written. Raises InvalidProducerEpoch, InvalidTxnState,
+        OutOfOrderSequenceNumber."""
         epoch = header.producer_epoch
         if self.has_ongoing_transaction(header.producer_id, epoch):
             return
@@ -281,7 +282,7 @@ class ProducerStateManager:
             )
 
     def _entry_to_change(self, producer_id: ProducerId) -> ProducerEntry:
-        """Returns the producer's entry, a new one if it has none; it is the last to be forgotten from now on."""
+        """Returns the producer's entry, a new one if there is none, and moves it to the end of the order."""
         producers = self.producers
         entry = producers.get(producer_id)
         if entry is not None:
@@ -293,7 +294,7 @@ class ProducerStateManager:
         return entry
 
     def update(self, header: BatchHeader, base_offset: Offset, append_ms: int) -> None:
-        """Enter a producer's data batch that was written at `base_offset`, at the time `append_ms`."""
+        """Adds a data batch that was written at `base_offset`, at the time `append_ms`."""
         entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
@@ -315,7 +316,7 @@ class ProducerStateManager:
         self.end_offset = last_offset + 1  # type: ignore[assignment]
 
     def check_marker(self, header: BatchHeader, marker: EndMarker, transaction_version: int) -> None:
-        """Raises InvalidProducerEpoch or TransactionCoordinatorFenced; changes nothing.
+        """Checks an end marker. Raises InvalidProducerEpoch, TransactionCoordinatorFenced.
 
         From transaction version 2 on (KIP-890) the coordinator raises the epoch for each marker, so one in the epoch
         of the records is late. A marker that ends nothing may be written again: its answer was lost. So may one in the
@@ -342,8 +343,8 @@ class ProducerStateManager:
     def end_transaction(
         self, header: BatchHeader, offset: Offset, marker: EndMarker, append_ms: int
     ) -> CompletedTransaction | None:
-        """Enter a marker that was written at `offset`, at the time `append_ms`; None if the producer had no open
-        transaction here."""
+        """Applies a marker that was written at `offset`, at the time `append_ms`. Returns the transaction that it ends;
+        None if the producer had none here."""
         entry = self._entry_to_change(header.producer_id)
         if header.producer_epoch != entry.producer_epoch:
             entry.producer_epoch = header.producer_epoch
@@ -365,7 +366,7 @@ class ProducerStateManager:
 
     @property
     def has_transactions(self) -> bool:
-        """Whether anything keeps the last stable offset below the high watermark."""
+        """Whether a transaction may keep the last stable offset below the high watermark."""
         return bool(self._ongoing or self._unreplicated)
 
     def first_unstable_offset(self, high_watermark: Offset) -> Offset | None:
@@ -382,7 +383,7 @@ class ProducerStateManager:
     # -- ends of the log -----------------------------------------------------------------------------------------------
 
     def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that have written nothing for producer.id.expiration.ms; returns how many."""
+        """Removes producers that have written nothing for producer.id.expiration.ms. Returns their number."""
         oldest = now_ms - self.expiration_ms
         expired = [
             entry.producer_id
@@ -395,7 +396,7 @@ class ProducerStateManager:
         return len(expired)
 
     def forget_oldest(self, keep: int) -> None:
-        """Forget the producers that wrote longest ago until `keep` are left. Those in a transaction stay."""
+        """Removes the producers that wrote longest ago until `keep` are left. Those in a transaction stay."""
         producers = self.producers
         excess = len(producers) - keep
         looks = excess + _LOOKS_MAX
@@ -425,7 +426,7 @@ class ProducerStateManager:
         self.end_offset = end_offset
 
     def load(self, log_start_offset: Offset, log_end_offset: Offset) -> bool:
-        """Start from the newest readable snapshot at or below the log's end; False if there is none.
+        """Loads the newest readable snapshot at or below the log's end. Returns False if there is none.
 
         Snapshots outside the log are removed. The caller replays the batches from `end_offset` on.
         """
@@ -444,7 +445,7 @@ class ProducerStateManager:
         return False
 
     def restore(self, stored: Iterable[SnapshotEntry], offset: Offset) -> None:
-        """Take the state over from a snapshot's entries: of too many, those that wrote last."""
+        """Loads the entries of a snapshot; if they are too many, those that wrote last."""
         self.clear(offset)
         for item in sorted(stored, key=lambda item: item.last_offset):
             self.producers[item.producer_id] = ProducerEntry.from_snapshot(item)
@@ -453,7 +454,7 @@ class ProducerStateManager:
         self._ongoing.update(dict.fromkeys(sorted(offset for offset in ongoing if offset >= 0)))
 
     def refill_batches(self, headers: Iterable[BatchHeader]) -> None:
-        """Complete the cached batches from headers below `end_offset`: a snapshot keeps only the last of each
+        """Completes the cached batches from headers below `end_offset`: a snapshot has only the last batch of each
         producer."""
         found: dict[ProducerId, list[CachedBatch]] = {}
         for header in headers:
@@ -472,16 +473,16 @@ class ProducerStateManager:
     # -- snapshots -----------------------------------------------------------------------------------------------------
 
     def snapshot_path(self, offset: Offset) -> str:
-        """Kafka's name: the offset up to which the snapshot speaks, in twenty digits."""
+        """Returns the path of a snapshot: its offset in twenty digits, as in Kafka."""
         return f"{self._directory}/{offset:020d}{SNAPSHOT_SUFFIX}"
 
     @property
     def snapshots(self) -> tuple[int, ...]:
-        """The offsets of the snapshots on disk, smallest first."""
+        """Returns the offsets of the snapshots on disk, smallest first."""
         return tuple(self._snapshots)
 
     def take_snapshot(self, offset: Offset, keep: Iterable[Offset] = (), *, sync: bool = False) -> None:
-        """Write the state at the log's end `offset`. Raises OSError.
+        """Writes a snapshot at the log's end `offset`. Raises OSError.
 
         Older snapshots other than those at the offsets in `keep` (the segments' bases) and the one before this are
         removed.
@@ -494,17 +495,17 @@ class ProducerStateManager:
             self._remove_snapshot(old)
 
     def remove_snapshots_outside(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
-        """Remove the snapshots that speak of records that are not there (any more)."""
+        """Removes the snapshots outside of the log."""
         for offset in [s for s in self._snapshots if s > log_end_offset or s <= log_start_offset]:
             self._remove_snapshot(offset)
 
     def remove_all_snapshots(self) -> None:
-        """The log was emptied."""
+        """Removes all snapshots, because the log was emptied."""
         for offset in list(self._snapshots):
             self._remove_snapshot(offset)
 
     def rename_directory(self, directory: str) -> None:
-        """The log's directory has a new name."""
+        """Uses the new name of the log's directory."""
         self._directory = directory
 
     def _remove_snapshot(self, offset: Offset) -> None:
@@ -514,8 +515,8 @@ class ProducerStateManager:
 
 
 def fair_share(counts: Iterable[int], total: int) -> int:
-    """Returns how many producers each of the logs that have so many may keep, so that `total` are left at most: what
-    small logs leave over is for the large ones. At least one."""
+    """Returns the number of producers that each log may keep, at least one, so that at most `total` are left. Large
+    logs may use the share that small logs do not need."""
     left = total
     waiting = sorted(counts)
     share = total

@@ -1,4 +1,5 @@
-"""Producers of whose transactions a coordinator is being asked, before their first records are written (KIP-890).
+"""The guards of transactions that are being verified with their coordinator before their first records are written
+(KIP-890).
 
 Records of a transaction that its coordinator does not know of would never be decided: they would hold the last stable
 offset for ever. So the first append of a transaction shows a guard, given out before the coordinator was asked. An end
@@ -30,7 +31,7 @@ class Sender(NamedTuple):
 
 
 class VerificationGuard:
-    """Lets the first batch of a transaction in, while the log still knows it.
+    """Admits the first batch of a transaction, while the log still has the guard.
 
     Several batches of a producer may be on their way with one guard. When the first of them fails, those behind it must
     not get in before it comes again: `lowest_sequence` remembers where the transaction begins.
@@ -42,12 +43,12 @@ class VerificationGuard:
         self.producer_epoch = sender.producer_epoch
         self.lowest_sequence = sender.base_sequence
         self.starts_at_zero = starts_at_zero
-        """Whether the producer's epoch is raised for each transaction, and its sequences begin anew with it."""
+        """Whether the producer has a new epoch in each transaction, so that its sequences start at 0."""
         self.started_ms = now_ms
         """The time of the last request for the guard."""
 
     def note(self, sender: Sender, now_ms: int) -> None:
-        """One more batch asks to be let in."""
+        """Notes another batch that needs the guard."""
         self.started_ms = now_ms
         epoch, sequence = sender.producer_epoch, sender.base_sequence
         if epoch > self.producer_epoch or (epoch == self.producer_epoch and sequence < self.lowest_sequence):
@@ -55,7 +56,7 @@ class VerificationGuard:
             self.lowest_sequence = sequence
 
     def check_sequence(self, header: BatchHeader, *, known: bool) -> None:
-        """Raises OutOfOrderSequenceNumber; `known`: the log has a batch of the producer."""
+        """Raises OutOfOrderSequenceNumber. `known` says that the log has a batch of the producer."""
         sequence = header.base_sequence
         if sequence and self.starts_at_zero and not known:
             raise OutOfOrderSequenceNumber(
@@ -80,7 +81,7 @@ class VerificationGuards:
         return len(self._guards)
 
     def begin(self, sender: Sender, *, starts_at_zero: bool, now_ms: int) -> VerificationGuard:
-        """The producer's guard, a new one if it has none; it is the youngest from now on."""
+        """Returns the producer's guard, a new one if there is none, and moves it to the end of the order."""
         guard = self._guards.pop(sender.producer_id, None)
         if guard is not None:
             guard.note(sender, now_ms)
@@ -92,19 +93,19 @@ class VerificationGuards:
         return guard
 
     def holds(self, producer_id: ProducerId, guard: VerificationGuard) -> bool:
-        """Whether the producer still has this very guard."""
+        """Returns whether this guard is still valid for the producer."""
         return self._guards.get(producer_id) is guard
 
     def end(self, producer_id: ProducerId) -> None:
-        """The transaction has begun or ended: older answers count no more."""
+        """Removes the guard, because the transaction has begun or ended: older verifications no longer count."""
         self._guards.pop(producer_id, None)
 
     def refuse(self, producer_id: ProducerId, guard: VerificationGuard) -> None:
-        """The coordinator has refused for good: the producer's next transaction owes nothing to this one."""
+        """Removes the guard, because the coordinator has refused the transaction for good."""
         if self.holds(producer_id, guard):
             del self._guards[producer_id]
 
     def remove_started_before(self, oldest_ms: int) -> None:
-        """Forget the guards that nobody has used for long."""
+        """Removes the guards that have not been used for long."""
         for producer_id in [key for key, guard in self._guards.items() if guard.started_ms <= oldest_ms]:
             del self._guards[producer_id]
