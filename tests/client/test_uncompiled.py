@@ -26,7 +26,8 @@ def test_the_clients_without_their_compiled_modules(tmp_path: Path) -> None:
     options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
     names = (
         *("../connection/test_network_client.py", "producer/test_sender.py", "producer/bulk/test_rows.py"),
-        *("producer/test_record_appender.py", "test_interrupted_turns.py", "test_signals.py"),
+        *("producer/test_record_appender.py", "../connection/drivers/test_interrupted_turns.py"),
+        *("../connection/drivers/test_signals.py", "../connection/test_call_depth.py"),
     )
     tests = [str(HERE / name) for name in names]
     done = subprocess.run(

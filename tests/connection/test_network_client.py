@@ -558,19 +558,3 @@ def test_the_controller_is_asked() -> None:
     cluster.result(cluster.network_client.refresh_metadata())
     cluster.result(sent(cluster, ListGroupsRequest(), CONTROLLER))
     assert cluster.requests[-1].node_id == 1
-
-
-def test_retries_end_with_the_reasons() -> None:
-    cluster = SingleClientCluster()
-    cluster.handlers[16] = lambda received: ListGroupsResponse(error_code=15)
-    promise = send_with_retries(
-        cluster.network_client, ListGroupsRequest(), ANY, timeout_s=5, check=lambda response: response.error_code
-    )
-    with pytest.raises(Exception, match="COORDINATOR_NOT_AVAILABLE"):
-        cluster.result(promise)
-    assert 5 <= cluster.count(16) <= 20
-    cluster = SingleClientCluster()
-    cluster.up.clear()
-    with pytest.raises(OperationTimedOut, match=r"gave up after 5 s.*connection refused") as raised:
-        cluster.result(send_with_retries(cluster.network_client, ListGroupsRequest(), ANY, timeout_s=5))
-    assert raised.value.attempts

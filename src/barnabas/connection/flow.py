@@ -1,4 +1,4 @@
-"""Flows of the core: coroutines that await promises, so the same text serves both drivers."""
+"""Flows: coroutines that await promises, so the same code serves threads and event loops."""
 
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
-    """Run it, up to its first unsettled promise and on from there later."""
+    """Runs a flow up to its first unsettled promise, and on from there when that is settled."""
     settled: Promise[T] = Promise()
 
     def go_on(_: object = None) -> None:
@@ -24,7 +24,7 @@ def settle(flow: Coroutine[Promise[Any], None, T]) -> Promise[T]:
             except Exception as error:
                 settled.fail(error)
                 return
-            except BaseException as error:  # Ctrl-C in the middle of it: who waits must not wait for ever
+            except BaseException as error:  # Ctrl-C in the middle of it: those who wait must not wait for ever
                 settled.fail(error)
                 raise
             if not awaited.done:

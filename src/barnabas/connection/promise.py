@@ -1,4 +1,4 @@
-"""A result that comes later, without threads and loops: the drivers wait for it, each in its way."""
+"""Results that come later, without threads and event loops: each driver waits for them in its own way."""
 
 from collections.abc import Callable, Generator
 from typing import Any, Generic, TypeVar
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Promise(Generic[T]):
-    """Settled once, with a value or an error; callbacks get the promise and are called by whoever settles it."""
+    """A result that is settled once, with a value or an error. Settling it calls the callbacks with the promise."""
 
     __slots__ = ("_callbacks", "_value", "done", "error")
 
@@ -20,7 +20,7 @@ class Promise(Generic[T]):
         self._callbacks: list[Callable[[Promise[T]], None]] = []
 
     def resolve(self, value: T) -> None:
-        """Nothing happens if it is settled already: an answer may come after its deadline."""
+        """Does nothing if the promise is settled already: a response may come after its deadline."""
         if not self.done:
             self._value = value
             self._settle()
@@ -37,7 +37,7 @@ class Promise(Generic[T]):
             callback(self)
 
     def on_done(self, callback: "Callable[[Promise[T]], None]") -> None:
-        """Call it once settled; at once if that is already so."""
+        """Calls it when the promise is settled, or at once if it is."""
         if self.done:
             callback(self)
         else:
@@ -50,13 +50,13 @@ class Promise(Generic[T]):
         return settled
 
     def __await__(self) -> "Generator[Promise[T], None, T]":
-        """For flows of the core, which whoever runs them goes on with once it is settled; not for an event loop."""
+        """For flows (see `settle`), not for coroutines of an event loop."""
         if not self.done:
             yield self
         return self.result()
 
     def result(self) -> T:
-        """The value, or raise the error. Only for a settled promise."""
+        """Returns the value or raises the error of a settled promise."""
         assert self.done, "the promise is not settled: wait for it with a driver"
         if self.error is not None:
             raise self.error

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from barnabas.types import TopicPartition
-from client.interrupts import interrupted_at
+from interrupts import interrupted_at
 from simulation.cluster import Client, Cluster
 from simulation.consumer import SimulatedConsumer, virtual_time
 

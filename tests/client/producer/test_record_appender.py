@@ -3,7 +3,7 @@
 import pytest
 
 from barnabas.records import bulk_kernel
-from client.interrupts import interrupted_at
+from interrupts import interrupted_at
 from simulation.producer import SimulatedProducer
 
 FILES = ("client/producer/record_appender.py", "records/kernel.py", "client/producer/record_accumulator.py")

@@ -16,7 +16,7 @@ from barnabas.connection.drivers.signals import HELD
 from barnabas.errors import UsageError
 from barnabas.records.kernel import is_compiled
 from barnabas.testing import Broker
-from client.interrupts import signalled_at
+from interrupts import signalled_at
 
 PACKAGE = Path(barnabas.__file__).parent
 FILES = tuple(

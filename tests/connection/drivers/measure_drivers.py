@@ -1,4 +1,4 @@
-"""What an I/O thread of its own would cost the synchronous clients: `python tests/client/measure_drivers.py`.
+"""What an I/O thread of its own would cost: `python tests/connection/drivers/measure_drivers.py`.
 
 Not a test. The same producer core runs on `SyncDriver`, where whoever waits turns the client, and on the usual design,
 in which one background thread does all the work with sockets and application threads wait for it. The broker runs in

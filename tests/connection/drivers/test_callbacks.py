@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from barnabas.connection.drivers.callbacks import Callbacks
-from client.interrupts import signalled_at
+from interrupts import signalled_at
 
 FILES = ("drivers/callbacks.py", "drivers/signals.py")
 PLACES_MAX = 1000

@@ -1,61 +1,29 @@
-"""Both drivers with real sockets: against a broker of ours, and against ports that are none."""
+"""The synchronous driver with real sockets: against a broker of ours, and against ports that are none."""
 
-import asyncio
 import contextlib
 import os
-import select
 import signal
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from barnabas.connection.broker.addresses import split_address
-from barnabas.connection.broker.cluster_connections import Connect, ConnectionSettings
 from barnabas.connection.drivers import channel
-from barnabas.connection.drivers.aio import AioDriver
-from barnabas.connection.drivers.channel import Channel, lowat_grows_buffer, resolve
 from barnabas.connection.drivers.sync import SyncDriver
-from barnabas.connection.network_client import ANY, NetworkClient, NetworkClientSettings
+from barnabas.connection.network_client import ANY
 from barnabas.connection.promise import Promise
 from barnabas.connection.retry import send_with_retries
 from barnabas.errors import BrokerUnreachable, ClientClosed, OperationTimedOut, UsageError
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.testing import Broker
 from client.conftest import SOON_S, server
+from connection.drivers.conftest import fails, groups, network_client_at, silent
 from stopwatch import Stopwatch
-
-
-def engine_at(address: str, **connection: Any) -> NetworkClient:
-    """With a wrong address it fails at once."""
-    settings = NetworkClientSettings((split_address(address),), ConnectionSettings(**connection), bootstrap_timeout_s=0)
-    return NetworkClient(settings, time.monotonic())
-
-
-@pytest.fixture
-def driver(broker: Broker) -> Iterator[SyncDriver]:
-    driver = SyncDriver(engine_at(broker.bootstrap_servers))
-    yield driver
-    driver.close()
-
-
-def groups(driver: Any) -> Promise[Any]:
-    promise: Promise[Any] = driver.run(lambda: send_with_retries(driver.client, ListGroupsRequest(), ANY, timeout_s=60))
-    return promise
-
-
-def silent(wait: threading.Event) -> Callable[[socket.socket], None]:
-    def behave(connection: socket.socket) -> None:
-        wait.wait(60)
-
-    return behave
-
-
-# --- synchronous ------------------------------------------------------------------------------------------------------
 
 
 def test_a_request_and_its_answer(driver: SyncDriver) -> None:
@@ -175,7 +143,7 @@ def test_more_of_a_large_frame_turns_no_engine_unless_it_is_time_for_something()
             taken.wait(0.001)
 
     with server(behave) as port:
-        driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
+        driver = SyncDriver(network_client_at(f"127.0.0.1:{port}"))
         turns = Turns()
         driver.client.components.append(turns)
         try:
@@ -199,12 +167,12 @@ def test_a_callback_that_fails_harms_nobody(driver: SyncDriver, caplog: pytest.L
 
 
 def test_addresses_that_do_not_answer() -> None:
-    driver = SyncDriver(engine_at("127.0.0.1:1"))
+    driver = SyncDriver(network_client_at("127.0.0.1:1"))
     with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused") as raised:
         driver.wait_for(groups(driver), 60)
     assert "nothing listens there" in raised.value.attempts[0].hint
     driver.close()
-    driver = SyncDriver(engine_at("no-such-host.invalid:1"))
+    driver = SyncDriver(network_client_at("no-such-host.invalid:1"))
     with pytest.raises(BrokerUnreachable, match="dns"):
         driver.wait_for(groups(driver), 60)
     driver.close()
@@ -215,7 +183,7 @@ def test_the_second_address_of_a_name_serves(broker: Broker, monkeypatch: pytest
     dead = channel.resolve("127.0.0.1", 1)[0]
     good = channel.resolve(host, port)[0]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [dead, good])
-    driver = SyncDriver(engine_at("two-addresses:9092"))
+    driver = SyncDriver(network_client_at("two-addresses:9092"))
     assert driver.wait_for(driver.run(driver.client.refresh_metadata), 60) is None
     driver.close()
 
@@ -272,7 +240,7 @@ class LatePoller:
 def test_close_while_two_threads_poll() -> None:
     release = threading.Event()
     with server(silent(release)) as port:
-        driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
+        driver = SyncDriver(network_client_at(f"127.0.0.1:{port}"))
         late = driver._waker.poller = LatePoller(driver)  # type: ignore[assignment]
         groups(driver)
         while driver._background_thread is None or driver._leader != driver._background_thread.ident:
@@ -299,7 +267,7 @@ def test_close_while_two_threads_poll() -> None:
 def test_close_ends_waits_at_once(stopwatch: Stopwatch) -> None:
     release = threading.Event()
     with server(silent(release)) as port:
-        driver = SyncDriver(engine_at(f"127.0.0.1:{port}"))
+        driver = SyncDriver(network_client_at(f"127.0.0.1:{port}"))
         groups(driver)
         assert wait_is_cut_short(driver, driver.close, ClientClosed, stopwatch) < SOON_S
         release.set()
@@ -348,7 +316,7 @@ def test_close_does_not_wait_for_names(monkeypatch: pytest.MonkeyPatch, stopwatc
         return []
 
     monkeypatch.setattr(socket, "getaddrinfo", slow)
-    driver = SyncDriver(engine_at("slow-name:9092"))
+    driver = SyncDriver(network_client_at("slow-name:9092"))
     groups(driver)
     assert looked_up.wait(60)
     started = stopwatch()
@@ -400,248 +368,12 @@ def test_descriptors_are_given_back(broker: Broker) -> None:
 
     before = opened()
     for _ in range(5):
-        driver = SyncDriver(engine_at(broker.bootstrap_servers))
+        driver = SyncDriver(network_client_at(broker.bootstrap_servers))
         driver.wait_for(groups(driver), 60)
         driver.close()
         assert driver._background_thread is not None
         driver._background_thread.join(60)
     broker.wait_for(lambda: opened() <= before, what="as few descriptors as before, the broker's among them")
-
-
-def test_empty_buffers_are_written_like_others() -> None:
-    """Produce requests of brokers before Kafka 2.4 end in one."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
-        channel = Channel(Connect(1, *address, 5.0), None, (-1, -1))
-        assert channel.begin(resolve(*address, numeric=True))
-        accepted, _ = listener.accept()
-        while not channel.proceed():
-            pass
-        for buffers in ([b"a", b""], [b""], [b"", b"b", b"", memoryview(b"c"), b""]):
-            channel.write(buffers)
-            assert not channel.wants_write
-        channel.close()
-        with accepted:
-            assert accepted.makefile("rb").read() == b"abc"
-
-
-def peeked(seen: socket.socket) -> bytes:
-    try:
-        return seen.recv(100_000, socket.MSG_PEEK)
-    except BlockingIOError:
-        return b""
-
-
-@pytest.mark.timeout(60)
-def test_nobody_looks_before_as_much_of_a_large_frame_has_come_as_is_of_use() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener, select.epoll() as poller:
-        address = listener.getsockname()
-        grows = lowat_grows_buffer(os.uname().sysname, os.uname().release)
-        for buffers, waits in (((-1, -1), grows), ((-1, 65536), False)):  # a buffer of a set size may not hold so much
-            channel = Channel(Connect(1, *address, 5.0), None, buffers)
-            assert channel.begin(resolve(*address, numeric=True))
-            accepted, _ = listener.accept()
-            poller.register(channel.fd, select.EPOLLIN)
-            while not channel.proceed():
-                pass
-            channel.expect(100_000)
-            with accepted, socket.socket(fileno=os.dup(channel.fd)) as seen:
-                accepted.sendall(bytes(40_000))
-                while len(peeked(seen)) < 40_000:
-                    pass
-                assert bool(poller.poll(0)) is not waits
-                accepted.sendall(bytes(60_000))
-                assert poller.poll(30)
-                assert channel.read(200_000) is not None
-                channel.expect(0)
-                accepted.sendall(b"x")
-                assert poller.poll(30)
-            channel.close()
-
-
-def test_a_system_whose_buffer_does_not_grow_with_the_mark_is_given_none() -> None:
-    systems = ("4.4.0", "4.17.19", "5.4.0-216-generic", "5.7.0", "6.18.44-fc", "10.1-rc3", "odd")
-    assert [lowat_grows_buffer("Linux", release) for release in systems] == [
-        False,
-        False,
-        False,
-        True,
-        True,
-        True,
-        False,
-    ]
-    assert lowat_grows_buffer("Darwin", "9.8.0")
-
-
-# --- asyncio ----------------------------------------------------------------------------------------------------------
-
-
-def test_asyncio_requests_and_errors(broker: Broker) -> None:
-    async def main() -> None:
-        driver = AioDriver(engine_at(broker.bootstrap_servers))
-        answers = await asyncio.gather(*(driver.wait_for(groups(driver), 60) for _ in range(20)))
-        assert {answer.error_code for answer in answers} == {0}
-        with pytest.raises(OperationTimedOut):
-            await driver.wait_for(Promise[None](), 0.01)
-        driver.close()
-        with pytest.raises(ClientClosed):
-            groups(driver)
-        driver = AioDriver(engine_at("127.0.0.1:1"))
-        with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1: tcp: connection refused"):
-            await driver.wait_for(groups(driver), 60)
-        driver.close()
-
-    asyncio.run(main())
-
-
-@pytest.mark.parametrize("host", ["a..b", "nul\0", "x" * 70])
-def test_a_host_that_is_none_is_told_at_once(host: str) -> None:
-    """Not every refusal of an address is an OSError."""
-    settings = NetworkClientSettings(((host, 9092),), ConnectionSettings(), bootstrap_timeout_s=0)
-
-    async def ask_it() -> None:
-        driver = AioDriver(NetworkClient(settings, time.monotonic()))
-        try:
-            await driver.wait_for(groups(driver), 60)
-        finally:
-            driver.close()
-
-    with pytest.raises(BrokerUnreachable):
-        asyncio.run(ask_it())
-    driver = SyncDriver(NetworkClient(settings, time.monotonic()))
-    try:
-        with pytest.raises(BrokerUnreachable):
-            driver.wait_for(groups(driver), 60)
-    finally:
-        driver.close()
-
-
-def test_a_host_that_tls_cannot_name_is_told_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """wrap_socket raises ValueError for it, after the connection stands."""
-    port = int(broker.bootstrap_servers.rpartition(":")[2])
-    settings = NetworkClientSettings(((".invalid", port),), ConnectionSettings(), bootstrap_timeout_s=0)
-    found = resolve("127.0.0.1", port)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-    context = ssl.create_default_context()
-
-    async def ask_it() -> None:
-        driver = AioDriver(NetworkClient(settings, time.monotonic()), ssl_context=context)
-        try:
-            await driver.wait_for(groups(driver), 60)
-        finally:
-            driver.close()
-
-    with pytest.raises(BrokerUnreachable, match="tls: "):
-        asyncio.run(ask_it())
-    driver = SyncDriver(NetworkClient(settings, time.monotonic()), ssl_context=context)
-    try:
-        with pytest.raises(BrokerUnreachable, match="tls: "):
-            driver.wait_for(groups(driver), 60)
-    finally:
-        driver.close()
-
-
-def test_asyncio_close_and_cancel_end_waits_at_once(stopwatch: Stopwatch) -> None:
-    async def main(port: int) -> None:
-        driver = AioDriver(engine_at(f"127.0.0.1:{port}"))
-        waiting = asyncio.ensure_future(driver.wait_for(groups(driver), 30))
-        cancelled = asyncio.ensure_future(driver.wait_for(groups(driver), 30))
-        await asyncio.sleep(0)
-        started = stopwatch()
-        cancelled.cancel()
-        driver.close()
-        with pytest.raises(ClientClosed):
-            await waiting
-        with pytest.raises(asyncio.CancelledError):
-            await cancelled
-        assert stopwatch() - started < SOON_S
-
-    release = threading.Event()
-    with server(silent(release)) as port:
-        asyncio.run(main(port))
-        release.set()
-
-
-def test_asyncio_hears_of_a_connection_that_is_lost_in_its_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else only the timeout of the requests would tell."""
-
-    async def main(port: int) -> None:
-        driver = AioDriver(engine_at(f"127.0.0.1:{port}"))
-        loop = asyncio.get_running_loop()
-        create = loop.create_connection
-
-        async def and_lose(*arguments: Any, **named: Any) -> Any:
-            transport, protocol = await create(*arguments, **named)
-            lost, hear = asyncio.Event(), protocol.connection_lost
-            protocol.connection_lost = lambda error: (hear(error), lost.set())
-            await asyncio.wait_for(lost.wait(), 60)
-            return transport, protocol
-
-        monkeypatch.setattr(loop, "create_connection", and_lose)
-        with pytest.raises(BrokerUnreachable, match=r"closed by the broker|reset"):
-            await driver.wait_for(groups(driver), 60)
-        driver.close()
-
-    with server(lambda connection: None) as port:
-        asyncio.run(main(port))
-
-
-@pytest.mark.parametrize("tls", [False, True])
-def test_asyncio_leaves_no_connection_that_was_given_up_while_it_opened(
-    tls: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended = threading.Event()
-
-    def behave(connection: socket.socket) -> None:
-        connection.settimeout(30)
-        while connection.recv(1000):
-            pass
-        ended.set()
-
-    async def main(port: int) -> None:
-        context = ssl.create_default_context() if tls else None
-        driver = AioDriver(engine_at(f"127.0.0.1:{port}"), ssl_context=context)
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: faults.append(context))
-        create = loop.create_connection
-
-        async def and_close(*arguments: Any, **named: Any) -> Any:
-            loop.call_soon(driver.close)  # comes before all that the transport will do
-            return await create(*arguments, **named)
-
-        monkeypatch.setattr(loop, "create_connection", and_close)
-        with pytest.raises(ClientClosed):
-            await driver.wait_for(groups(driver), 60)
-        assert await asyncio.to_thread(ended.wait, 30)
-
-    faults: list[Any] = []
-    with server(behave) as port:
-        asyncio.run(main(port))
-    assert not faults
-
-
-def test_asyncio_goes_on_where_one_go_was_not_enough(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        driver = AioDriver(engine_at(broker.bootstrap_servers))
-        left, flush = 250, driver._flush
-
-        def flush_often() -> bool:
-            nonlocal left
-            left -= 1
-            return flush() or left > 0
-
-        monkeypatch.setattr(driver, "_flush", flush_often)
-        assert await driver.wait(lambda: left <= 0, 0.01) is False, "nothing has turned it yet"
-        driver.run(lambda: None)
-        assert left > 0, "the loop gets its turn between them"
-        assert await driver.wait(lambda: left <= 0, 30)
-        driver.close()
-
-    asyncio.run(main())
-
-
-def fails() -> None:
-    raise AssertionError("made for this test")
 
 
 def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> None:
@@ -655,23 +387,6 @@ def test_who_waits_hears_of_a_mistake_in_the_background(driver: SyncDriver) -> N
         groups(driver)
 
 
-def test_asyncio_who_waits_hears_of_a_mistake(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
-    async def main() -> None:
-        driver = AioDriver(engine_at(broker.bootstrap_servers))
-        driver.run(lambda: driver.client.at(time.monotonic() + 0.1, fails))
-        with pytest.raises(ClientClosed, match=r"mistake of its own: AssertionError\('made for this test'\)"):
-            await driver.wait(lambda: False, 30)
-        driver = AioDriver(engine_at(broker.bootstrap_servers))
-        await driver.wait_for(groups(driver), 30)
-        with pytest.raises(AssertionError, match="made for this test"):
-            driver.run(lambda: driver.client.at(time.monotonic(), fails))
-        with pytest.raises(ClientClosed, match="mistake of its own"):
-            groups(driver)
-
-    asyncio.run(main())
-    assert "the network client of the barnabas client fails" in caplog.text
-
-
 def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyPatch) -> None:
     start = threading.Thread.start
 
@@ -681,7 +396,7 @@ def test_a_name_needs_a_thread_and_there_may_be_none(monkeypatch: pytest.MonkeyP
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refuse)
-    driver = SyncDriver(engine_at("localhost:9"))
+    driver = SyncDriver(network_client_at("localhost:9"))
     with pytest.raises(BrokerUnreachable, match="dns: can't start new thread"):
         driver.wait_for(groups(driver), 60)
     driver.close()
@@ -695,21 +410,7 @@ def test_what_tls_closes_by_itself_is_one_more_failure(broker: Broker) -> None:
             os.close(sock.detach())
             raise ssl.SSLError(1, "Closed before TLS handshake")
 
-    driver = SyncDriver(engine_at(broker.bootstrap_servers), ssl_context=Context())  # type: ignore[arg-type]
+    driver = SyncDriver(network_client_at(broker.bootstrap_servers), ssl_context=Context())  # type: ignore[arg-type]
     with pytest.raises(BrokerUnreachable, match="tls: closed before TLS handshake"):
         driver.wait_for(groups(driver), 60)
     driver.close()
-
-
-def test_asyncio_timers_and_reconnects(broker: Broker) -> None:
-    async def main() -> None:
-        driver = AioDriver(engine_at(broker.bootstrap_servers))
-        await driver.wait_for(groups(driver), 60)
-        done = asyncio.Event()
-        driver.run(lambda: driver.client.at(time.monotonic() + 0.02, done.set))
-        await asyncio.wait_for(done.wait(), 60)
-        broker.faults.disconnect("LIST_GROUPS")
-        assert (await driver.wait_for(groups(driver), 60)).error_code == 0
-        driver.close()
-
-    asyncio.run(main())
