@@ -307,10 +307,11 @@ class Retry:
         try:
             await refreshed
         except (KafkaError, ClientError) as error:
-            if not isinstance(error, OperationTimedOut):
-                self.note(error, CONTROLLER)
             if self.client.closed:
                 return ClientClosed("the client is closed")
+            if self.client.now >= self.deadline:
+                return self.given_up(None)
+            self.note(error, CONTROLLER)
             return error
         return None
 

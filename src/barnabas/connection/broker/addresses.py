@@ -1,4 +1,4 @@
-"""Addresses as users write them, and what answers at an address that is no broker."""
+"""Addresses as users write them, and what answers at an address where no broker is."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,7 +12,7 @@ RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
 
 
 def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
-    """`host:port`, `host`, `[::1]:9092` to (host, port). Raises ValueError with one line."""
+    """Returns (host, port) for `host:port`, `host` or `[::1]:9092`. Raises ValueError with one line."""
     text = address.strip()
     if "://" in text:
         text = text.split("://", 1)[1]
@@ -33,7 +33,7 @@ def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:
 
 
 def foreign_protocol(data: bytes) -> str:
-    """What the first bytes of an answer that is not Kafka's look like, or an empty string."""
+    """Returns the protocol that the first bytes of an answer look like, or an empty string."""
     if data[:1] in (b"\x15", b"\x16") and data[1:2] == b"\x03":
         return "the port speaks TLS, this client sent plaintext: set security.protocol=SSL (or SASL_SSL)"
     if data[:5] == b"HTTP/" or data[:1] == b"<":
@@ -48,7 +48,7 @@ def foreign_protocol(data: bytes) -> str:
 
 
 def parse_bootstrap(bootstrap: str | Iterable[str]) -> list[tuple[str, int]]:
-    """`"a:9092,b:9092"` or a list of such to (host, port) pairs. Raises UsageError."""
+    """Returns (host, port) pairs for `"a:9092,b:9092"` or a list of such. Raises UsageError."""
     parts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     try:
         addresses = [split_address(part) for part in parts if part.strip()]

@@ -143,7 +143,7 @@ class BrokerConnection:
         version = request.version
         self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         request.correlation_id = self._correlation_id
-        request.sent_at = self.last_used = self._now
+        self.last_used = self._now
         request.expires = self._now + (request.timeout_s or self._request_timeout_s)
         if request.encode is not None:
             parts = request.encode(version)

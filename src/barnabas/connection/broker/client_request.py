@@ -33,7 +33,7 @@ Versions = dict[int, tuple[int, int]]
 """By API key: the first and the last version that a broker serves."""
 
 HEADER: Final = struct.Struct(">ihhi")
-"""Size of what follows it, API key, version, correlation id."""
+"""The size of the rest of the frame, the API key, the version, the correlation id."""
 _SIZE: Final = struct.Struct(">i")
 
 Error = KafkaError | ClientError
@@ -66,14 +66,13 @@ class ClientRequest:
         "encode",
         "expires",
         "one_way",
-        "sent_at",
         "timeout_s",
         "version",
     )
 
     def __init__(
         self,
-        request: "Request | type[Request]",
+        request: Request | type[Request],
         done: Done,
         *,
         build: Build | None = None,
@@ -84,9 +83,9 @@ class ClientRequest:
         timeout_s: float | None = None,
         one_way: bool = False,
     ) -> None:
-        """`request` as it is, or its class and `build` or `encode`. `at_most` bounds the version; to
-        brokers that do not know version `at_least` it is not sent. `timeout_s` replaces
-        request.timeout.ms, for requests that a broker may hold back."""
+        """`request` as it is, or its class and `build` or `encode`. `at_most` bounds the version; brokers that do not
+        know version `at_least` do not get it. `timeout_s` replaces request.timeout.ms, for requests that a broker may
+        hold."""
         if isinstance(request, type):
             self.api = request
             assert build is not None or encode is not None, f"{request.__name__} needs build or encode"
@@ -104,25 +103,24 @@ class ClientRequest:
         self.one_way = one_way
         self.version = -1
         self.correlation_id = 0
-        self.sent_at = 0.0
         self.expires = 0.0
 
     @property
     def name(self) -> str:
-        return self.api.__name__.removesuffix("Request")
+        return _name(self.api)
 
 
 # --- frames -----------------------------------------------------------------------------------------------------------
 
 
 def client_id_field(client_id: str) -> bytes:
-    """The client id as it stands in every request's header."""
+    """Returns the client id as every request's header has it."""
     data = client_id.encode()
     return len(data).to_bytes(2, "big") + data
 
 
 def request_frame(request: Request, version: int, correlation_id: int, client_id: bytes) -> bytearray:
-    """The whole frame; `client_id` as `client_id_field` gives it."""
+    """Returns the whole frame; `client_id` is what `client_id_field` returns."""
     out = bytearray(HEADER.pack(0, request.API_KEY, version, correlation_id))
     out += client_id
     if version >= request.FLEXIBLE_FROM:
@@ -133,7 +131,7 @@ def request_frame(request: Request, version: int, correlation_id: int, client_id
 
 
 def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int, int]:
-    """(version, position) of the body of the response that starts at `position` with its correlation id.
+    """Returns (version, position) of the body of the response that starts at `position` with its correlation id.
 
     Raises MalformedMessage. The version is another one for the ApiVersions error 35, which always comes in version 0.
     """
@@ -141,7 +139,7 @@ def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int
     if api_key == API_VERSIONS and data[position : position + 2] == b"\x00\x23":
         return 0, position
     if response_header_version(api_key, version):
-        if data[position : position + 1] == b"\0":  # no tags, as ever
+        if data[position : position + 1] == b"\0":  # no tags, as always
             return version, position + 1
         try:
             count, position = read_uvarint(data, position)
@@ -155,7 +153,7 @@ def body_of(api_key: int, version: int, data: bytes, position: int) -> tuple[int
 
 
 def choose_version(versions: Versions, request: type[Request], address: str, *, at_most: int | None = None) -> int:
-    """The newest version that both sides speak. Raises UnsupportedVersion."""
+    """Returns the newest version that both sides speak. Raises UnsupportedVersion."""
     low, high = versions.get(request.API_KEY, (-1, -1))
     if high < 0:
         raise UnsupportedVersion(f"broker {address} does not serve {_name(request)}")

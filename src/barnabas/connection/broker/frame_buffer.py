@@ -1,4 +1,4 @@
-"""Room for a frame that comes in several pieces: what is received into it is the frame in the end, not copied again."""
+"""The buffer of a frame that comes in several pieces: the frame is what was received into it, not copied again."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,8 +13,8 @@ _LARGE: Final = 1024 * 1024
 
 @cache
 def _unwritten() -> Callable[[int], bytes]:
-    """Makes bytes that hold whatever their memory held: to write zeros takes a tenth of the time that it takes to
-    receive them. Python has no such function, but its C interface; importing ctypes pays for large frames only."""
+    """Returns a function that makes bytes without clearing their memory: clearing takes a tenth of the time that it
+    takes to receive them. Only Python's C interface has it; importing ctypes pays for large frames only."""
     try:
         import ctypes
 
@@ -26,7 +26,7 @@ def _unwritten() -> Callable[[int], bytes]:
 
 
 class FrameBuffer:
-    """`size` bytes, filled from the front. Memory is touched as they come, so a size that is a lie costs none."""
+    """`size` bytes, filled from the front. Memory is touched as they come, so a false size costs none."""
 
     __slots__ = ("_bytes", "left")
 
@@ -37,19 +37,19 @@ class FrameBuffer:
         """Where the next bytes belong."""
 
     def put(self, data: bytes) -> int:
-        """Take from the front of `data` what belongs in here; how much that was."""
+        """Takes from the front of `data` what belongs to the frame, and returns how much that was."""
         count = min(len(data), len(self.left))
         self.left[:count] = data[:count] if count < len(data) else data
         self.filled(count)
         return count
 
     def filled(self, count: int) -> None:
-        """So many bytes were written to `left`, which is void from now on."""
+        """So many bytes were written to `left`, which another buffer replaces."""
         before = self.left
         self.left = before[count:]
-        before.release()  # whoever lent it may still hold it, and the bytes would be copied for him
+        before.release()  # while a caller held it, `take` would copy the bytes
 
     def take(self) -> bytes:
-        """The frame, once nothing is left to come; the room is of no use any more."""
+        """Returns the frame, once nothing of it is left to come."""
         self.left.release()
         return self._bytes.getvalue()

@@ -1,10 +1,10 @@
 """SASL on the client's side: PLAIN (RFC 4616), SCRAM-SHA-256 and -512 (RFC 5802, 7677), OAUTHBEARER (RFC 7628).
 
-A mechanism is asked `next(None)` for its first message and `next(answer)` after each answer of the broker, until it is
-`done`. It holds for one authentication. Failures are SaslAuthenticationFailed and never show a secret.
+`next(None)` returns a mechanism's first message, and `next(answer)` the one after each answer of the broker, until it
+is `done`. A mechanism serves one authentication. Failures are SaslAuthenticationFailed and never show a secret.
 
-Passwords are used as they are, without SASLprep: Kafka stores them so, and no client of Kafka prepares them; doing so
-would lock out those whom it concerns.
+Passwords are used as they are, without SASLprep: Kafka stores them so, and no client of Kafka prepares them. Users
+whose passwords SASLprep changes could not log in with it.
 """
 
 import base64
@@ -29,9 +29,9 @@ __all__ = [
 ]
 
 ITERATIONS_MIN: Final = 4096
-"""Fewer would let a broker, or whoever stands in for it, guess the password from the proof."""
+"""Fewer would let a broker, or an impostor, guess the password from the proof."""
 ITERATIONS_MAX: Final = 1_000_000
-"""More would keep this thread busy for seconds at a stranger's word; Kafka itself allows 16,384."""
+"""More would let a stranger keep this thread busy for seconds; Kafka itself allows 16,384."""
 
 _VALUE: Final = r"[\x01-\x2b\x2d-\x7f]+"
 _BASE64: Final = r"[A-Za-z0-9+/]*={0,2}"
@@ -50,7 +50,7 @@ class Mechanism(Protocol):
     done: bool
 
     def next(self, challenge: bytes | None) -> bytes | None:
-        """What to send next; None when the broker's last message ended the exchange well."""
+        """Returns what to send next; None when the broker's last message ended the exchange well."""
 
 
 class Plain:
@@ -75,7 +75,7 @@ class Plain:
 
 
 class OAuthBearer:
-    """A token of whoever vouches for this client; `provider` is asked for it once."""
+    """A token that proves who the client is; `provider` is called for it once."""
 
     name: ClassVar[str] = "OAUTHBEARER"
 

@@ -1,7 +1,7 @@
-"""What moves a network client: sockets, clocks, and threads or an event loop.
+"""The drivers of a network client: sockets, clocks, and threads or an event loop.
 
-Main classes: `SyncDriver` (whoever calls drives), `AioDriver` (the running loop drives). They know no API of Kafka and
-no producer or consumer: only the network client's orders and what became of them.
+Main classes: `SyncDriver` (the calling threads drive), `AioDriver` (the running loop drives). They know no API of Kafka
+and no producer or consumer: only what the network client asks for.
 """
 
 from barnabas.records.source_lines import show_source

@@ -10,7 +10,7 @@ __all__ = ["Callbacks", "log_exception"]
 
 
 class Callbacks:
-    """Makes the calls that are due, in order: by one thread at a time, which must not hold the driver's lock."""
+    """Makes the calls that are due, in order, on one thread at a time, which must not hold the driver's lock."""
 
     def __init__(self, due: deque[Callable[[], None]], name: str) -> None:
         self._due = due
@@ -18,7 +18,7 @@ class Callbacks:
         self._lock = threading.Lock()
 
     def make(self) -> None:
-        """All of them, unless another thread is at it."""
+        """Makes all calls that are due, unless another thread makes them."""
         while self._due:
             with HELD:  # a lock that is taken is given back, a call that is taken out is made
                 if not self._lock.acquire(blocking=False):
@@ -44,7 +44,7 @@ class Callbacks:
 
 
 def log_exception(text: str, name: str) -> None:
-    """Of the client with that name."""
+    """Logs the exception of the client with that name."""
     import logging  # only mistakes pay for this import
 
     logging.getLogger("barnabas.client").exception(text, name)

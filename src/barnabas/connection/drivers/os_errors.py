@@ -1,4 +1,4 @@
-"""The operating system's errors in words, and what to look at next."""
+"""The operating system's errors as text, with hints at what to do."""
 
 import errno
 import os
@@ -30,7 +30,7 @@ _TLS_REASONS: Final = {
 
 
 def hint_for(error: BaseException, stage: str = "") -> str:
-    """The way out for an operating system error, or an empty string."""
+    """Returns a hint at what to do about an error of the operating system, or an empty string."""
     if stage == "tls":
         if "mismatch" in str(error):
             return "the certificate is for another name: connect by one that it carries"
@@ -47,7 +47,7 @@ def hint_for(error: BaseException, stage: str = "") -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The error's words without Python's dressing: `connection refused` for ConnectionRefusedError(111, ...)."""
+    """Returns the error's own text: `connection refused` for ConnectionRefusedError(111, ...)."""
     if isinstance(error, TimeoutError):
         return "timed out"
     reason = getattr(error, "reason", None)

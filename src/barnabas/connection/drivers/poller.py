@@ -1,4 +1,4 @@
-"""What a thread asks which sockets are ready: epoll on Linux, kqueue on macOS and the BSDs.
+"""Tells which sockets are ready: epoll on Linux, kqueue on macOS and the BSDs.
 
 Both see at once what another thread registers while this one waits, which poll and select do not.
 """

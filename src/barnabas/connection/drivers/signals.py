@@ -1,10 +1,10 @@
-"""Signals that wait until the network client is at rest.
+"""Holds signals back until the network client is at rest.
 
 Python calls the handler of a signal between two steps of the main thread, whatever that is doing, and a handler that
-raises (Ctrl-C does) leaves it half done. So whoever turns a client does it `with HELD`: what comes meanwhile is noted,
-and its handler called at the end. The second one of a kind does not wait: whatever keeps the client so long, a plugin
-perhaps, the user wants to get out of it. Where a thread waits, or runs the application's code, it does so
-`with HELD.through`, and signals are as prompt there as anywhere.
+raises (Ctrl-C does) leaves it half done. So a thread works with a client only `with HELD`: a signal that comes
+meanwhile is noted, and its handler called at the end. A second signal of the same number is not held back: if a plugin,
+say, keeps the client busy for long, the user wants to get out of it. A thread that waits, or runs the application's
+code, does so `with HELD.through`, where signals are handled at once.
 """
 
 import os
@@ -18,18 +18,18 @@ from typing import Any, Final
 __all__ = ["HELD", "in_main_thread"]
 
 NUMBERS: Final = (int(SIGINT), int(SIGTERM), int(SIGALRM))
-"""Those whose handlers usually raise. Of others the handlers are called where they come."""
+"""The signals whose handlers usually raise. Other signals are not held back."""
 
 _main = threading.main_thread().ident
 
 
 def in_main_thread() -> bool:
-    """Where the handlers of signals are called."""
+    """Whether this is the thread in which the handlers of signals are called."""
     return threading.get_ident() == _main
 
 
 class _Through:
-    """Where signals are let through, within `HELD`."""
+    """Lets signals through, within `HELD`."""
 
     def __init__(self, held: "_Held") -> None:
         self._held = held
@@ -45,19 +45,19 @@ class _Through:
                 raise
 
     def __exit__(self, *_: object) -> None:
-        """What interrupts this leaves signals let through up to the end of `HELD`: the way out of there is short."""
+        """A signal that interrupts this leaves them let through up to the end of `HELD`, which is soon."""
         held = self._held
-        if held.doors and threading.get_ident() == _main:
+        if held.entries and threading.get_ident() == _main:
             held.holds = True
 
 
 class _Held:
-    """See the module. Does nothing in other threads than the main one, where no handler is ever called."""
+    """Holds signals back in the main thread; does nothing in others, in which no handler is ever called."""
 
     def __init__(self) -> None:
         self.holds = False
-        self.doors: list[bool] = []
-        """Those that are open: whether it held before."""
+        self.entries: list[bool] = []
+        """One for each open `with HELD`: whether signals were held back before it."""
         self.noted: dict[int, FrameType | None] = {}
         self.through = _Through(self)
         self._before: dict[int, Callable[[int, FrameType | None], Any]] = {}
@@ -67,7 +67,7 @@ class _Held:
         if threading.get_ident() != _main:
             return
         held_before, self.holds = self.holds, True
-        self.doors += [held_before]  # no call: nothing comes between
+        self.entries += [held_before]  # no call: nothing comes between
         if not held_before:
             try:
                 self._take_over()
@@ -76,18 +76,18 @@ class _Held:
                 raise
 
     def __exit__(self, *_: object) -> None:
-        if self.doors and threading.get_ident() == _main:
+        if self.entries and threading.get_ident() == _main:
             self._leave()
             if self.noted and not self.holds:
                 self.tell()
 
     def _leave(self) -> None:
         try:
-            if len(self.doors) == 1:
+            if len(self.entries) == 1:
                 self._give_back()
         finally:
-            self.holds = self.doors[-1]
-            del self.doors[-1]  # as above
+            self.holds = self.entries[-1]
+            del self.entries[-1]  # as above
 
     def _take_over(self) -> None:
         for number in NUMBERS:
@@ -97,8 +97,8 @@ class _Held:
                 signal(number, self._handler)
 
     def _give_back(self) -> None:
-        """What is not given back, because a handler raises in between, stays in our hands until the next time, and is
-        handed on."""
+        """Restores the handlers. One that is not restored, because a handler raises in between, is called by `_note`
+        until the next time."""
         for number in reversed(NUMBERS):
             if getsignal(number) is self._handler:
                 signal(number, self._before[number])
@@ -111,16 +111,16 @@ class _Held:
         return self._before[number](number, frame)
 
     def tell(self) -> None:
-        """Call the handlers of what was noted."""
+        """Calls the handlers of the noted signals."""
         while self.noted:
             number, frame = self.noted.popitem()
             self._before[number](number, frame)
 
     def forked(self) -> None:
-        """In a child whose main thread is another one: what the parent's was doing does not go on here."""
+        """For a child that another than the main thread forked: what the main thread was doing does not go on there."""
         self._give_back()
         self.holds = False
-        self.doors.clear()
+        self.entries.clear()
         self.noted.clear()
 
 

@@ -1,6 +1,6 @@
-"""What threads sleep on: the sockets, with a pipe that lets other threads and signals wake who polls; or a bell.
+"""Where threads sleep: on the sockets, with a pipe by which other threads and signals end the poll; or on a lock.
 
-Never compiled: each pass through here is an opportunity for Python to see to signals, before the thread sleeps.
+Never compiled: in plain Python the interpreter handles signals before the thread sleeps.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _wakers: "weakref.WeakSet[Waker]" = weakref.WeakSet()
 
 
 class Waker:
-    """For whoever polls. `poller` sees what another thread registers while it polls; `on_fork` is called in a child."""
+    """Polls the sockets. `poller` sees what another thread registers meanwhile; `on_fork` is called in a child."""
 
     def __init__(self, on_fork: Callable[[], None]) -> None:
         self.on_fork = on_fork
@@ -31,8 +31,8 @@ class Waker:
         _wakers.add(self)
 
     def poll(self, timeout: float) -> list[tuple[int, int]]:
-        """A signal that comes just before the system call does not interrupt it, and Ctrl-C would wait for its end: so
-        signals write into the pipe meanwhile, where nobody else has them do so."""
+        """Polls. A signal that comes just before the system call does not interrupt it, and Ctrl-C would wait for its
+        end: so signals write into the pipe meanwhile, unless the application has them write elsewhere."""
         if not in_main_thread():
             return self.poller.poll(timeout)
         mine = self.pipe[1]  # its number may be another file's when a close has overtaken us
@@ -48,12 +48,12 @@ class Waker:
                 signal.set_wakeup_fd(theirs)
 
     def wake(self) -> None:
-        """Whoever polls looks up. Takes no lock, so that signal handlers may call it."""
-        with contextlib.suppress(OSError):  # it is full, so somebody looks up, or closed
+        """Ends the poll. Takes no lock, so that signal handlers may call it."""
+        with contextlib.suppress(OSError):  # it is full, so the poll ends anyway, or closed
             os.write(self.pipe[1], b"\0")
 
     def drain(self) -> None:
-        """Take out what woke us."""
+        """Empties the pipe."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.pipe[0], 4096)
 
@@ -67,7 +67,7 @@ class Waker:
 
 
 class Follower:
-    """A thread that waits while another one polls, which rings its bell."""
+    """A thread that waits while another one polls."""
 
     __slots__ = ("_bell", "done")
 
@@ -77,11 +77,11 @@ class Follower:
         self._bell.acquire()
 
     def ring(self) -> None:
-        """Once only, by whoever takes it out of the others."""
+        """Wakes the thread. Called once, by the thread that removes it from the waiting ones."""
         self._bell.release()
 
     def wait(self, timeout: float) -> None:
-        """Until the bell rings."""
+        """Waits until `ring` is called."""
         self._bell.acquire(timeout=timeout)
 
 
