@@ -184,6 +184,14 @@ class Metadata:
             return error_for(topic.error_code, f"topic {name!r}: {error.kafka_name}")
         return LeaderNotAvailable(f"topic {name!r} has a partition without a leader")
 
+    def partition_error(self, topic_partition: TopicPartition) -> KafkaError:
+        """Returns why a partition is not known."""
+        name, number = topic_partition
+        topic = self.topic(name)
+        if topic is None:
+            return self.topic_error(name)
+        return TopicNotFound(f"topic {name!r} has partitions 0 to {len(topic.partitions) - 1}, there is no {number}")
+
 
 def _may_change(topic: TopicView) -> bool:
     """Whether a later response may soon show the topic without its error, or with the leaders that it lacks."""

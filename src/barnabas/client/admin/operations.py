@@ -21,7 +21,6 @@ from barnabas.errors import (
     NotCoordinator,
     OperationTimedOut,
     ThrottlingQuotaExceeded,
-    TopicNotFound,
     UnstableOffsetCommit,
     UsageError,
 )
@@ -194,13 +193,6 @@ class PartitionLeaders:
         if self._metadata.partition(partition) is None:
             missed = self._missed[partition] = self._missed.get(partition, 0) + 1
             if missed >= MISSED_MAX:
-                raise self._unknown(partition)
+                raise self._metadata.partition_error(partition)
         leader = self._metadata.leader(partition)
         return Node(leader) if leader >= 0 else None
-
-    def _unknown(self, partition: TopicPartition) -> KafkaError:
-        topic = self._metadata.topic(partition.topic)
-        if topic is None:
-            return self._metadata.topic_error(partition.topic)
-        last = len(topic.partitions) - 1
-        return TopicNotFound(f"topic {partition.topic!r} has partitions 0 to {last}, there is no {partition.partition}")
