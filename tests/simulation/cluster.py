@@ -68,6 +68,8 @@ class FetchFailed(NamedTuple):
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, NOT_COORDINATOR, UNSUPPORTED_VERSION = 3, 5, 6, 16, 35
 OFFSET_OUT_OF_RANGE, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, UNKNOWN_TOPIC_ID = 1, 74, 75, 100
 EARLIEST, LATEST = -2, -1
+EVENTS_MAX = 50_000
+"""So much may happen at one moment of the virtual clock. A client that repeats a request without a pause does more."""
 PREFERRED_REPLICA_FROM = 11
 """The first version of Fetch whose responses name a replica to read from."""
 
@@ -286,7 +288,7 @@ class Cluster:
 
     def settle(self) -> None:
         """Lets everything happen that can happen at this moment."""
-        for _ in range(100_000):
+        for _ in range(EVENTS_MAX):
             if not self._happen():
                 return
         raise AssertionError("the cluster does not come to rest")
@@ -307,10 +309,13 @@ class Cluster:
 
     def run(self, until: Callable[[], bool] = lambda: False, *, seconds: float = 3600.0) -> bool:
         """Lets everything happen until `until()`, or for so long. Returns False when the time is over."""
-        end = self.now + seconds
+        end, events = self.now + seconds, 0
         while not until():
             if self._happen():
+                events += 1
+                assert events < EVENTS_MAX, "the cluster does not come to rest"
                 continue
+            events = 0
             if until():
                 break
             due = min([client.network_client.next_deadline() for client in self.clients] + [self.scheduler.next_due()])
