@@ -238,3 +238,10 @@ def test_a_client_that_is_closed_between_two_attempts_ends_the_operation() -> No
     items = Items(cluster, 1)
     cluster.network_client.at(cluster.now + 0.05, cluster.network_client.close)
     assert isinstance(items.run(Retry(cluster.network_client, timeout_s=30)).failed[1], ClientClosed)
+
+
+def test_a_mistake_in_reading_a_response_is_raised() -> None:
+    items = Items(cluster_that_answers(), 1)
+    items.answers = lambda response, numbers: [][0]  # type: ignore[method-assign]
+    with pytest.raises(IndexError):
+        items.run(Retry(items.cluster.network_client, timeout_s=30))

@@ -175,7 +175,7 @@ class NetworkClient:
 
     @property
     def has_in_flight_requests(self) -> bool:
-        """Whether a socket may have something to tell: a request is in flight on it, it opens, or it was full."""
+        """Whether a socket may become ready: a request is in flight on it, it is being opened, or it was full."""
         return self.connections.has_in_flight_requests
 
     def _send_to_any(self, request: ClientRequest) -> None:
@@ -247,7 +247,7 @@ class NetworkClient:
     # --- features ---------------------------------------------------------------------------------------------------
 
     def feature(self, name: str) -> int:
-        """Returns the finalized level of a feature, as far as brokers have told; 0 without it."""
+        """Returns the finalized level of a feature, by the last response that had it; 0 without it."""
         return self._features.get(name, 0)
 
     # --- metadata ---------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class NetworkClient:
         return self._metadata_updater.topic(name, timeout_s)
 
     def metadata_updated(self) -> None:
-        """Closes connections to addresses that brokers no longer have, and tells who wants to know."""
+        """Closes connections to addresses that brokers no longer have, and calls the listeners."""
         brokers = self.metadata.cluster.brokers
         for node in list(self.connections):
             broker = brokers.get(node.node_id)
@@ -314,7 +314,7 @@ class NetworkClient:
             self._fail_unsent(error)  # wrong credentials are wrong at every broker
 
     def advance(self, now: float) -> None:
-        """Does what is due. The driver calls it after what it told, and at the deadline."""
+        """Does what is due. The driver calls it after everything that happens, and at the deadline."""
         self.now = now = max(now, self.now)
         self.timers.run(now)
         self.connections.advance(now)

@@ -66,6 +66,13 @@ class Results(Generic[K, V]):
         self.succeeded: dict[K, V] = {}
         self.failed: dict[K, BarnabasError] = {}
 
+    def attempt_failed(self, item: K, error: Error, retriable: bool) -> None:
+        if retriable:
+            self.pending[item] = error
+        else:
+            del self.pending[item]
+            self.failed[item] = error
+
 
 def find_target_again(client: NetworkClient, target: Target, error: Error) -> None:
     """Makes the client look up the coordinator or the controller anew, if `error` may mean that it has moved."""
@@ -184,26 +191,44 @@ class Retry:
     ) -> None:
         """Sends each pending item to its target until it has succeeded or failed; None stands for a target that is not
         known before the next metadata. Items of one target share a request, whose response `answers` reads."""
+
+        def take(response: Promise[Any], items: list[K], target: Target) -> None:
+            try:
+                found = list(answers(response.result(), items))
+            except (ClientError, KafkaError) as error:
+                for item in items:
+                    last = results.pending[item]
+                    results.attempt_failed(
+                        item, self.given_up(last) if isinstance(error, OperationTimedOut) else error, error.retriable
+                    )
+                return
+            for item, code, value in found:
+                if item in results.pending and code:
+                    refusal = error_for(code) if isinstance(code, int) else code
+                    self.note(refusal, target)
+                    results.attempt_failed(item, refusal, is_retriable(refusal))
+                elif item in results.pending:
+                    del results.pending[item]
+                    results.succeeded[item] = value
+                    on_success(item, value)
+
         while results.pending:
-            await self._send_round(
-                results, target_of, request_for, answers, is_retriable, on_success, ends_with_first_failure
-            )
+            await self._send_round(results, target_of, request_for, take, ends_with_first_failure)
             if not results.pending or (results.failed and ends_with_first_failure):
                 return
             self.failures += 1
             again = self.client.now + self.client.backoff_s(self.failures)
-            over: Error | None = None
+            lasting: Error | None = None
             if self.failures <= self.retries and again < self.deadline:
-                over = await self._refresh_metadata()
-                if isinstance(over, ClientClosed):
-                    raise over
-                if over is None or over.retriable:
+                error = await self._refresh_metadata()
+                if isinstance(error, ClientClosed):
+                    raise error
+                if error is None or error.retriable:
                     await self.sleep_until(again)
                     continue
-            if isinstance(over, OperationTimedOut):
-                over = None
+                lasting = None if isinstance(error, OperationTimedOut) else error
             for item, last in results.pending.items():
-                results.failed[item] = over or self.given_up(last)
+                results.failed[item] = lasting or self.given_up(last)
             results.pending.clear()
 
     async def _send_round(
@@ -211,61 +236,35 @@ class Retry:
         results: Results[K, V],
         target_of: Callable[[K], Target | None],
         request_for: Callable[[list[K]], Request | RequestBuilder],
-        answers: Callable[[Any, list[K]], Iterable[Answer[K, V]]],
-        is_retriable: Callable[[KafkaError], bool],
-        on_success: Callable[[K, V], None],
+        take: Callable[[Promise[Any], list[K], Target], None],
         ends_with_first_failure: bool,
     ) -> None:
-        """Sends all pending items at once and waits for the responses."""
+        """Sends all pending items at once, and waits for the responses or for the first failure."""
         over: Promise[None] = Promise()
-        pending, targets = results.pending, dict[Target, list[K]]()
-
-        def failed(item: K, error: Error, retriable: bool) -> None:
-            if retriable:
-                pending[item] = error
-            else:
-                del pending[item]
-                results.failed[item] = error
-
-        def answered(target: Target, items: list[K], response: Promise[Any]) -> None:
-            if over.done:
-                return
-            del targets[target]
-            try:
-                found: Iterable[Answer[K, V]] = list(answers(response.result(), items))
-            except (ClientError, KafkaError) as error:
-                for item in items:
-                    timed_out = isinstance(error, OperationTimedOut)
-                    failed(item, self.given_up(pending[item]) if timed_out else error, error.retriable)
-                found = ()
-            except Exception as error:
-                over.fail(error)
-                return
-            for item, code, value in found:
-                if item in pending and code:
-                    refusal = error_for(code) if isinstance(code, int) else code
-                    self.note(refusal, target)
-                    failed(item, refusal, is_retriable(refusal))
-                elif item in pending:
-                    del pending[item]
-                    results.succeeded[item] = value
-                    on_success(item, value)
-            if not targets or (results.failed and ends_with_first_failure):
-                over.resolve(None)
-
-        for item in list(pending):
+        targets: dict[Target, list[K]] = {}
+        for item in list(results.pending):
             try:
                 target = target_of(item)
             except KafkaError as error:
-                failed(item, error, retriable=False)
+                results.attempt_failed(item, error, retriable=False)
                 continue
             if target is not None:
                 targets.setdefault(target, []).append(item)
-        if not targets:
-            return
+
+        def answered(target: Target, response: Promise[Any]) -> None:
+            if over.done:
+                return
+            try:
+                take(response, targets.pop(target), target)
+            except Exception as error:
+                over.fail(error)
+            if not targets or (results.failed and ends_with_first_failure):
+                over.resolve(None)
+
         for target, items in list(targets.items()):
-            self.send_once(request_for(items), target).on_done(partial(answered, target, items))
-        await over
+            self.send_once(request_for(items), target).on_done(partial(answered, target))
+        if targets or over.done:
+            await over
 
     # --- time -------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from barnabas.errors import UsageError
 __all__ = ["RESPONSE_SIZE_MAX", "foreign_protocol", "parse_bootstrap", "split_address"]
 
 RESPONSE_SIZE_MAX: Final = 512 * 1024 * 1024
-"""Bytes of one response: far above any fetch.max.bytes; more means that the peer does not speak Kafka."""
+"""Bytes of one response: far above any fetch.max.bytes; more means that the other side does not speak Kafka."""
 
 
 def split_address(address: str, default_port: int = 9092) -> tuple[str, int]:

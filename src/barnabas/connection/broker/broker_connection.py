@@ -46,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 Completed = tuple[ClientRequest, Any]
 
 REAUTHENTICATE_AT: Final = 0.85
-"""Of the session's lifetime (KIP-368)."""
+"""The part of a session's lifetime after which the client authenticates again (KIP-368)."""
 SASL_STEPS_MAX: Final = 16
 JOINED_MAX: Final = 4096
 """The parts of a smaller request are joined: copying them costs less than writing them one by one."""
@@ -172,11 +172,11 @@ class BrokerConnection:
 
     @property
     def receive_buffer(self) -> memoryview | None:
-        """The rest of the frame that has begun, to be told by `buffer_filled`; None between frames."""
+        """Where to receive the rest of the frame that has begun; None between frames."""
         return None if self._frame is None else self._frame.left
 
     def buffer_filled(self, count: int, now: float) -> list[Completed]:
-        """As `received`, for bytes that were written into `receive_buffer`."""
+        """Does the same as `received` for bytes that were written into `receive_buffer`."""
         assert self._frame is not None
         self._now = now
         completed: list[Completed] = []
@@ -185,7 +185,7 @@ class BrokerConnection:
         return completed
 
     def received(self, data: bytes, now: float) -> list[Completed]:
-        """Returns the requests that these bytes answer, with their responses; look at `broken` afterwards."""
+        """Returns the requests that these bytes answer, with their responses. The caller checks `broken` afterwards."""
         self._now = now
         completed: list[Completed] = []
         position = 0

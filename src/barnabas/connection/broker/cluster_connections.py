@@ -47,7 +47,7 @@ class Connect(NamedTuple):
     host: str
     port: int
     timeout_s: float
-    """For all addresses of the host together."""
+    """The time for all addresses of the host together."""
 
 
 class NodeConnection:
@@ -73,14 +73,14 @@ class NodeConnection:
         self.host = host
         self.port = port
         self.number = 0
-        """Of the connection that is open or opening; 0 for none."""
+        """The number of the connection that is open or opening; 0 for none."""
         self.connection: BrokerConnection | None = None
         """None if nobody wants to send anything."""
         self.connected = False
         self.setup_until = NEVER
         self.backoff_until = float("-inf")
         self.failures = 0
-        """In a row."""
+        """How many attempts failed in a row."""
         self.attempts: tuple[Attempt, ...] = ()
         """Those of the last failure."""
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:  # who speaks no TLS need not wait for its import
 __all__ = ["Address", "Channel", "attempt_of", "lowat_grows_buffer", "prepare", "resolve"]
 
 Address = tuple[Any, ...]
-"""As socket.getaddrinfo gives it."""
+"""An entry of what socket.getaddrinfo returns."""
 BUFFERS_MAX: Final = 256
-"""Of one sendmsg; Linux takes 1024."""
+"""How many buffers one sendmsg writes; Linux takes 1024."""
 TLS_CHUNK: Final = 256 * 1024
 WAKE_MIN: Final = 32 * 1024
 WAKE_BYTES: Final = 1024 * 1024
@@ -46,8 +46,8 @@ def resolve(host: str, port: int, *, numeric: bool = False) -> list[Address]:
 
 def attempt_of(address: str, ip: str, stage: str, error: BaseException, started: float) -> Attempt:
     """Returns a failure for the attempts of a client's error."""
-    where = address if not ip or ip in address else f"{address} ({ip})"
-    return Attempt(where, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
+    place = address if not ip or ip in address else f"{address} ({ip})"
+    return Attempt(place, stage, describe(error), hint_for(error, stage), (time.monotonic() - started) * 1e3)
 
 
 def prepare(sock: socket.socket, buffers: tuple[int, int]) -> None:

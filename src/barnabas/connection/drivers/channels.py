@@ -54,14 +54,14 @@ class Channels:
     # --- what the network client asks for ---------------------------------------------------------------------------
 
     def flush(self) -> bool:
-        """Opens, writes and closes what the network client wants. Returns whether the client was told anything."""
-        connections, told = self._connections, False
+        """Opens, writes and closes what the network client wants. Returns whether the client has news from that."""
+        connections, has_news = self._connections, False
         for connect in connections.take_connects():
-            told = self._open(connect) or told
+            has_news = self._open(connect) or has_news
         while self._resolved:
             self._begin(*self._resolved.popleft())
-            told = True
-        told = self._leave_silent_addresses() or told
+            has_news = True
+        has_news = self._leave_silent_addresses() or has_news
         for number, buffers in connections.take_output():
             channel = self._channels.get(number)
             if channel is not None:
@@ -69,7 +69,7 @@ class Channels:
                     channel.write(buffers)
                 except OSError as error:
                     self._lose(channel, error)
-                    told = True
+                    has_news = True
                 else:
                     self._watch(channel)
                     if channel.wants_write:
@@ -79,7 +79,7 @@ class Channels:
             if closed is not None:
                 self._unwatch(closed)
                 closed.close()
-        return told
+        return has_news
 
     def _open(self, connect: Connect) -> bool:
         settings = self._client.settings.connection

@@ -10,7 +10,7 @@ __all__ = ["READABLE", "WRITABLE", "Poller", "new_poller"]
 
 READABLE: Final = 1
 WRITABLE: Final = 4
-"""As EPOLLIN and EPOLLOUT, whatever the system is."""
+"""The values of EPOLLIN and EPOLLOUT, on every system."""
 _EVENTS_MAX: Final = 1024
 
 

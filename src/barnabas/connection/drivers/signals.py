@@ -39,7 +39,7 @@ class _Through:
         if held.holds and threading.get_ident() == _main:
             held.holds = False
             try:
-                held.tell()
+                held.handle_noted()
             except BaseException:
                 held.holds = True
                 raise
@@ -79,7 +79,7 @@ class _Held:
         if self.entries and threading.get_ident() == _main:
             self._leave()
             if self.noted and not self.holds:
-                self.tell()
+                self.handle_noted()
 
     def _leave(self) -> None:
         try:
@@ -110,7 +110,7 @@ class _Held:
         self.noted.pop(number, None)
         return self._before[number](number, frame)
 
-    def tell(self) -> None:
+    def handle_noted(self) -> None:
         """Calls the handlers of the noted signals."""
         while self.noted:
             number, frame = self.noted.popitem()

@@ -134,7 +134,7 @@ class SyncDriver:
         return result
 
     def run_before_wait(self, action: Callable[[], T]) -> T:
-        """As `run`, but leaves the turn to the `wait` that the caller makes next if this returns None."""
+        """Does the same as `run`, but if it returns None, leaves the turn to the `wait` that the caller makes next."""
         with HELD, self.lock:
             result = self._act(action)
             if result is None and self._may_lead():
