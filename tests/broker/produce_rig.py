@@ -23,7 +23,7 @@ from barnabas.protocol.messages.produce import (
 from barnabas.records.reader import read_records
 from barnabas.types import TopicPartition
 from broker.admin_rig import create, running_broker
-from broker.requests import batch
+from broker.sent_requests import batch
 
 PADDING = 10
 """As if a header stood in front of the body."""

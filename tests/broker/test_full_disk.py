@@ -15,7 +15,7 @@ import pytest
 from barnabas.errors import KafkaStorageError
 from barnabas.log.directories.disk import Disk
 from barnabas.testing import Broker
-from broker.requests import batch, fetch, produce, values
+from broker.sent_requests import batch, fetch, produce, values
 from broker.served import Served, small_file_system
 from broker.wire import Wire
 

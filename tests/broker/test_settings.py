@@ -27,7 +27,7 @@ from barnabas.protocol.messages.offset_commit import (
 from barnabas.records.batch import iter_headers
 from barnabas.records.compression import CODEC_IDS
 from barnabas.testing import Broker
-from broker.requests import batch, produce
+from broker.sent_requests import batch, produce
 from broker.wire import Wire
 
 

@@ -1,6 +1,6 @@
 """Play `group_script.py` against a real broker and write its answers to `kafka_group_answers.txt`.
 
-    python tests/coordinator/ask_kafka_groups.py 127.0.0.1:9092
+    cd tests; python -m coordinator.ask_kafka_groups 127.0.0.1:9092
 
 The broker must be empty and run with group.initial.rebalance.delay.ms=0, group.max.size=3 and
 offset.metadata.max.bytes=100. What stands in the file is from Apache Kafka 4.3.1.
@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-import group_script
-from wire_connection import WireConnection
-
 from barnabas.protocol.apis import ApiKey
+from coordinator import group_script
+from coordinator.wire_connection import WireConnection
 
 ANSWERS = Path(__file__).with_name("kafka_group_answers.txt")
 

@@ -1,6 +1,6 @@
 """Play `transaction_script.py` against a real broker and write its answers to `kafka_transaction_answers.txt`.
 
-    python tests/coordinator/ask_kafka_transactions.py 127.0.0.1:9092
+    cd tests; python -m coordinator.ask_kafka_transactions 127.0.0.1:9092
 
 The broker must be empty and run with transaction.abort.timed.out.transaction.cleanup.interval.ms=200. What stands in
 the file is from Apache Kafka 4.3.1.
@@ -11,11 +11,9 @@ import time
 from pathlib import Path
 from uuid import UUID
 
-import group_script
-import transaction_script
-from wire_connection import WireConnection
-
 from barnabas.protocol.apis import ApiKey
+from coordinator import group_script, transaction_script
+from coordinator.wire_connection import WireConnection
 
 ANSWERS = Path(__file__).with_name("kafka_transaction_answers.txt")
 

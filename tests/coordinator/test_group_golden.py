@@ -8,9 +8,10 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from group_rig import Rig
-from group_script import GROUP_MAX_SIZE, OFFSET_METADATA_MAX_BYTES, STORIES, Player
-from handler_connection import HandlerConnection
+
+from coordinator.group_rig import Rig
+from coordinator.group_script import GROUP_MAX_SIZE, OFFSET_METADATA_MAX_BYTES, STORIES, Player
+from coordinator.handler_connection import HandlerConnection
 
 ANSWERS = Path(__file__).with_name("kafka_group_answers.txt")
 

@@ -8,12 +8,12 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from group_rig import Rig
-from handler_connection import HandlerConnection
-from transaction_rig import TransactionRig
-from transaction_script import EPOCH_LAST, MAX_TIMEOUT_MS, STORIES, Player
 
 from barnabas.network.time_slicing import TimeSlicer
+from coordinator.group_rig import Rig
+from coordinator.handler_connection import HandlerConnection
+from coordinator.transaction_rig import TransactionRig
+from coordinator.transaction_script import EPOCH_LAST, MAX_TIMEOUT_MS, STORIES, Player
 
 ANSWERS = Path(__file__).with_name("kafka_transaction_answers.txt")
 

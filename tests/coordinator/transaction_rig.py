@@ -4,8 +4,6 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from group_rig import Later, MemoryLog, VirtualScheduler
-
 from barnabas.coordinator.coordinator_shard import CoordinatorResult
 from barnabas.coordinator.transaction.config import TransactionConfig
 from barnabas.coordinator.transaction.end_txn import Ending
@@ -15,6 +13,7 @@ from barnabas.coordinator.transaction.transaction_marker_channel_manager import 
 from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
 from barnabas.errors import KafkaError
 from barnabas.types import TopicPartition
+from coordinator.group_rig import Later, MemoryLog, VirtualScheduler
 
 Errors = dict[TopicPartition, KafkaError | None]
 

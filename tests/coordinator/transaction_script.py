@@ -10,10 +10,9 @@ initialised, and gives its producer id.
 
 from typing import Any, Protocol
 
-import group_script
-from group_script import struct
-
 from barnabas.protocol.apis import SERVED, ApiKey
+from coordinator import group_script
+from coordinator.group_script import struct
 
 MAX_TIMEOUT_MS = 900_000
 """transaction.max.timeout.ms, the default. Beside it the broker must run with

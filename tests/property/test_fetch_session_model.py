@@ -19,7 +19,7 @@ from barnabas.protocol.messages.delete_records import (
 )
 from barnabas.protocol.messages.fetch import ForgottenTopic
 from barnabas.testing import Broker
-from broker.requests import batch, fetch, produce
+from broker.sent_requests import batch, fetch, produce
 from broker.wire import Wire
 
 PARTITIONS = st.integers(0, 3)

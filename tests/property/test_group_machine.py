@@ -7,7 +7,6 @@ answered once, and reading the log anew gives the durable state that the coordin
 
 from typing import Any, ClassVar
 
-from group_rig import SUBSCRIPTION, Later, Rig, failing
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -15,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from barnabas import errors
 from barnabas.coordinator.group.classic_group import ClassicGroupState
 from barnabas.coordinator.group.group_coordinator_shard import GroupCoordinatorShard
+from coordinator.group_rig import SUBSCRIPTION, Later, Rig, failing
 
 PARTITIONS = range(6)
 CLIENTS = ("a", "b", "c", "d")

@@ -1,10 +1,11 @@
 """Offsets committed plainly and in transactions, in any order with markers, deletions and restarts, against a model
 that keeps the log as a list and says what each offset is from it."""
 
-from group_rig import Later, Rig
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from coordinator.group_rig import Later, Rig
 
 GROUPS = ("g", "h")
 PARTITIONS = (0, 1, 2)

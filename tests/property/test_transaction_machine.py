@@ -8,11 +8,9 @@ anew gives the state that the coordinator has.
 
 from typing import Any
 
-from group_rig import Later, MemoryLog
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from transaction_rig import MarkerChannel, TransactionRig
 
 from barnabas import errors
 from barnabas.coordinator.transaction.records import decode_record
@@ -21,6 +19,8 @@ from barnabas.coordinator.transaction.transaction_marker_channel_manager import 
 from barnabas.coordinator.transaction.transaction_metadata import EPOCH_MAX, IDLE
 from barnabas.records.reader import read_records
 from barnabas.types import TopicPartition
+from coordinator.group_rig import Later, MemoryLog
+from coordinator.transaction_rig import MarkerChannel, TransactionRig
 
 PARTITIONS = tuple(TopicPartition("orders", index) for index in range(3))
 CLIENTS = (("t", 2), ("t", 2), ("u", 0), ("u", 0))

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 from uuid import UUID, uuid5
 
-from group_rig import Rig, VirtualScheduler
-
 from barnabas.broker.fetch_sessions import FetchPartition, FetchSessionCache, wanted_partitions
 from barnabas.connection.broker.cluster_connections import ConnectionSettings
 from barnabas.connection.network_client import NetworkClient, NetworkClientSettings
@@ -33,6 +31,7 @@ from barnabas.protocol.messages import (
     produce,
 )
 from barnabas.types import TopicPartition
+from coordinator.group_rig import Rig, VirtualScheduler
 from simulation.log import Log
 from simulation.requests import ReceivedRequest, frame_response, read_request, refusal
 from simulation.transaction_coordinator import TransactionCoordinator

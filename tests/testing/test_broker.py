@@ -22,7 +22,7 @@ from barnabas.errors import (
 )
 from barnabas.records.builder import build_control_batch
 from barnabas.testing import Broker, BrokerDied
-from broker.requests import batch, fetch, produce
+from broker.sent_requests import batch, fetch, produce
 from broker.wire import Wire, on_loop
 from stopwatch import Stopwatch
 

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from barnabas.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from barnabas.testing import Broker
 from barnabas.testing.faults import error_response
-from broker.requests import batch, fetch, produce
+from broker.sent_requests import batch, fetch, produce
 from broker.wire import Wire
 
 confluent = pytest.importorskip("confluent_kafka")

@@ -1,0 +1,155 @@
+"""A broker with few file descriptors: nothing is lost, clients see only errors that they retry, and it says why.
+
+From outside: `barnabas serve` under RLIMIT_NOFILE, and librdkafka's idempotent producer.
+"""
+
+import contextlib
+import errno
+import logging
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from barnabas.broker.process.failure_log import FailureLog
+from barnabas.clock import SystemClock
+from barnabas.errors import KafkaStorageError, UnknownServerError
+from barnabas.replication.partition import Partition
+from barnabas.testing import Broker
+from broker.sent_requests import batch, fetch, produce
+from broker.served import Served
+from broker.wire import Wire
+
+
+class Outcome:
+    """What became of the records of an idempotent producer."""
+
+    def __init__(self, address: tuple[str, int], partitions: int) -> None:
+        confluent_kafka = pytest.importorskip("confluent_kafka")
+        self.partitions = partitions
+        self.acknowledged: Counter[int] = Counter()
+        self.errors: Counter[str] = Counter()
+        self._producer = confluent_kafka.Producer(
+            {
+                "bootstrap.servers": f"{address[0]}:{address[1]}",
+                "enable.idempotence": True,
+                "batch.size": 8000,
+                "linger.ms": 5,
+                "log_level": 0,
+                "error_cb": self._on_error,
+            }
+        )
+
+    def _on_error(self, error: object) -> None:
+        if error.fatal():  # type: ignore[attr-defined]
+            self.errors["fatal"] += 1
+
+    def _on_delivery(self, error: object, message: object) -> None:
+        if error is not None:
+            self.errors[error.name()] += 1  # type: ignore[attr-defined]
+        else:
+            self.acknowledged[message.partition()] += 1  # type: ignore[attr-defined]
+
+    def send(self, count: int) -> None:
+        for number in range(count):
+            self._producer.produce("t", bytes(200), partition=number % self.partitions, on_delivery=self._on_delivery)
+            if number % 1000 == 0:
+                self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+
+@contextlib.contextmanager
+def few_descriptors(tmp_path: Path, partitions: int) -> Iterator[tuple[Served, Outcome]]:
+    settings = (f"num.partitions={partitions}", "log.segment.bytes=16384", "log.flush.scheduler.interval.ms=50")
+    served = Served(tmp_path, tmp_path / "data", *settings, open_files_max=128)
+    try:
+        outcome = Outcome(served.address, partitions)
+        outcome.send(partitions)
+        yield served, outcome
+    finally:
+        assert served.stop() == 0
+
+
+def end_offsets(tmp_path: Path, partitions: int) -> dict[int, int]:
+    with Broker(data_dir=tmp_path / "data") as broker:
+        return dict(enumerate(broker.end_offsets("t")[:partitions]))
+
+
+def test_more_connections_than_descriptors_cost_no_record(tmp_path: Path) -> None:
+    with few_descriptors(tmp_path, 20) as (served, outcome), contextlib.ExitStack() as open_sockets:
+        for _ in range(300):
+            sock = open_sockets.enter_context(socket.socket())
+            sock.setblocking(False)
+            sock.connect_ex(served.address)
+        outcome.send(20_000)
+        open_files = len(os.listdir(f"/proc/{served.process.pid}/fd"))
+        assert open_files < 120, "a reserve is left for files"
+        open_sockets.close()
+        with Wire(served.address) as newcomer:
+            assert newcomer.ask(fetch(None, {0: 0}), 12).error_code == 0  # type: ignore[arg-type]
+        told = served.errors.read_text()
+    assert outcome.errors == {}
+    assert end_offsets(tmp_path, 20) == outcome.acknowledged
+    lines = [line for line in told.splitlines() if "the limit on open files is exhausted" in line]
+    assert len(lines) == 1
+    assert "ulimit -n" in lines[0]
+    assert "Traceback" not in told
+
+
+def test_more_rolling_logs_than_descriptors_cost_no_record(tmp_path: Path) -> None:
+    with few_descriptors(tmp_path, 100) as (served, outcome):
+        outcome.send(40_000)
+        told = served.errors.read_text()
+    assert outcome.errors == {}
+    assert end_offsets(tmp_path, 100) == outcome.acknowledged
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.EIO])
+def test_what_the_system_refuses_a_producer_may_try_again(
+    number: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with Broker() as broker, Wire(broker) as wire:
+        broker.create_topic("t")
+        with monkeypatch.context() as patch:
+            patch.setattr(Partition, "append_as_leader", refuse)
+            for _ in range(20):
+                answer = wire.ask(produce(broker, {0: batch(b"x")}), 12)
+                assert answer.responses[0].partition_responses[0].error_code == KafkaStorageError.code
+        answer = wire.ask(produce(broker, {0: batch(b"x")}), 12)
+        assert answer.responses[0].partition_responses[0].error_code == 0
+    (line,) = [record for record in caplog.records if "produce to t-0 failed" in record.getMessage()]
+    assert line.exc_info is None
+
+
+class SetClock(SystemClock):
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.monotonic = lambda: self.now
+
+
+def test_a_failure_is_told_once_in_a_while_with_the_way_out(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SetClock()
+    failures = FailureLog(logging.getLogger("test"), clock)
+    for _ in range(3):
+        error = failures.report("produce to t-0", OSError(errno.EMFILE, "Too many open files", "/data/t-0"))
+        assert isinstance(error, KafkaStorageError)
+    clock.now = 10.0
+    failures.report("fetch from t-1", OSError(errno.EMFILE, "Too many open files"))
+    way_out = "raise the limit on open files (ulimit -n)"
+    assert caplog.messages == [
+        f"produce to t-0 failed: Too many open files (/data/t-0); {way_out}",
+        f"fetch from t-1 failed: Too many open files; {way_out} (2 more like this since the last line)",
+    ]
+
+
+def test_a_bug_is_shown_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    failures = FailureLog(logging.getLogger("test"), SetClock())
+    assert isinstance(failures.report("Fetch v12", ValueError("x")), UnknownServerError)
+    assert caplog.records[0].exc_info is not None

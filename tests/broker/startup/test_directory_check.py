@@ -1,0 +1,183 @@
+"""A broker whose data directories are not all there: not mounted, moved, lost, or from before ids were recorded."""
+
+import re
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from barnabas.errors import UsageError
+from barnabas.log.directories.checkpoints import read_properties
+from barnabas.testing import Broker
+from broker.served import Served
+from broker.startup.test_startup_errors import serve
+
+PARTITIONS = 4
+
+
+def broker_on(*directories: Path) -> Broker:
+    return Broker(data_dir=",".join(map(str, directories)))
+
+
+def directory_id(directory: Path) -> str:
+    return read_properties(f"{directory}/meta.properties")["directory.id"]
+
+
+def logs_in(directory: Path) -> list[int]:
+    return sorted(int(path.name[2:]) for path in directory.glob("t-[0-9]"))
+
+
+def produce_to_all(broker: Broker) -> None:
+    for partition in range(PARTITIONS):
+        broker.produce("t", b"kept", partition=partition)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> tuple[Path, Path]:
+    """The directories of a broker that was stopped; each has two partitions of t, with a record in each."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    with broker_on(first, second) as broker:
+        broker.create_topic("t", partitions=PARTITIONS)
+        produce_to_all(broker)
+    assert (len(logs_in(first)), len(logs_in(second))) == (2, 2)
+    return first, second
+
+
+@pytest.mark.parametrize("mount_point", [True, False], ids=["empty", "gone"])
+def test_a_missing_directory_is_named_and_nothing_is_made_in_its_place(
+    two: tuple[Path, Path], tmp_path: Path, mount_point: bool
+) -> None:
+    first, second = two
+    missing = directory_id(second)
+    second.rename(tmp_path / "unmounted")
+    if mount_point:
+        second.mkdir()
+    line = serve(f"{first},{second}").line
+    assert f"{second} (directory.id {missing}), which is missing: mount it" in line
+    assert f"--lost-dir={missing}" in line
+    if mount_point:
+        assert list(second.iterdir()) == []
+        second.rmdir()
+    assert not second.exists()
+    (tmp_path / "unmounted").rename(second)
+    with broker_on(first, second) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+
+
+def test_a_directory_left_out_of_log_dirs_is_missed(two: tuple[Path, Path]) -> None:
+    first, second = two
+    assert f"{second} (directory.id" in serve(first).line
+
+
+def test_another_directory_at_the_same_path_is_not_the_missing_one(two: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = two
+    second.rename(tmp_path / "unmounted")
+    with broker_on(tmp_path / "other"):
+        pass
+    (tmp_path / "other" / "registry.db").unlink()
+    shutil.copytree(tmp_path / "other", second)
+    assert "which is missing" in serve(f"{first},{second}").line
+
+
+@pytest.mark.parametrize("moved", [0, 1], ids=["with the registry", "without the registry"])
+def test_a_directory_may_move(two: tuple[Path, Path], tmp_path: Path, moved: int) -> None:
+    directories = list(two)
+    directories[moved] = two[moved].rename(tmp_path / "elsewhere")
+    with broker_on(*directories) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+    directories[moved].rename(two[moved])
+    with broker_on(*two) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+
+
+def test_directories_may_be_named_in_another_order(two: tuple[Path, Path]) -> None:
+    first, second = two
+    with broker_on(second, first) as broker:
+        assert broker.topics() == ["t"]
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+    assert not (second / "registry.db").exists()
+
+
+def test_a_directory_may_be_added_in_front_of_the_registrys(two: tuple[Path, Path], tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    with broker_on(new, *two) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+    assert f"{new} (directory.id" in serve(f"{two[0]},{two[1]}").line, "from now on it belongs to the broker"
+
+
+def test_a_missing_registry_is_not_made_anew(two: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = two
+    first.rename(tmp_path / "unmounted")
+    line = serve(f"{first},{second}").line
+    assert f"is {first} not mounted? Mount it" in line
+    assert not first.exists()
+    (tmp_path / "unmounted").rename(first)
+    with broker_on(first, second) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+
+
+def test_two_registries_are_refused(two: tuple[Path, Path]) -> None:
+    first, second = two
+    shutil.copy(first / "registry.db", second / "registry.db")
+    line = serve(f"{first},{second}").line
+    assert f"{first}/registry.db and {second}/registry.db are both registries" in line
+
+
+def test_a_copy_of_a_directory_is_not_a_second_one(two: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = two
+    shutil.copytree(second, tmp_path / "copy")
+    line = serve(f"{first},{second},{tmp_path / 'copy'}").line
+    assert f"{second} and {tmp_path / 'copy'} have the same directory.id" in line
+
+
+def test_directories_from_before_ids_were_recorded_are_taken_as_they_are(two: tuple[Path, Path]) -> None:
+    first, second = two
+    with closing(sqlite3.connect(first / "registry.db")) as db, db:
+        db.execute("DROP TABLE directories")
+    for directory in two:
+        properties = directory / "meta.properties"
+        properties.write_text(re.sub("directory.id=.*\n", "", properties.read_text()))
+    with broker_on(first, second) as broker:
+        assert broker.end_offsets("t") == [1] * PARTITIONS
+    second.rename(second.with_name("unmounted"))
+    assert f"{second} (directory.id" in serve(f"{first},{second}").line, "the upgrade has recorded them"
+
+
+def test_a_lost_directory_can_be_given_up(two: tuple[Path, Path], tmp_path: Path) -> None:
+    """Its partitions begin anew in another leader epoch, which clients that knew the records are to notice."""
+    first, second = two
+    kept, gone = logs_in(first), logs_in(second)
+    lost = directory_id(second)
+    second.rename(tmp_path / "broken")
+    served = Served(tmp_path, f"{first},{second}", options=[f"--lost-dir={lost}"])
+    served.stop()
+    told = served.errors.read_text()
+    assert "2 partitions have no log here and begin anew, empty: " + ", ".join(f"t-{number}" for number in gone) in told
+    with broker_on(first, second) as broker:
+        assert [broker.end_offsets("t")[number] for number in (*kept, *gone)] == [1, 1, 0, 0]
+        partitions = broker._broker.image.topics["t"].partitions
+        assert [partitions[number].leader_epoch for number in (*kept, *gone)] == [0, 0, 1, 1]
+        produce_to_all(broker)
+    assert directory_id(second) != lost
+    shutil.rmtree(second)
+    shutil.copytree(tmp_path / "broken", second)
+    line = serve(f"{first},{second}").line
+    assert "which is missing" in line, "the one that was lost does not stand for the one that came after it"
+
+
+def test_a_directory_that_is_there_is_not_lost(two: tuple[Path, Path]) -> None:
+    first, second = two
+    line = serve(f"{first},{second}", f"--lost-dir={directory_id(second)}").line
+    assert f"it is there, at {second}; start without the option" in line
+
+
+def test_a_lost_directory_is_named_by_its_id(two: tuple[Path, Path]) -> None:
+    first, second = two
+    assert f"--lost-dir {second}: must be a directory.id" in serve(first, "--lost-dir", str(second)).line
+
+
+def test_a_broker_keeps_out_of_a_directory_in_use_before_it_looks_for_others(two: tuple[Path, Path]) -> None:
+    with broker_on(*two), pytest.raises(UsageError, match="in use by another broker"):
+        broker_on(*two).start()
