@@ -63,7 +63,7 @@ def test_epochs_go_round_without_0() -> None:
 def test_who_was_served_goes_to_the_end_of_the_order() -> None:
     cache = FetchSessionCache(1, Clock())
     session = cache._sessions[begin(cache, 0, 1, 2)]
-    session.served(session.partitions["t", 0])
+    session.move_to_end(session.partitions["t", 0])
     assert [partition for _, partition in session.partitions] == [1, 2, 0]
 
 

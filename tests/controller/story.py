@@ -17,8 +17,7 @@ from textwrap import dedent
 from uuid import UUID
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller import configuration_control as config_decisions
-from barnabas.controller import replication_control as decisions
+from barnabas.controller import configuration_control, replication_control
 from barnabas.controller.requests import (
     ConfigOp,
     ConfigOperation,
@@ -134,23 +133,25 @@ class World:
             for position, (number, _, replicas) in enumerate(numbered)
         ]
         configs = {name: None if value == "NULL" else value for name, value in options.items()}
-        wishes = [TopicRequest(name, partitions, factor, assignments, configs) for name in words]
-        outcome = decisions.create_topics(self.image, wishes, self.config, NoChance(), self.new_id)
+        requests = [TopicRequest(name, partitions, factor, assignments, configs) for name in words]
+        outcome = replication_control.create_topics(self.image, requests, self.config, NoChance(), self.new_id)
         self.apply(outcome.changes)
         return [_answer(name, result, "created") for name, result in outcome.results.items()]
 
     def do_delete(self, words: list[str], options: dict[str, str]) -> list[str]:
         """`delete a id:1`"""
         wanted = [UUID(int=int(word[3:])) if word.startswith("id:") else word for word in words]
-        changes, results = decisions.delete_topics(self.image, wanted)
+        changes, results = replication_control.delete_topics(self.image, wanted)
         self.apply(changes)
         return [_answer(word, results[key], "deleted") for word, key in zip(words, wanted, strict=True)]
 
     def do_grow(self, words: list[str], options: dict[str, str]) -> list[str]:
         """`grow a to=3 assign=1/2`"""
         given = [[int(node) for node in item.split(",")] for item in options.get("assign", "").split("/") if item]
-        wishes = [PartitionsRequest(name, int(options["to"]), given if "assign" in options else None) for name in words]
-        changes, results = decisions.create_partitions(self.image, wishes, NoChance())
+        requests = [
+            PartitionsRequest(name, int(options["to"]), given if "assign" in options else None) for name in words
+        ]
+        changes, results = replication_control.create_partitions(self.image, requests, NoChance())
         self.apply(changes)
         return [_answer(name, result, "grown") for name, result in results.items()]
 
@@ -161,7 +162,7 @@ class World:
         if words[1:] != ["all"]:
             wanted = [(name, int(number)) for name, _, number in (word.rpartition("-") for word in words[1:])]
         try:
-            outcome = decisions.elect_leaders(self.image, kind, wanted)
+            outcome = replication_control.elect_leaders(self.image, kind, wanted)
         except KafkaError as error:
             return [_answer("elect", error, "")]
         self.apply(outcome.changes)
@@ -169,7 +170,7 @@ class World:
 
     def do_mend(self, words: list[str], options: dict[str, str]) -> list[str]:
         """`mend` after the brokers changed; topics named here may elect uncleanly."""
-        self.apply(decisions.leaders_after_brokers_changed(self.image, lambda name: name in words))
+        self.apply(replication_control.leaders_after_brokers_changed(self.image, lambda name: name in words))
         return self.do_show([], {})
 
     def do_show(self, words: list[str], options: dict[str, str]) -> list[str]:
@@ -188,7 +189,9 @@ class World:
             number = ConfigOp[verb.upper()] if verb.upper() in ConfigOp.__members__ else 9
             operations.append(ConfigOperation(name, number, value[0] if value else None))
         times = int(options.get("times", "1"))
-        outcome = config_decisions.incremental_alter_configs(self.image, [(resource, operations)] * times, self.config)
+        outcome = configuration_control.incremental_alter_configs(
+            self.image, [(resource, operations)] * times, self.config
+        )
         self.apply(outcome.changes)
         return [_answer(" ".join(words[:2]), result, "changed") for _, result in outcome.results]
 
@@ -196,7 +199,7 @@ class World:
         """`replace topic a retention.ms=5`"""
         resource = ConfigResource(TYPES.get(words[0], 99), words[1])
         settings = [(name, None if value == "NULL" else value) for name, value in options.items()]
-        outcome = config_decisions.alter_configs(self.image, [(resource, settings)], self.config)
+        outcome = configuration_control.alter_configs(self.image, [(resource, settings)], self.config)
         self.apply(outcome.changes)
         return [_answer(" ".join(words[:2]), result, "replaced") for _, result in outcome.results]
 

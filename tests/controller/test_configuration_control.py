@@ -4,7 +4,7 @@
 import pytest
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller import configuration_control as config_decisions
+from barnabas.controller import configuration_control
 from barnabas.controller.requests import ConfigOp, ConfigOperation, ConfigResource, ResourceType
 from barnabas.errors import InvalidRequest
 
@@ -136,12 +136,12 @@ def test_one_bad_resource_does_not_hinder_the_others() -> None:
     world.do("create a")
     good = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
     bad = (ConfigResource(ResourceType.BROKER, "9"), [ConfigOperation("x", ConfigOp.SET, "5")])
-    outcome = config_decisions.incremental_alter_configs(world.image, [bad, good], BrokerConfig())
+    outcome = configuration_control.incremental_alter_configs(world.image, [bad, good], BrokerConfig())
     assert [isinstance(error, InvalidRequest) for _, error in outcome.results] == [True, False]
     assert len(outcome.changes) == 1
 
 
 def test_a_broker_number_of_thousands_of_digits_is_an_invalid_request():
     with pytest.raises(InvalidRequest, match="must be an integer"):
-        config_decisions.parse_node_id("9" * 5_000, "Broker id")
-    assert config_decisions.parse_node_id("-2147483648", "Broker id") == -(2**31)
+        configuration_control.parse_node_id("9" * 5_000, "Broker id")
+    assert configuration_control.parse_node_id("-2147483648", "Broker id") == -(2**31)

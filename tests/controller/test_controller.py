@@ -96,8 +96,8 @@ def test_every_change_is_published_once_with_what_differs(cluster: Cluster) -> N
     assert heard[-1].topics == {"a", "b"}
     controller.create_partitions([PartitionsRequest("a", 3)])
     assert heard[-1].topics == {"a"}
-    wish = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
-    controller.incremental_alter_configs([wish])
+    request = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
+    controller.incremental_alter_configs([request])
     assert (heard[-1].topics, heard[-1].topics_configured) == (frozenset(), {"a"})
     controller.alter_configs([(ConfigResource(ResourceType.BROKER, ""), [("message.max.bytes", "1000")])])
     assert heard[-1].brokers_configured == {""}
@@ -114,8 +114,8 @@ def test_refusals_and_trials_change_nothing(cluster: Cluster) -> None:
     assert isinstance(controller.create_topics([TopicRequest("a")])["a"], TopicAlreadyExists)
     assert topic(controller.create_topics([TopicRequest("b", 3)], validate_only=True)["b"]).name == "b"
     assert controller.create_partitions([PartitionsRequest("a", 3)], validate_only=True) == {"a": None}
-    wish = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
-    assert controller.incremental_alter_configs([wish], validate_only=True) == [(wish[0], None)]
+    request = (ConfigResource(ResourceType.TOPIC, "a"), [ConfigOperation("retention.ms", ConfigOp.SET, "5")])
+    assert controller.incremental_alter_configs([request], validate_only=True) == [(request[0], None)]
     election = controller.elect_leaders(ElectionType.PREFERRED, [("a", 0)])
     assert isinstance(election["a", 0], ElectionNotNeeded)
     assert controller.elect_leaders(ElectionType.PREFERRED, None) == {}

@@ -4,7 +4,7 @@
 import pytest
 
 from barnabas.config.broker import BrokerConfig
-from barnabas.controller import replication_control as decisions
+from barnabas.controller import replication_control
 from barnabas.controller.requests import TopicRequest
 from barnabas.errors import PolicyViolation
 from barnabas.metadata.delta import MetadataDelta
@@ -249,7 +249,7 @@ def test_one_request_cannot_ask_for_without_end() -> None:
     delta = MetadataDelta(MetadataImage("x"))
     delta.put_broker(BrokerImage(1, 1, ()))
     image = delta.apply(1).image
-    wishes = [TopicRequest(f"t{number}", 3000) for number in range(5)]
-    results = decisions.create_topics(image, wishes, BrokerConfig(), NoChance(), World().new_id).results
+    requests = [TopicRequest(f"t{number}", 3000) for number in range(5)]
+    results = replication_control.create_topics(image, requests, BrokerConfig(), NoChance(), World().new_id).results
     refused = [name for name, result in results.items() if isinstance(result, PolicyViolation)]
     assert refused == ["t3", "t4"]

@@ -6,7 +6,7 @@ from typing import Any
 
 from barnabas.coordinator.coordinator_shard import CoordinatorResult
 from barnabas.coordinator.transaction.config import TransactionConfig
-from barnabas.coordinator.transaction.end_txn import Ending
+from barnabas.coordinator.transaction.end_txn import EndTransaction
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
@@ -161,7 +161,7 @@ class TransactionRig:
         transaction_version: int = 2,
     ) -> Later:
         later = Later()
-        request = Ending(transactional_id, *producer, commit, transaction_version)
+        request = EndTransaction(transactional_id, *producer, commit, transaction_version)
         self.transactions.end_transaction(request, reply=later)
         return later
 

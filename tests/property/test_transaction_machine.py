@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from barnabas import errors
 from barnabas.coordinator.transaction.records import decode_record
-from barnabas.coordinator.transaction.transaction_coordinator_shard import Initialised
+from barnabas.coordinator.transaction.transaction_coordinator_shard import InitProducerIdResult
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.coordinator.transaction.transaction_metadata import EPOCH_MAX, IDLE
 from barnabas.records.reader import read_records
@@ -301,7 +301,7 @@ class TransactionMachine(RuleBasedStateMachine):
     def _initialised(self, client: Client, answer: Any) -> None:
         expected = client.expected
         client.reset()
-        if not isinstance(answer, Initialised):
+        if not isinstance(answer, InitProducerIdResult):
             return
         client.phase = "ready"
         client.producer = (answer.producer_id, answer.producer_epoch)

@@ -1,4 +1,4 @@
-"""Incremental fetch sessions: the broker remembers what a consumer asks for, so both sides send only what changes.
+"""Incremental fetch sessions: the broker remembers a consumer's partitions, so that both sides send only changes.
 
 Bounded by max.incremental.fetch.session.cache.slots and by the partitions that all sessions have together; a full
 cache evicts the session idle for longest, if that is over two minutes.
@@ -23,7 +23,7 @@ FINAL_EPOCH: Final = -1
 INITIAL_EPOCH: Final = 0
 _EVICTION_IDLE_S: Final = 120.0
 _PARTITIONS_MAX: Final = 1_000_000
-"""About 200 MB. Who asks for more goes on without a session."""
+"""The bound on the partitions of all sessions, about 200 MB. Requests above it are served without a session."""
 _EPOCH_MAX: Final = 2**31 - 1
 
 Key = tuple[str | UUID, int]
@@ -53,7 +53,7 @@ class FetchPartition:
         last_fetched_epoch: LeaderEpoch,
     ) -> None:
         self.topic = topic
-        """The name up to Fetch v12, the id from v13 on."""
+        """The topic's name up to Fetch v12, its id from v13 on."""
         self.partition = partition
         self.fetch_offset = fetch_offset
         self.max_bytes = max_bytes
@@ -62,8 +62,8 @@ class FetchPartition:
         self.high_watermark = -1
         self.log_start_offset = -1
 
-    def is_news(self, data: PartitionData) -> bool:
-        """Whether an incremental response must tell of the partition."""
+    def has_changed(self, data: PartitionData) -> bool:
+        """Returns whether an incremental response must contain the partition."""
         return (
             data.records is not None
             or data.error_code != 0
@@ -73,7 +73,7 @@ class FetchPartition:
             or data.diverging_epoch is not None
         )
 
-    def told(self, data: PartitionData) -> None:
+    def mark_sent(self, data: PartitionData) -> None:
         self.high_watermark = data.high_watermark
         self.log_start_offset = data.log_start_offset
         if data.error_code != 0:
@@ -82,7 +82,7 @@ class FetchPartition:
 
 
 def wanted_partitions(request: FetchRequest, version: int) -> Iterable[FetchPartition]:
-    """The partitions that a request names, each once: the last word counts."""
+    """Returns the partitions that a request names, each once: the last mention counts."""
     wanted = {(partition.topic, partition.partition): partition for partition in _named_partitions(request, version)}
     return wanted.values()
 
@@ -114,11 +114,11 @@ class FetchSession:
             ((partition.topic, partition.partition), partition) for partition in partitions
         )
         self.epoch = 1
-        """The epoch that the next request must carry."""
+        """The epoch that the next request must have."""
         self.last_used = now
 
     def update(self, request: FetchRequest, version: int) -> None:
-        """Take over what an incremental request adds, changes and forgets."""
+        """Applies the partitions that an incremental request adds, changes and forgets."""
         partitions = self.partitions
         for wanted in wanted_partitions(request, version):
             known = partitions.get((wanted.topic, wanted.partition))
@@ -135,7 +135,7 @@ class FetchSession:
                 partitions.pop((key, partition), None)
         self.epoch = 1 if self.epoch == _EPOCH_MAX else self.epoch + 1
 
-    def served(self, wanted: FetchPartition) -> None:
+    def move_to_end(self, wanted: FetchPartition) -> None:
         """Moves a partition whose records were sent to the end of the order, so that the others are served first."""
         key = (wanted.topic, wanted.partition)
         if key in self.partitions:  # a later request may have forgotten it while this one waited
@@ -143,7 +143,7 @@ class FetchSession:
 
 
 class FetchSessionCache:
-    """All sessions of a broker, the one idle for longest first."""
+    """All sessions of a broker, first the one that has been idle for longest."""
 
     def __init__(self, slots: int, clock: Clock) -> None:
         self._slots = slots
@@ -155,7 +155,8 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def begin(self, request: FetchRequest, version: int, partitions: list[FetchPartition]) -> FetchSession | None:
-        """A new session for a full request; None when there is no room: the consumer then goes on with full ones."""
+        """Begins a session for a full request. Returns None if there is no room: the consumer then continues with full
+        requests."""
         now = self._clock.monotonic()
         while len(self._sessions) >= self._slots or self._partition_count + len(partitions) > _PARTITIONS_MAX:
             oldest = next(iter(self._sessions.values()), None)
@@ -171,7 +172,8 @@ class FetchSessionCache:
         return session
 
     def resume(self, request: FetchRequest, version: int) -> FetchSession:
-        """The session of an incremental request, brought up to date. Raises the session errors of KIP-227."""
+        """Returns the session of an incremental request, with its changes applied. Raises the session errors of
+        KIP-227."""
         session = self._sessions.get(request.session_id)
         if session is None:
             raise FetchSessionIdNotFound(f"no fetch session {request.session_id}")

@@ -34,7 +34,7 @@ class ConfigChanges(NamedTuple):
 
 def incremental_alter_configs(
     image: MetadataImage,
-    wishes: Sequence[tuple[ConfigResource, Sequence[ConfigOperation]]],
+    requests: Sequence[tuple[ConfigResource, Sequence[ConfigOperation]]],
     config: BrokerConfig,
 ) -> ConfigChanges:
     """Sets, deletes, appends to and subtracts from single settings. A resource changes wholly or not at all."""
@@ -47,12 +47,12 @@ def incremental_alter_configs(
             _operate(changed, operation, _setting(resource, operation.name))
         return _validated(image, resource, changed, config)
 
-    return _decide_each(wishes, decide)
+    return _decide_each(requests, decide)
 
 
 def alter_configs(
     image: MetadataImage,
-    wishes: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
+    requests: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
     config: BrokerConfig,
 ) -> ConfigChanges:
     """Handles the older operation: the given settings replace all settings of the resource."""
@@ -63,21 +63,21 @@ def alter_configs(
         changed = {name: value for name, value in settings if value is not None}
         return _validated(image, resource, changed, config)
 
-    return _decide_each(wishes, decide)
+    return _decide_each(requests, decide)
 
 
 def _decide_each(
-    wishes: Sequence[tuple[ConfigResource, T]], decide: Callable[[ConfigResource, T], Change]
+    requests: Sequence[tuple[ConfigResource, T]], decide: Callable[[ConfigResource, T], Change]
 ) -> ConfigChanges:
-    check_count(len(wishes))
-    named = Counter(resource for resource, _ in wishes)
+    check_count(len(requests))
+    named = Counter(resource for resource, _ in requests)
     changes: list[Change] = []
     results: list[tuple[ConfigResource, KafkaError | None]] = []
-    for resource, wish in wishes:
+    for resource, request in requests:
         try:
             if named[resource] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")
-            changes.append(decide(resource, wish))
+            changes.append(decide(resource, request))
         except KafkaError as error:
             results.append((resource, error))
         else:

@@ -15,8 +15,7 @@ from typing import Final, TypeVar
 from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
-from barnabas.controller import configuration_control as config_decisions
-from barnabas.controller import replication_control as decisions
+from barnabas.controller import configuration_control, replication_control
 from barnabas.controller.placement import Randomness
 from barnabas.controller.requests import (
     ConfigOp,
@@ -185,7 +184,7 @@ class Controller:
         for _ in range(_ATTEMPTS):
             if self._controller_epoch is None:
                 return
-            changes = decisions.leaders_after_brokers_changed(self._image, self._unclean_allowed)
+            changes = replication_control.leaders_after_brokers_changed(self._image, self._unclean_allowed)
             if not changes or self._persist(changes):
                 return
 
@@ -198,7 +197,7 @@ class Controller:
         wanted = list(partitions)
         try:
             for _ in range(_ATTEMPTS):
-                changes = decisions.renewed_leaders(self._image, self._config.node_id, wanted)
+                changes = replication_control.renewed_leaders(self._image, self._config.node_id, wanted)
                 if not changes or self._controller_epoch is None or self._persist(changes):
                     return
         except RegistryUnavailable as error:
@@ -210,12 +209,14 @@ class Controller:
     # -- topics and partitions --------------------------------------------------------------------------------------
 
     def create_topics(
-        self, wishes: Sequence[TopicRequest], *, validate_only: bool = False
+        self, requests: Sequence[TopicRequest], *, validate_only: bool = False
     ) -> dict[str, TopicImage | KafkaError]:
         """Creates topics. Returns each topic, or the error."""
 
         def decide() -> tuple[list[Change], dict[str, TopicImage | KafkaError]]:
-            return decisions.create_topics(self._image, wishes, self._config, self._randomness, self._new_id)
+            return replication_control.create_topics(
+                self._image, requests, self._config, self._randomness, self._new_id
+            )
 
         return self._change(decide, validate_only)
 
@@ -265,13 +266,15 @@ class Controller:
 
     def delete_topics(self, topics: Sequence[str | uuid.UUID]) -> dict[str | uuid.UUID, KafkaError | None]:
         """Deletes topics by name or id. Returns None for each that is deleted, and the error of the others."""
-        return self._change(lambda: decisions.delete_topics(self._image, topics))
+        return self._change(lambda: replication_control.delete_topics(self._image, topics))
 
     def create_partitions(
-        self, wishes: Sequence[PartitionsRequest], *, validate_only: bool = False
+        self, requests: Sequence[PartitionsRequest], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
         """Adds partitions to topics. Returns None for each topic that has them, and the error of the others."""
-        return self._change(lambda: decisions.create_partitions(self._image, wishes, self._randomness), validate_only)
+        return self._change(
+            lambda: replication_control.create_partitions(self._image, requests, self._randomness), validate_only
+        )
 
     def elect_leaders(
         self, election_type: int, partitions: Sequence[tuple[str, int]] | None
@@ -279,28 +282,30 @@ class Controller:
         """Elects leaders. Returns None for each partition with a new leader, and the error of the others. Without
         partitions all are tried, and those that need no election are left out. Raises InvalidRequest for an unknown
         type of election."""
-        return self._change(lambda: decisions.elect_leaders(self._image, election_type, partitions))
+        return self._change(lambda: replication_control.elect_leaders(self._image, election_type, partitions))
 
     # -- settings ---------------------------------------------------------------------------------------------------
 
     def alter_configs(
         self,
-        wishes: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
+        requests: Sequence[tuple[ConfigResource, Sequence[tuple[str, str | None]]]],
         *,
         validate_only: bool = False,
     ) -> list[tuple[ConfigResource, KafkaError | None]]:
         """Replaces all settings of each resource. Returns None or an error for each, in the request's order."""
-        return self._change(lambda: config_decisions.alter_configs(self._image, wishes, self._config), validate_only)
+        return self._change(
+            lambda: configuration_control.alter_configs(self._image, requests, self._config), validate_only
+        )
 
     def incremental_alter_configs(
         self,
-        wishes: Sequence[tuple[ConfigResource, Sequence[ConfigOperation]]],
+        requests: Sequence[tuple[ConfigResource, Sequence[ConfigOperation]]],
         *,
         validate_only: bool = False,
     ) -> list[tuple[ConfigResource, KafkaError | None]]:
         """Changes single settings. Returns None or an error for each resource, in the request's order."""
         return self._change(
-            lambda: config_decisions.incremental_alter_configs(self._image, wishes, self._config), validate_only
+            lambda: configuration_control.incremental_alter_configs(self._image, requests, self._config), validate_only
         )
 
     # -- producer ids -----------------------------------------------------------------------------------------------

@@ -70,26 +70,26 @@ class Election(NamedTuple):
 
 def create_topics(
     image: MetadataImage,
-    wishes: Sequence[TopicRequest],
+    requests: Sequence[TopicRequest],
     config: BrokerConfig,
     randomness: Randomness,
     new_id: Callable[[], UUID],
 ) -> Topics:
     """Creates topics. A request that is refused does not prevent the others."""
-    named = Counter(wish.name for wish in wishes)
+    named = Counter(request.name for request in requests)
     changes: list[Change] = []
     results: dict[str, TopicImage | KafkaError] = {}
     collisions = dict(image.collisions)
     budget = MAX_PARTITIONS_PER_REQUEST
-    for wish in wishes:
-        name = wish.name
+    for request in requests:
+        name = request.name
         if named[name] > 1:
             results[name] = InvalidRequest("Duplicate topic name.")
             continue
         try:
             _check_new_name(image, name, collisions)
-            overrides = _creation_configs(wish, config)
-            partitions = _new_partitions(image, wish, config, randomness, budget)
+            overrides = _creation_configs(request, config)
+            partitions = _new_partitions(image, request, config, randomness, budget)
         except KafkaError as error:
             results[name] = error
             continue
@@ -114,24 +114,24 @@ def _check_new_name(image: MetadataImage, name: str, collisions: Mapping[str, st
             raise InvalidTopic(f"Topic '{name}' collides with existing topic: {other}")
 
 
-def _creation_configs(wish: TopicRequest, config: BrokerConfig) -> dict[str, str]:
-    unset = [name for name, value in wish.configs.items() if value is None]
+def _creation_configs(request: TopicRequest, config: BrokerConfig) -> dict[str, str]:
+    unset = [name for name, value in request.configs.items() if value is None]
     if unset:
         raise InvalidConfig(f"Null value not supported for topic configs: {','.join(unset)}")
-    overrides = {name: value for name, value in wish.configs.items() if value is not None}
+    overrides = {name: value for name, value in request.configs.items() if value is not None}
     if overrides:
         validate_topic_overrides(overrides, config.topic_defaults)
     return overrides
 
 
 def _new_partitions(
-    image: MetadataImage, wish: TopicRequest, config: BrokerConfig, randomness: Randomness, budget: int
+    image: MetadataImage, request: TopicRequest, config: BrokerConfig, randomness: Randomness, budget: int
 ) -> tuple[PartitionImage, ...]:
-    if wish.assignments:
-        if len(wish.assignments) > budget:
+    if request.assignments:
+        if len(request.assignments) > budget:
             raise PolicyViolation(_TOO_MANY)
-        return _assigned_partitions(image, wish)
-    factor, count = wish.replication_factor, wish.partitions
+        return _assigned_partitions(image, request)
+    factor, count = request.replication_factor, request.partitions
     if factor < USE_DEFAULT or factor == 0:
         raise InvalidReplicationFactor("Replication factor must be larger than 0, or -1 to use the default value.")
     if count < USE_DEFAULT or count == 0:
@@ -147,14 +147,14 @@ def _new_partitions(
     return tuple(_partition(image, replicas) for replicas in placed)
 
 
-def _assigned_partitions(image: MetadataImage, wish: TopicRequest) -> tuple[PartitionImage, ...]:
-    if wish.replication_factor != USE_DEFAULT:
+def _assigned_partitions(image: MetadataImage, request: TopicRequest) -> tuple[PartitionImage, ...]:
+    if request.replication_factor != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but replication factor was not set to -1.")
-    if wish.partitions != USE_DEFAULT:
+    if request.partitions != USE_DEFAULT:
         raise InvalidRequest("A manual partition assignment was specified, but numPartitions was not set to -1.")
     by_number: dict[int, PartitionImage] = {}
     factor: int | None = None
-    for number, replicas in wish.assignments:
+    for number, replicas in request.assignments:
         if number in by_number:
             raise InvalidReplicaAssignment(f"Found multiple manual partition assignments for partition {number}")
         validate_manual_assignment(replicas, image.brokers, factor)
@@ -202,53 +202,53 @@ def delete_topics(
 
 
 def create_partitions(
-    image: MetadataImage, wishes: Sequence[PartitionsRequest], randomness: Randomness
+    image: MetadataImage, requests: Sequence[PartitionsRequest], randomness: Randomness
 ) -> tuple[list[Change], dict[str, KafkaError | None]]:
     """Adds partitions to existing topics."""
-    named = Counter(wish.name for wish in wishes)
+    named = Counter(request.name for request in requests)
     changes: list[Change] = []
     results: dict[str, KafkaError | None] = {}
     budget = MAX_PARTITIONS_PER_REQUEST
-    for wish in wishes:
-        if named[wish.name] > 1:
-            results[wish.name] = InvalidRequest("Duplicate topic name.")
+    for request in requests:
+        if named[request.name] > 1:
+            results[request.name] = InvalidRequest("Duplicate topic name.")
             continue
         try:
-            change = _more_partitions(image, wish, randomness, budget)
+            change = _more_partitions(image, request, randomness, budget)
         except KafkaError as error:
-            results[wish.name] = error
+            results[request.name] = error
             continue
         budget -= len(change.partitions)
         changes.append(change)
-        results[wish.name] = None
+        results[request.name] = None
     return changes, results
 
 
 def _more_partitions(
-    image: MetadataImage, wish: PartitionsRequest, randomness: Randomness, budget: int
+    image: MetadataImage, request: PartitionsRequest, randomness: Randomness, budget: int
 ) -> AddPartitions:
-    topic = image.topics.get(wish.name)
+    topic = image.topics.get(request.name)
     if topic is None:
         raise UnknownTopicOrPartition("This server does not host this topic-partition.")
     present = len(topic.partitions)
-    if wish.total == present:
+    if request.total == present:
         raise InvalidPartitions(f"Topic already has {present} partition(s).")
-    if wish.total < present:
+    if request.total < present:
         raise InvalidPartitions(
-            f"The topic {wish.name} currently has {present} partition(s); {wish.total} would not be an increase."
+            f"The topic {request.name} currently has {present} partition(s); {request.total} would not be an increase."
         )
-    additional = wish.total - present
-    if wish.assignments is not None and len(wish.assignments) != additional:
+    additional = request.total - present
+    if request.assignments is not None and len(request.assignments) != additional:
         raise InvalidReplicaAssignment(
-            f"Attempted to add {additional} additional partition(s), but only {len(wish.assignments)} "
+            f"Attempted to add {additional} additional partition(s), but only {len(request.assignments)} "
             "assignment(s) were specified."
         )
     if additional > budget:
         raise PolicyViolation(_TOO_MANY)
     factor = topic.replication_factor
-    if wish.assignments is not None:
+    if request.assignments is not None:
         added = []
-        for number, replicas in enumerate(wish.assignments, present):
+        for number, replicas in enumerate(request.assignments, present):
             validate_manual_assignment(replicas, image.brokers, factor)
             added.append(_manual_partition(image, number, [BrokerId(replica) for replica in replicas]))
     else:

@@ -15,7 +15,7 @@ from barnabas.records.file_slice import FileSlice
 __all__ = ["CHUNK_SIZE", "bring_in", "is_resident", "read_resident"]
 
 CHUNK_SIZE: Final = 1024 * 1024
-"""Bytes that are asked about, brought in and sent at a time."""
+"""The size of a chunk, which is checked, read and sent at a time."""
 _NOWAIT: Final = getattr(os, "RWF_NOWAIT", 0)
 _probe: Final = (bytearray(1),)
 _preadv: Final = os.preadv
@@ -24,7 +24,7 @@ _thread: Final = threading.local()
 
 
 def is_resident(fd: int, position: int, size: int) -> bool:
-    """Whether these bytes are in the page cache, judged by the first and the last of them."""
+    """Returns whether these bytes are in the page cache, judged by the first and the last of them."""
     if _devices_without_answer and _cannot_answer(fd):
         return True
     try:

@@ -247,7 +247,7 @@ def test_an_answer_has_no_more_settings_than_it_may(
 ) -> None:
     for name in "abc":
         broker.create_topic(name)
-    monkeypatch.setattr(sliced_responses, "ANSWER_ELEMENTS_MAX", 40)
+    monkeypatch.setattr(sliced_responses, "RESPONSE_ELEMENTS_MAX", 40)
     first, second, third = wire.ask(configs_of("a", "b", "c"), 4).results
     assert first.configs
     assert second.configs == first.configs
@@ -258,7 +258,7 @@ def test_an_answer_has_no_more_settings_than_it_may(
 def test_created_topics_come_without_settings_where_there_would_be_too_many(
     broker: Broker, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sliced_responses, "ANSWER_ELEMENTS_MAX", 1)
+    monkeypatch.setattr(sliced_responses, "RESPONSE_ELEMENTS_MAX", 1)
     topics = [CreatableTopic(name=name, num_partitions=1, replication_factor=1) for name in "ab"]
     first, second = wire.ask(CreateTopicsRequest(topics=topics), 7).topics
     assert (first.error_code, bool(first.configs), first.topic_config_error_code) == (0, True, 0)

@@ -1,4 +1,4 @@
-"""The cleaner process as the broker holds it: started for the first job, written to and read from by the event loop."""
+"""Runs the cleaner process: starts it for the first job, writes to it and reads from it on the event loop."""
 
 import asyncio
 import contextlib
@@ -19,13 +19,13 @@ _READ_BYTES: Final = 1 << 16
 _REAP_INTERVAL_S: Final = 0.01
 _KILLED_TIMEOUT_S: Final = 10.0
 IDLE_S: Final = 30.0
-"""Twice the usual pause between two looks for dirty logs."""
+"""Twice the usual interval between two searches for dirty logs."""
 _COMMAND: Final = ("-P", "-m", "barnabas.log.cleaner.cleaner_worker")
-"""-P: whatever lies in the broker's working directory is not taken for a module of Python's."""
+"""-P: the process must not import modules from the broker's working directory."""
 
 
 class CleanerProcess:
-    """A Worker of the log cleaner. All methods are called on the loop's thread."""
+    """The `CleanerWorker` of a broker. All methods are called on the loop's thread."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class CleanerProcess:
         on_end: Callable[[str], None],
         idle_s: float = IDLE_S,
     ) -> None:
-        """`on_event` is told of each message, `on_end` in words how the process ended."""
+        """`on_event` gets each message, `on_end` a text that says how the process ended."""
         self._loop = loop
         self._on_event = on_event
         self._on_end = on_end
@@ -49,11 +49,11 @@ class CleanerProcess:
 
     @property
     def pid(self) -> int | None:
-        """None while there is no process."""
+        """The process id; None while there is no process."""
         return self._process.pid if self._process is not None else None
 
     def submit(self, job: CleaningJob) -> None:
-        """Hand a job over, to a new process if need be. Raises OSError if there can be none."""
+        """Sends a job, to a new process if necessary. Raises OSError if none can be started."""
         if self._process is None:
             self._start()
         self._unanswered = job
@@ -61,13 +61,13 @@ class CleanerProcess:
         self._send()
 
     def kill(self) -> None:
-        """End the process now; `on_end` is called when it is gone."""
+        """Kills the process. `on_end` is called when it has ended."""
         self._unanswered = None  # in case it is going already: nobody wants the job any more
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process, return when it is gone. Nothing is called any more."""
+        """Kills the process and waits for its end. No callback is called any more."""
         process = self._process
         self._is_closed = True
         if process is not None:
@@ -140,7 +140,7 @@ class CleanerProcess:
                 pipe.close()
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
-        """Its output has ended; the process itself follows in a moment."""
+        """Handles the end of the process's output. The process itself ends in a moment."""
         code = process.poll()
         if self._is_closed:
             return

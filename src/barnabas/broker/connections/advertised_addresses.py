@@ -19,11 +19,11 @@ from barnabas.network.connection import Connection
 __all__ = ["AdvertisedAddresses", "NamedBroker", "advertised_names", "problem_with"]
 
 NamedBroker = tuple[int, str, int, str | None]
-"""(node id, host, port, rack)."""
+"""Node id, host, port and rack."""
 
 
 class AdvertisedAddresses:
-    """Made once, when the listeners are open: `endpoints` are those of this broker, with their real ports."""
+    """Made when the listeners are open: `endpoints` are those of this broker, with their real ports."""
 
     __slots__ = ("_by_listener", "_fixed", "_node_id", "_rules")
 
@@ -36,7 +36,7 @@ class AdvertisedAddresses:
         self._rules = AdvertiseRules(config.advertise, (gateway or container_gateway)())
 
     def brokers(self, image: MetadataImage, connection: Connection) -> list[NamedBroker]:
-        """The live brokers, for a client that came over this connection. Those without an address on the connection's
+        """Returns the live brokers for a client of this connection. Brokers without an address on the connection's
         listener are left out: the client could not reach them."""
         found: list[NamedBroker] = []
         for broker in image.brokers.values():
@@ -58,14 +58,14 @@ class AdvertisedAddresses:
 
 
 def advertised_names(config: BrokerConfig) -> list[tuple[str, str]]:
-    """(setting, host) of every name that this configuration tells clients."""
+    """Returns setting and host of every name that clients are told."""
     if config.advertised_endpoints:
         return [("advertised.listeners", endpoint.host) for endpoint in config.advertised_endpoints]
     return [("advertise", host) for host in AdvertiseRules(config.advertise).hosts]
 
 
 def problem_with(setting: str, host: str) -> str | None:
-    """The warning, in one line, if clients that are told this name may not come back here. Blocks: it asks the DNS."""
+    """Returns a warning if clients that are told this name may not reach this broker. Blocks: it asks the DNS."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -83,7 +83,7 @@ def problem_with(setting: str, host: str) -> str | None:
 
 
 def _is_ours(address: str) -> bool:
-    """The kernel binds sockets to addresses of this machine only; no packet is sent."""
+    """Returns whether the address is one of this machine: only then can a socket be bound to it. No packet is sent."""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.bind((address, 0))

@@ -1,4 +1,4 @@
-"""The limits on connections as the settings say, at the start and whenever they change.
+"""Updates the limits on connections from the settings, at the start and at every change.
 
 `max.connections.per.ip.overrides` may name hosts. At the start the DNS is asked before anything is touched; later it is
 asked in a thread, for it may take half a minute, and until it has answered the addresses known before count.
@@ -28,16 +28,16 @@ class ConnectionLimitsUpdater:
         self._overrides: Mapping[str, int] = {}
         self._resolved_for = ""
         self._config: BrokerConfig | None = None
-        """The settings that are followed now: a late answer for older ones is not wanted."""
+        """The current settings. A late response of the DNS for older ones is dropped."""
 
     def start(self, config: BrokerConfig) -> ConnectionLimits:
-        """Blocks while the DNS is asked. Raises UsageError for a name that it does not know."""
+        """Returns the first limits. Blocks while the DNS is asked. Raises UsageError for an unknown name."""
         self._config = config
         self._take(config, resolve_overrides(parse_overrides(config.max_connections_per_ip_overrides)))
         return self._limits(config)
 
     def follow(self, config: BrokerConfig, apply: Callable[[ConnectionLimits], None]) -> None:
-        """`apply` is called now, and once more where names had to be resolved."""
+        """Calls `apply` now, and again after names had to be resolved."""
         self._config = config
         text = config.max_connections_per_ip_overrides
         overrides = parse_overrides(text)

@@ -20,7 +20,7 @@ _INTERVAL_S: Final = 10.0
 
 
 class FailureLog:
-    """May be used by any thread."""
+    """Logs failures. May be used by any thread."""
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
         self._log = log
@@ -31,8 +31,8 @@ class FailureLog:
         self._unsaid: dict[int | None, int] = {}
 
     def report(self, what: str, error: BaseException) -> KafkaError:
-        """Write down that `what` failed, and return what a client is told: a KafkaStorageError, which it retries, where
-        the operating system refused something."""
+        """Logs that `what` failed, and returns the error for the client: a KafkaStorageError, which clients retry, if
+        the operating system has refused something."""
         if isinstance(error, OSError):
             self._report_refusal(what, error)
         else:

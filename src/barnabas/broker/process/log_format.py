@@ -12,8 +12,8 @@ _ExcInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | 
 
 
 class OneLineFormatter(logging.Formatter):
-    """Escapes what is not printable in messages. Tracebacks are indented: an error's text may have line ends, too, and
-    what it says must not look like a line of the log."""
+    """Escapes unprintable characters in messages and indents tracebacks: the text of an error may have line ends, too,
+    and must not look like a line of the log."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         record.message = printable(record.message)

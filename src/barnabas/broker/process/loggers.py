@@ -1,4 +1,4 @@
-"""This process's loggers under Kafka's names for levels: what the resource type BROKER_LOGGER shows and changes.
+"""Shows and changes the loggers of this process under Kafka's names for levels (resource type BROKER_LOGGER).
 
 Levels set this way last as long as the process, as in Kafka (KIP-412).
 """
@@ -25,14 +25,14 @@ _NAMES: Final = {number: name for name, number in LEVELS.items()}
 
 
 def levels() -> dict[str, str]:
-    """The level in force of each logger that exists."""
+    """Returns the effective level of each existing logger."""
     known = logging.Logger.manager.loggerDict.items()
     names = sorted(name for name, logger in known if isinstance(logger, logging.Logger))
     return {ROOT: _level(logging.getLogger())} | {name: _level(logging.getLogger(name)) for name in names}
 
 
 def alter(operations: Sequence[ConfigOperation], *, validate_only: bool) -> None:
-    """Set or unset levels, all or none. Raises InvalidConfig or InvalidRequest."""
+    """Sets or unsets levels, all or none. Raises InvalidConfig or InvalidRequest."""
     for operation in operations:
         _check(operation)
     if validate_only:

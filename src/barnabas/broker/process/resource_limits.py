@@ -1,4 +1,4 @@
-"""The process around the broker: its memory and its limits.
+"""Sets up the memory and the limits of the broker's process.
 
 glibc gives a freed megabyte back to the kernel at once, and the next one comes back as 256 page faults: measured, three
 quarters of the CPU time of checking lz4 batches of 1 MB (0.65 against 0.17 s for 300 MB). So memory is kept up to a

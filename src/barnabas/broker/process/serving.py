@@ -1,4 +1,4 @@
-"""`barnabas serve` from its settings to its exit code: event loop, signals, ready line and ready file."""
+"""Runs `barnabas serve` with its event loop, signals, ready line and ready file, up to the exit code."""
 
 import asyncio
 import contextlib
@@ -28,8 +28,8 @@ def run(
     ready_as_json: bool = False,
     lost_directories: Collection[UUID] = (),
 ) -> int:
-    """Serve until SIGTERM or SIGINT; `lost_directories` as for Broker. Raises UsageError before the broker is ready.
-    That it is ready is printed as a sentence, or as a JSON object."""
+    """Serves until SIGTERM or SIGINT. Broker explains `lost_directories`. Raises UsageError before the broker is
+    ready."""
     began = time.perf_counter()
     keep_freed_memory()
     raise_open_files_limit()
@@ -66,8 +66,8 @@ async def _serve(broker: Broker, ready_file: Path | None, began: float, ready_as
 
 @contextlib.contextmanager
 def _signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """SIGTERM, SIGINT, and SIGHUP unless nohup has it ignored. Not by way of the event loop, which does not run while
-    the logs are recovered."""
+    """Handles SIGTERM, SIGINT, and SIGHUP unless nohup ignores it. Without the event loop, which does not run while
+    logs are recovered."""
     numbers = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         numbers.append(signal.SIGHUP)
@@ -105,7 +105,7 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
 
 
 def _stopped(broker: Broker) -> bool:
-    """Whether all logs could be closed."""
+    """Returns whether all logs could be closed."""
     try:
         broker.stop()
     except KafkaStorageError as error:
@@ -115,7 +115,7 @@ def _stopped(broker: Broker) -> bool:
 
 
 def _write_ready_file(path: Path, endpoints: tuple[Endpoint, ...]) -> None:
-    """Appears whole or not at all: one `host:port` a line."""
+    """Writes the file in one step, with one `host:port` a line."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         temporary.write_text("".join(f"{endpoint.local_address}\n" for endpoint in endpoints))

@@ -37,8 +37,8 @@ def partitions_once(topics: Iterable[tuple[K, Iterable[int]]]) -> dict[K, list[i
 
 
 def topics_once(topics: Iterable[T], key: Callable[[T], Hashable]) -> list[T]:
-    """Returns the topics with their partitions, whose attribute `partition_index` names them. What the request says
-    last of a partition counts."""
+    """Returns the topics with their partitions, each once. Of a partition that is named several times the last mention
+    counts."""
     found: dict[Hashable, tuple[T, dict[int, Any]]] = {}
     for topic in topics:
         _, partitions = found.setdefault(key(topic), (topic, {}))

@@ -8,7 +8,7 @@ ANONYMOUS = "User:ANONYMOUS"
 
 
 class RequestContext:
-    """One request's circumstances."""
+    """The context of one request."""
 
     __slots__ = ("_client_id", "api_key", "api_version", "connection", "correlation_id", "principal", "reply")
 
@@ -22,7 +22,7 @@ class RequestContext:
         self.connection = connection
         self.principal = ANONYMOUS
         self.reply: PendingReply | None = None
-        """The request's place in the order of replies, once it has one."""
+        """The late reply to the request, if there is one."""
 
     @property
     def client_id(self) -> str | None:
@@ -30,7 +30,7 @@ class RequestContext:
         return None if self._client_id is None else str(self._client_id, "utf-8", "replace")
 
     def pending_reply(self) -> PendingReply:
-        """The place in the order of replies for an answer that comes later; the handler returns it."""
+        """Returns a late reply, which the handler returns."""
         if self.reply is None:
             self.reply = self.connection.pending_reply()
         return self.reply

@@ -1,9 +1,8 @@
-"""Long answers: they are encoded a slice at a time, so that other connections are served in between.
+"""Encodes long responses a slice at a time, so that other connections are served in between.
 
-What an answer describes may be made while it is encoded (`LazySequence`): then neither the work nor the memory of all
-of it is taken at once. An answer that is short is ready when `encode` returns, and nothing was put in a queue. A
-connection takes no further request before its long answer is made: what is begun of many would be held beside the
-bounds.
+The elements of a response may be made while it is encoded (`LazySequence`): then neither the work nor the memory of all
+of it is taken at once. A short response is ready when `encode` returns, without a queue. A connection
+takes no further request before its long response is encoded, so that memory stays bounded.
 """
 
 import logging
@@ -18,12 +17,12 @@ from barnabas.protocol.apis import ApiKey, response_header_version
 from barnabas.protocol.codec import encode_slices
 from barnabas.protocol.schema import Response
 
-__all__ = ["ANSWER_ELEMENTS_MAX", "LazySequence", "SlicedResponses", "complete_frame", "response_head", "sized"]
+__all__ = ["RESPONSE_ELEMENTS_MAX", "LazySequence", "SlicedResponses", "complete_frame", "response_head", "sized"]
 
 UNDER_WAY_MAX: Final = 4
 """The number of long responses that are encoded in turns. The others hold only their first slice and what they
 describe."""
-ANSWER_ELEMENTS_MAX: Final = 250_000
+RESPONSE_ELEMENTS_MAX: Final = 250_000
 """The bound on the elements of a response about the whole cluster: settings of topics, offsets of groups. They take 25
 to 100 MB; librdkafka accepts 100 MB (receive.message.max.bytes)."""
 
@@ -32,7 +31,7 @@ B = TypeVar("B")
 
 
 class LazySequence(Sequence[B], Generic[A, B]):
-    """Elements of an answer, each made of an item when it is its turn to be encoded."""
+    """The elements of a response, each made when it is encoded."""
 
     __slots__ = ("_items", "_make")
 
@@ -57,8 +56,9 @@ class LazySequence(Sequence[B], Generic[A, B]):
 
 
 def sized(make: Callable[[A], B], size: Callable[[B], int], refuse: Callable[[A], B]) -> Callable[[A], B]:
-    """Returns a function that makes elements until they have ANSWER_ELEMENTS_MAX parts together, and refuses then."""
-    left = ANSWER_ELEMENTS_MAX
+    """Returns a function that makes elements until they have RESPONSE_ELEMENTS_MAX parts together, and refuses the
+    others."""
+    left = RESPONSE_ELEMENTS_MAX
 
     def one(item: A) -> B:
         nonlocal left
@@ -90,7 +90,7 @@ class SlicedResponses:
         self._waiting: deque[Callable[[], bool]] = deque()
 
     def encode(self, context: RequestContext, response: Response) -> Parts | PendingReply:
-        """Returns the frame of a response, or the place in the order of replies where it will be."""
+        """Returns the frame of a response, or its late reply."""
         out = response_head(context)
         return self.write(context, out, encode_slices(out, response, context.api_version))
 
@@ -132,7 +132,7 @@ class SlicedResponses:
         except StopIteration:
             reply.resolve((complete_frame(out),))
         except Exception as error:
-            # A bug of ours: the client must not wait for an answer that will never come.
+            # A bug of ours: the client must not wait for a response that never comes.
             self._log.exception("%s failed", ApiKey(context.api_key).name)
             connection.close(f"{type(error).__name__}: {error}")
         else:
@@ -141,6 +141,6 @@ class SlicedResponses:
 
 
 def complete_frame(out: bytearray) -> bytearray:
-    """Writes the size of a response frame, all of which is in `out`, into its first bytes."""
+    """Writes the size of a complete response frame into its first bytes."""
     out[0:4] = (len(out) - 4).to_bytes(4, "big")
     return out

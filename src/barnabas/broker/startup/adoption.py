@@ -1,9 +1,10 @@
-"""Taking over data directories that have logs but no registry: those of an Apache Kafka, or after registry.db was lost.
+"""Takes over data directories with logs but without a registry: those of an Apache Kafka, or after registry.db was
+lost.
 
 Topics are what stands in the directories: name, partitions, topic id. Their settings, the dynamic ones of the broker
-and the next producer id come from Kafka's `__cluster_metadata-0` where it is there. Where it is not, retention is off
-for every topic until somebody says what is wanted: Kafka's default of seven days would remove the records of a topic
-that was to keep them for ever. What has a part of a topic only, or two topics of one name, is refused.
+and the next producer id come from Kafka's `__cluster_metadata-0` if it exists. Otherwise retention is off for every
+topic until it is set: Kafka's default of seven days would remove the records of a topic that was to keep them for ever.
+Directories with only a part of a topic, or with two topics of one name, are refused.
 """
 
 import logging
@@ -37,7 +38,7 @@ _NAMED_MAX: Final = 5
 
 
 class Adoption:
-    """Made before the logs are opened; `founding` afterwards says what the new registry starts with."""
+    """Made before the logs are opened. Afterwards `founding` returns the content of the new registry."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._node_id = config.node_id
@@ -56,11 +57,11 @@ class Adoption:
 
     @property
     def settings(self) -> MetadataImage:
-        """The settings that are known, with which the logs are to be opened; no topics."""
+        """The known settings, with which the logs are opened; no topics."""
         return MetadataImage(topic_configs=self._topic_configs, broker_configs=self._broker_configs)
 
     def founding(self, logs: LogManager) -> Founding:
-        """The cluster of these logs. Raises UsageError where they are not whole topics."""
+        """Returns the cluster of these logs. Raises UsageError if they are not whole topics."""
         topics: dict[str, dict[int, UnifiedLog]] = {}
         for tp, log in logs.logs.items():
             topics.setdefault(tp.topic, {})[tp.partition] = log
@@ -90,7 +91,7 @@ class Adoption:
         return CreateTopic(name, topic_id, images, self._config(name))
 
     def _partition(self, log: UnifiedLog) -> PartitionImage:
-        """Led here, in an epoch that no record has yet."""
+        """Returns a partition with this broker as the leader, in a new leader epoch."""
         replicas = (self._node_id,)
         return PartitionImage(self._node_id, LeaderEpoch(log.leader_epochs.latest + 1), replicas, replicas)
 
@@ -100,7 +101,7 @@ class Adoption:
         return _COMPACT if name in INTERNAL_TOPICS else _KEEP_ALL
 
     def _valid(self, name: str, texts: Mapping[str, str]) -> dict[str, str]:
-        """The settings that exist here too; the others are reported."""
+        """Returns the settings that exist here too, and logs the others."""
         kept: dict[str, str] = {}
         for setting, text in texts.items():
             try:
@@ -112,7 +113,8 @@ class Adoption:
         return kept
 
     def _next_producer_id(self, logs: Iterable[UnifiedLog]) -> int:
-        """Above all that were ever given away: a second producer with the same id would be taken for the first."""
+        """Returns an id above all that were ever given away: a second producer with the same id would be taken for the
+        first."""
         ids = (producer_id for log in logs for producer_id in log.producers.producers)
         seen = max((producer_id for producer_id in ids if producer_id < _MADE_UP_FROM), default=-1)
         after = (seen // _PRODUCER_IDS_BLOCK + 1) * _PRODUCER_IDS_BLOCK
@@ -141,7 +143,7 @@ class Adoption:
 
 
 def _one_id(name: str, logs: Iterable[UnifiedLog]) -> UUID:
-    """The topic's id; a new one where the directories are older than topic ids."""
+    """Returns the topic's id; a new one if the directories are older than topic ids."""
     by_id = {log.topic_id: log for log in logs if log.topic_id is not None}
     if len(by_id) > 1:
         one, other = (log.directory for log in list(by_id.values())[:2])
@@ -150,6 +152,6 @@ def _one_id(name: str, logs: Iterable[UnifiedLog]) -> UUID:
 
 
 def some(names: list[str]) -> str:
-    """The first few names, and how many more there are."""
+    """Returns the first few names, and the number of the others."""
     more = len(names) - _NAMED_MAX
     return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")

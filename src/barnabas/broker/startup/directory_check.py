@@ -21,7 +21,8 @@ REGISTRY_FILE: Final = "registry.db"
 
 
 def registry_path(directories: Sequence[DataDirectory]) -> Path | None:
-    """The registry in one of the claimed directories; None where a new one is to be made, in the first of them.
+    """Returns the path of the registry in one of the claimed directories; None if a new one is to be made in the first
+    of them.
 
     Raises UsageError where there are two, or where none is there although only some of the directories are new: the
     registry may be in one that is not mounted.
@@ -47,8 +48,8 @@ def registry_path(directories: Sequence[DataDirectory]) -> Path | None:
 def require_directories(
     recorded: Mapping[UUID, str], directories: Sequence[DataDirectory], lost: Collection[UUID]
 ) -> None:
-    """Raises UsageError where a directory that the registry has recorded is not among the claimed ones, unless it is
-    declared lost, or where one that is declared lost is there."""
+    """Raises UsageError if a directory in the registry is not among the claimed ones, unless it is declared lost, or if
+    one that is declared lost is there."""
     present = {directory.directory_id: directory.path for directory in directories}
     for directory_id in lost:
         if directory_id in present:

@@ -18,14 +18,14 @@ from barnabas.coordinator.transaction.transaction_metadata import (
 from barnabas.errors import ConcurrentTransactions, InvalidProducerIdMapping, InvalidTxnState, ProducerFenced
 from barnabas.types import ProducerId
 
-__all__ = ["Ending", "answered", "ended", "prepared"]
+__all__ = ["EndTransaction", "answered", "ended", "prepared"]
 
 S = TransactionState
 
 _OUTCOMES = {True: (S.PREPARE_COMMIT, S.COMPLETE_COMMIT), False: (S.PREPARE_ABORT, S.COMPLETE_ABORT)}
 
 
-class Ending(NamedTuple):
+class EndTransaction(NamedTuple):
     """The request to end a transaction."""
 
     transactional_id: str
@@ -37,7 +37,7 @@ class Ending(NamedTuple):
 
 
 def ended(
-    current: TransactionMetadata, request: Ending, now_ms: int, new_producer_id: Callable[[], ProducerId]
+    current: TransactionMetadata, request: EndTransaction, now_ms: int, new_producer_id: Callable[[], ProducerId]
 ) -> TransactionMetadata | None:
     """Returns the prepared transaction; None if a retry finds it decided already.
 
@@ -82,7 +82,7 @@ def answered(current: TransactionMetadata) -> tuple[int, int]:
     return current.successor or current.client_producer
 
 
-def _ended_v1(current: TransactionMetadata, request: Ending) -> TransactionState | None:
+def _ended_v1(current: TransactionMetadata, request: EndTransaction) -> TransactionState | None:
     producer_id, producer_epoch = current.client_producer
     if request.producer_id != producer_id:
         raise InvalidProducerIdMapping(f"{request.transactional_id} belongs to producer {producer_id}")
@@ -98,7 +98,7 @@ def _ended_v1(current: TransactionMetadata, request: Ending) -> TransactionState
     raise _wrong(current, request)
 
 
-def _ended_v2(current: TransactionMetadata, request: Ending) -> TransactionState | None:
+def _ended_v2(current: TransactionMetadata, request: EndTransaction) -> TransactionState | None:
     producer_id, producer_epoch = current.client_producer
     if (request.producer_id, request.producer_epoch) == current.successor:
         raise ConcurrentTransactions("the end markers of the last transaction are being written")
@@ -132,6 +132,6 @@ def _ended_v2(current: TransactionMetadata, request: Ending) -> TransactionState
     raise _wrong(current, request)
 
 
-def _wrong(current: TransactionMetadata, request: Ending) -> InvalidTxnState:
+def _wrong(current: TransactionMetadata, request: EndTransaction) -> InvalidTxnState:
     what = "commit" if request.commit else "abort"
     return InvalidTxnState(f"cannot {what} {request.transactional_id}: it is in state {current.state.kafka_name}")

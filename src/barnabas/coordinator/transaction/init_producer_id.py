@@ -20,7 +20,7 @@ from barnabas.coordinator.transaction.transaction_metadata import (
 from barnabas.errors import ConcurrentTransactions, ProducerFenced
 from barnabas.types import NO_PRODUCER_EPOCH, NO_TIMESTAMP, ProducerId
 
-__all__ = ["Initialisation", "NewProducerId", "fenced", "initialised", "kept"]
+__all__ = ["InitProducerId", "NewProducerId", "fenced", "initialised", "kept"]
 
 S = TransactionState
 
@@ -28,7 +28,7 @@ NewProducerId = Callable[[], ProducerId]
 """Returns a producer id that was never used before; may raise KafkaError."""
 
 
-class Initialisation(NamedTuple):
+class InitProducerId(NamedTuple):
     """The InitProducerId request."""
 
     transactional_id: str
@@ -41,7 +41,7 @@ class Initialisation(NamedTuple):
 
 
 def initialised(
-    current: TransactionMetadata | None, request: Initialisation, now_ms: int, new_producer_id: NewProducerId
+    current: TransactionMetadata | None, request: InitProducerId, now_ms: int, new_producer_id: NewProducerId
 ) -> TransactionMetadata:
     """Gives the transactional id to a new producer while no transaction is open. Raises ProducerFenced,
     ConcurrentTransactions."""

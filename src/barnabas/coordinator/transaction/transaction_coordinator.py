@@ -17,12 +17,12 @@ from barnabas.coordinator.coordinator_shard import CoordinatorResult, Coordinato
 from barnabas.coordinator.partitioning import partition_for
 from barnabas.coordinator.responses import each, for_client, joined
 from barnabas.coordinator.transaction.config import TransactionConfig
-from barnabas.coordinator.transaction.end_txn import Ending
-from barnabas.coordinator.transaction.init_producer_id import Initialisation, NewProducerId
+from barnabas.coordinator.transaction.end_txn import EndTransaction
+from barnabas.coordinator.transaction.init_producer_id import InitProducerId, NewProducerId
 from barnabas.coordinator.transaction.records import CODEC, ID_BYTES_MAX, TransactionRecord
 from barnabas.coordinator.transaction.transaction_coordinator_shard import (
     Errors,
-    Initialised,
+    InitProducerIdResult,
     TransactionCoordinatorShard,
 )
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import (
@@ -149,7 +149,7 @@ class TransactionCoordinator:
         expected: tuple[ProducerId, int] | None = None,
         two_phase_commit: bool = False,
         keep_prepared: bool = False,
-        reply: Reply[Initialised],
+        reply: Reply[InitProducerIdResult],
     ) -> None:
         """Handles InitProducerId of a transactional producer. `expected` is its former producer id and epoch."""
         try:
@@ -157,7 +157,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             reply(error)
             return
-        request = Initialisation(
+        request = InitProducerId(
             transactional_id, NO_TIMEOUT if two_phase_commit else timeout_ms, expected, keep_prepared
         )
         self._run(transactional_id, lambda shard: shard.init_producer_id(request), reply)
@@ -254,7 +254,7 @@ class TransactionCoordinator:
         else:
             self.add_partitions(transactional_id, producer, partitions, transaction_version=TV2, reply=answer)
 
-    def end_transaction(self, request: Ending, *, reply: Reply[tuple[int, int]]) -> None:
+    def end_transaction(self, request: EndTransaction, *, reply: Reply[tuple[int, int]]) -> None:
         """Handles EndTxn. The reply, the producer id and epoch to continue with, comes when the outcome is committed to
         the log. The end markers follow it."""
         if not request.transactional_id:

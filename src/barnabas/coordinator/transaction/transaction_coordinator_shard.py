@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from barnabas.coordinator.coordinator_shard import NOTHING, CoordinatorResult, CoordinatorTimer
-from barnabas.coordinator.transaction import end_txn as ending
-from barnabas.coordinator.transaction import init_producer_id as fencing
+from barnabas.coordinator.transaction import end_txn, init_producer_id
 from barnabas.coordinator.transaction.config import TransactionConfig
-from barnabas.coordinator.transaction.end_txn import Ending
-from barnabas.coordinator.transaction.init_producer_id import Initialisation, NewProducerId
+from barnabas.coordinator.transaction.end_txn import EndTransaction
+from barnabas.coordinator.transaction.init_producer_id import InitProducerId, NewProducerId
 from barnabas.coordinator.transaction.records import TransactionRecord
 from barnabas.coordinator.transaction.transaction_metadata import (
     IDLE,
@@ -35,7 +34,7 @@ from barnabas.errors import (
 )
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, ProducerId, TopicPartition
 
-__all__ = ["Initialised", "TransactionCoordinatorShard"]
+__all__ = ["InitProducerIdResult", "TransactionCoordinatorShard"]
 
 S = TransactionState
 T = TypeVar("T")
@@ -48,7 +47,7 @@ OnPrepared = Callable[[str, TransactionMetadata], None]
 Errors = dict[TopicPartition, KafkaError | None]
 
 
-class Initialised(NamedTuple):
+class InitProducerIdResult(NamedTuple):
     """The response to InitProducerId. `ongoing_*` is the producer of a transaction that was kept, -1 if there is
     none."""
 
@@ -124,20 +123,20 @@ class TransactionCoordinatorShard:
     # --- producers ----------------------------------------------------------------------------------------------------
 
     def init_producer_id(
-        self, request: Initialisation
-    ) -> CoordinatorResult[TransactionRecord, Initialised | KafkaError]:
+        self, request: InitProducerId
+    ) -> CoordinatorResult[TransactionRecord, InitProducerIdResult | KafkaError]:
         """Handles InitProducerId. An open transaction is aborted first, and the response is ConcurrentTransactions,
         which the client retries. Raises ProducerFenced, ConcurrentTransactions, and the errors of `new_producer_id`."""
         current = self.transactions.get(request.transactional_id)
         now_ms = self._now_ms()
         if current is None or current.state is not S.ONGOING:
-            after = fencing.initialised(current, request, now_ms, self._new_producer_id)
-            return self._write(request.transactional_id, after, Initialised(*after.client_producer))
+            after = init_producer_id.initialised(current, request, now_ms, self._new_producer_id)
+            return self._write(request.transactional_id, after, InitProducerIdResult(*after.client_producer))
         if request.keep_prepared:
-            after = fencing.kept(current, request.expected, now_ms, self._new_producer_id)
-            response = Initialised(*after.client_producer, current.producer_id, current.producer_epoch)
+            after = init_producer_id.kept(current, request.expected, now_ms, self._new_producer_id)
+            response = InitProducerIdResult(*after.client_producer, current.producer_id, current.producer_epoch)
             return self._write(request.transactional_id, after, response)
-        after = fencing.fenced(current, request.expected, now_ms, self._new_producer_id)
+        after = init_producer_id.fenced(current, request.expected, now_ms, self._new_producer_id)
         refusal = ConcurrentTransactions(f"the open transaction of {request.transactional_id} is being aborted")
         return self._write(request.transactional_id, after, refusal)
 
@@ -190,15 +189,15 @@ class TransactionCoordinatorShard:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def end(self, request: Ending) -> CoordinatorResult[TransactionRecord, tuple[int, int]]:
+    def end(self, request: EndTransaction) -> CoordinatorResult[TransactionRecord, tuple[int, int]]:
         """Handles EndTxn. The response is the producer id and epoch to continue with. Raises KafkaError."""
         current = self.transactions.get(request.transactional_id)
         if current is None:
             raise InvalidProducerIdMapping(f"no producer was initialised as {request.transactional_id}")
-        after = ending.ended(current, request, self._now_ms(), self._new_producer_id)
+        after = end_txn.ended(current, request, self._now_ms(), self._new_producer_id)
         if after is None:
-            return CoordinatorResult(response=ending.answered(current))
-        return self._write(request.transactional_id, after, ending.answered(after))
+            return CoordinatorResult(response=end_txn.answered(current))
+        return self._write(request.transactional_id, after, end_txn.answered(after))
 
     def complete(
         self, transactional_id: str, prepared: TransactionMetadata
@@ -225,7 +224,7 @@ class TransactionCoordinatorShard:
             self._start_timer(transactional_id, current, now_ms)
             return NOTHING
         try:
-            after = ending.prepared(current, S.PREPARE_ABORT, TV2, now_ms, self._new_producer_id)
+            after = end_txn.prepared(current, S.PREPARE_ABORT, TV2, now_ms, self._new_producer_id)
         except KafkaError as error:
             self._try_abort_again(transactional_id, error)
             return NOTHING

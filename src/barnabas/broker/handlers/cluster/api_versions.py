@@ -41,7 +41,7 @@ def handle_frame(broker: BrokerServices, frame: memoryview, position: int, conte
 
 
 def _answer(features: "Features", context: RequestContext) -> bytes:
-    """The same for all who ask in a version: encoded once, since every connection begins with it."""
+    """Returns the response, which is encoded once for each version, because every connection begins with it."""
     version = context.api_version
     kept = _encoded.get(version)
     if kept is None or kept[0] is not features:
@@ -79,5 +79,5 @@ def _api_keys() -> list[ApiVersion]:
 
 
 def _is_valid(name: str) -> bool:
-    """KIP-511: letters, digits, dots and dashes; neither first nor last a dot or dash."""
+    """Returns whether the text has letters, digits, dots and dashes only, no dot or dash first or last (KIP-511)."""
     return bool(name) and _NAME_CHARACTERS.issuperset(name) and name[0] not in ".-" and name[-1] not in ".-"

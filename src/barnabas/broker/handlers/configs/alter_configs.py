@@ -1,6 +1,6 @@
 """AlterConfigs v0-v2, the older operation: what is given replaces all settings of the topic or broker."""
 
-from barnabas.broker.handlers.configs.config_results import all_or_each, answers
+from barnabas.broker.handlers.configs.config_results import all_or_each, result_responses
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.controller.requests import ConfigResource
@@ -12,12 +12,14 @@ from barnabas.protocol.messages.alter_configs import (
 
 
 def handle(broker: BrokerServices, request: AlterConfigsRequest, context: RequestContext) -> AlterConfigsResponse:
-    wishes = [
+    changes = [
         (
             ConfigResource(resource.resource_type, resource.resource_name),
             [(config.name, config.value) for config in resource.configs],
         )
         for resource in request.resources
     ]
-    results = all_or_each(lambda: broker.controller.alter_configs(wishes, validate_only=request.validate_only), wishes)
-    return AlterConfigsResponse(responses=answers(AlterConfigsResourceResponse, results))
+    results = all_or_each(
+        lambda: broker.controller.alter_configs(changes, validate_only=request.validate_only), changes
+    )
+    return AlterConfigsResponse(responses=result_responses(AlterConfigsResourceResponse, results))

@@ -7,7 +7,7 @@ from barnabas.broker.requests.sliced_responses import LazySequence
 from barnabas.controller.requests import ConfigResource
 from barnabas.errors import KafkaError
 
-__all__ = ["ConfigResult", "all_or_each", "answers"]
+__all__ = ["ConfigResult", "all_or_each", "result_responses"]
 
 ConfigResult = tuple[ConfigResource, KafkaError | None]
 R = TypeVar("R", covariant=True)
@@ -18,17 +18,17 @@ class _ResourceResponse(Protocol[R]):
 
 
 def all_or_each(
-    change: Callable[[], list[ConfigResult]], wishes: Sequence[tuple[ConfigResource, Any]]
+    change: Callable[[], list[ConfigResult]], changes: Sequence[tuple[ConfigResource, Any]]
 ) -> list[ConfigResult]:
-    """The results of a change, or its one failure for every resource."""
+    """Returns the results of a change, or its failure for every resource."""
     try:
         return change()
     except KafkaError as error:
-        return [(resource, error) for resource, _ in wishes]
+        return [(resource, error) for resource, _ in changes]
 
 
-def answers(response: _ResourceResponse[R], results: Sequence[ConfigResult]) -> Sequence[R]:
-    """The results as the API's own class has them."""
+def result_responses(response: _ResourceResponse[R], results: Sequence[ConfigResult]) -> Sequence[R]:
+    """Returns the results as objects of the API's class."""
 
     def one(result: ConfigResult) -> R:
         resource, failure = result

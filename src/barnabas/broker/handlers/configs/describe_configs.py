@@ -12,7 +12,7 @@ from functools import partial
 from barnabas.broker.process import loggers
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
-from barnabas.broker.requests.sliced_responses import ANSWER_ELEMENTS_MAX, LazySequence, sized
+from barnabas.broker.requests.sliced_responses import RESPONSE_ELEMENTS_MAX, LazySequence, sized
 from barnabas.broker.services import BrokerServices
 from barnabas.config.definitions import ConfigEntry, ConfigSource
 from barnabas.controller.configuration_control import parse_node_id
@@ -29,7 +29,7 @@ from barnabas.protocol.messages.describe_configs import (
 )
 
 _TOO_LONG = InvalidRequest(
-    f"The answer has {ANSWER_ELEMENTS_MAX} settings already; ask for fewer resources, or settings, at a time."
+    f"The answer has {RESPONSE_ELEMENTS_MAX} settings already; ask for fewer resources, or settings, at a time."
 )
 _KNOWN_TYPES = frozenset(ResourceType) - {ResourceType.UNKNOWN}
 

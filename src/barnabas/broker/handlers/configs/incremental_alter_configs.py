@@ -5,7 +5,7 @@ Levels of loggers are this process's own: they are changed here, without the con
 
 from collections import Counter
 
-from barnabas.broker.handlers.configs.config_results import ConfigResult, all_or_each, answers
+from barnabas.broker.handlers.configs.config_results import ConfigResult, all_or_each, result_responses
 from barnabas.broker.process import loggers
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
@@ -18,38 +18,38 @@ from barnabas.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-Wish = tuple[ConfigResource, list[ConfigOperation]]
+ResourceChange = tuple[ConfigResource, list[ConfigOperation]]
 
 
 def handle(
     broker: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
-    wishes: list[Wish] = [
+    changes: list[ResourceChange] = [
         (
             ConfigResource(resource.resource_type, resource.resource_name),
             [ConfigOperation(config.name, config.config_operation, config.value) for config in resource.configs],
         )
         for resource in request.resources
     ]
-    kept = [wish for wish in wishes if not _is_logger(wish)]
+    kept = [change for change in changes if not _is_logger(change)]
     stored = iter(
         all_or_each(
             lambda: broker.controller.incremental_alter_configs(kept, validate_only=request.validate_only), kept
         )
     )
-    levels = iter(_levels(broker, [wish for wish in wishes if _is_logger(wish)], request.validate_only))
-    results = [next(levels) if _is_logger(wish) else next(stored) for wish in wishes]
-    return IncrementalAlterConfigsResponse(responses=answers(AlterConfigsResourceResponse, results))
+    levels = iter(_levels(broker, [change for change in changes if _is_logger(change)], request.validate_only))
+    results = [next(levels) if _is_logger(change) else next(stored) for change in changes]
+    return IncrementalAlterConfigsResponse(responses=result_responses(AlterConfigsResourceResponse, results))
 
 
-def _is_logger(wish: Wish) -> bool:
-    return wish[0].type == ResourceType.BROKER_LOGGER
+def _is_logger(change: ResourceChange) -> bool:
+    return change[0].type == ResourceType.BROKER_LOGGER
 
 
-def _levels(broker: BrokerServices, wishes: list[Wish], validate_only: bool) -> list[ConfigResult]:
-    times = Counter(resource for resource, _ in wishes)
+def _levels(broker: BrokerServices, changes: list[ResourceChange], validate_only: bool) -> list[ConfigResult]:
+    times = Counter(resource for resource, _ in changes)
     results: list[ConfigResult] = []
-    for resource, operations in wishes:
+    for resource, operations in changes:
         try:
             if times[resource] > 1:
                 raise InvalidRequest("Each resource must appear at most once.")

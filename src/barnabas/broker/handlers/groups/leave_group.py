@@ -31,7 +31,7 @@ def handle(
 
 
 def _of_one(response: LeaveGroupResponse) -> LeaveGroupResponse:
-    """The only member's error is the response's."""
+    """Returns the error of the only member, which older responses have at the top."""
     if response.error_code == 0 and response.members:
         response.error_code = response.members[0].error_code
     return response

@@ -44,7 +44,7 @@ def handle(
 def _resolve(
     broker: BrokerServices, request: OffsetCommitRequest, by_id: bool
 ) -> tuple[list[OffsetCommitRequestTopic], list[OffsetCommitResponseTopic]]:
-    """(topics with name and id whose partitions exist, answers for the others)."""
+    """Returns the topics with name and id whose partitions exist, and the results of the others."""
     image = broker.image
     wanted: list[OffsetCommitRequestTopic] = []
     refused: list[OffsetCommitResponseTopic] = []
@@ -79,7 +79,7 @@ def _refusal(topic: OffsetCommitRequestTopic, partitions: list[int], error_code:
 
 
 def _merged(response: OffsetCommitResponse, refused: list[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
-    """A topic stands once in the response, whether its partitions were taken, refused or both."""
+    """Returns the results with each topic once."""
     if not refused:
         return response
     topics = {(topic.topic_id, topic.name): topic for topic in response.topics}

@@ -41,7 +41,7 @@ def handle(
 def _resolve(
     broker: BrokerServices, request: OffsetDeleteRequest
 ) -> tuple[list[OffsetDeleteRequestTopic], list[OffsetDeleteResponseTopic]]:
-    """(topics whose partitions exist, answers for the others)."""
+    """Returns the topics whose partitions exist, and the results of the others."""
     wanted, refused = [], []
     for topic in request.topics:
         known = broker.image.topics.get(topic.name)

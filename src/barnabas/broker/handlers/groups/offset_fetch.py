@@ -74,7 +74,7 @@ def _topics_once(
 
 
 def _resolve_ids(broker: BrokerServices, group: OffsetFetchRequestGroup) -> list[OffsetFetchResponseTopics]:
-    """Fill in the names; topics that do not exist are taken out and answered here."""
+    """Fills in topic names. Removes topics that do not exist and returns their results."""
     if group.topics is None:
         return []
     known, refused = [], []
@@ -96,7 +96,7 @@ def _resolve_ids(broker: BrokerServices, group: OffsetFetchRequestGroup) -> list
 
 
 def _with_ids(broker: BrokerServices, topics: Sequence[OffsetFetchResponseTopics]) -> list[OffsetFetchResponseTopics]:
-    """Topics that were not asked for by id get theirs; what has been deleted meanwhile has none and is left out."""
+    """Fills in topic ids. Leaves out topics that were deleted meanwhile."""
     named = []
     for topic in topics:
         if topic.topic_id.int == 0:

@@ -52,24 +52,25 @@ def handle_frame(
             return _frame(context, [], error_code=error.code)
         wanted = list(session.partitions.values())
         full = not wanted
-        if full:  # nothing is left to remember
+        if full:  # no partition is left in the session
             broker.fetch_sessions.end(session.session_id)
             session = None
-    fetch = Fetch(broker, context, request, wanted, session, full)
+    fetch = DelayedFetch(broker, context, request, wanted, session, full)
     fetch.read()
     if fetch.is_satisfied() or request.max_wait_ms <= 0 or not wanted:
         return fetch.response()
-    return fetch.park()
+    return fetch.delay()
 
 
-class Fetch:
-    """One request on its way. It ends when
+class DelayedFetch:
+    """A Fetch request that may be delayed. It is complete when
 
-    A. some partition has an error or a diverging epoch (so also when it is led elsewhere or gone), B. `min_bytes` are
-    there, or what there is does not end with its segment, C. `max_wait_ms` have passed.
+    - a partition has an error or a diverging leader epoch, also because it has another leader or was deleted,
+    - `min_bytes` can be read, or the records continue in the next segment,
+    - or `max_wait_ms` have passed.
 
-    Partitions that nobody knows do not end it while there are others to wait for: a consumer that has not heard of a
-    deletion yet would ask in a tight loop.
+    Unknown partitions do not complete it while it waits for others: a consumer that does not know of a deletion yet
+    would fetch in a tight loop.
     """
 
     __slots__ = (
@@ -112,7 +113,7 @@ class Fetch:
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._results: list[PartitionData] = []
         self._watched: dict[Partition, list[int]] = {}
-        """While it waits: the places of each partition in what is wanted."""
+        """The indexes of each partition in the request while it waits."""
         self._bytes = 0
         self._urgent = False
         self._unknown = -1
@@ -120,7 +121,7 @@ class Fetch:
         self._reply: PendingReply | None = None
 
     def read(self) -> None:
-        """Read all partitions anew."""
+        """Reads all partitions anew."""
         self._bytes = 0
         self._urgent = False
         left = self._max_bytes
@@ -174,7 +175,7 @@ class Fetch:
             return PartitionData(wanted.partition, failure.code)
         bound = log.last_stable_offset if self._read_committed else log.high_watermark
         if records is not None and wanted.fetch_offset < log.active_segment.base_offset < bound:
-            self._urgent = True  # one answer is of one segment: there is more, whatever min_bytes says
+            self._urgent = True  # a read ends with its segment, but there are more records
         return PartitionData(
             wanted.partition, 0, log.high_watermark, log.last_stable_offset, log.log_start_offset, records, aborted
         )
@@ -192,11 +193,11 @@ class Fetch:
     def is_satisfied(self) -> bool:
         return self._urgent or self._bytes >= self._min_bytes
 
-    def park(self) -> PendingReply:
-        """Wait for more. Later responses of the connection wait behind this one."""
-        for place, (wanted, data) in enumerate(zip(self._wanted, self._results, strict=True)):
+    def delay(self) -> PendingReply:
+        """Delays the response. Later responses of the connection wait for this one."""
+        for index, (wanted, data) in enumerate(zip(self._wanted, self._results, strict=True)):
             if not data.error_code:
-                self._watched.setdefault(self._partition_of(wanted), []).append(place)
+                self._watched.setdefault(self._partition_of(wanted), []).append(index)
         self._reply = self._context.pending_reply()
         self._broker.purgatory.delay(self, self._reply, self._watched, self._request.max_wait_ms / 1000)
         return self._reply
@@ -209,16 +210,16 @@ class Fetch:
         self.read()
         if not self.is_satisfied():
             return False
-        self._answer()
+        self._respond()
         return True
 
     def _might_be_satisfied(self, changed: Iterable[Partition]) -> bool:
-        """Looks only at what changed: a consumer of a thousand partitions that waits for many bytes must not read all
-        of them for each record that comes."""
+        """Reads only the changed partitions: a consumer of a thousand partitions that waits for many bytes must not
+        cause a read of all of them for each record."""
         for partition in changed:
-            for place in self._watched[partition]:
-                before, now = self._results[place], self._read_partition(self._wanted[place], self._max_bytes)
-                self._results[place] = now
+            for index in self._watched[partition]:
+                before, now = self._results[index], self._read_partition(self._wanted[index], self._max_bytes)
+                self._results[index] = now
                 if now.error_code or now.diverging_epoch is not None:
                     return True
                 if before.records is not None:
@@ -230,26 +231,26 @@ class Fetch:
     def expire(self) -> None:
         if not self._context.connection.closed:
             self.read()
-            self._answer()
+            self._respond()
 
-    def _answer(self) -> None:
+    def _respond(self) -> None:
         assert self._reply is not None
         self._reply.resolve(self.response())
 
     def response(self) -> Parts:
-        """The frame; in a session the partitions without news are left out."""
+        """Returns the response frame. In a session unchanged partitions are left out."""
         session = self._session
         if session is not None and session.epoch != self._session_epoch:
-            # The session went on while this request waited, so what it would tell is not what the consumer asks for.
+            # Another request has changed the session while this one waited.
             return _frame(self._context, [], error_code=InvalidFetchSessionEpoch.code, session_id=session.session_id)
         topics: dict[str | UUID, list[PartitionData]] = {}
         for wanted, data in zip(self._wanted, self._results, strict=True):
-            if not self._full and not wanted.is_news(data):
+            if not self._full and not wanted.has_changed(data):
                 continue
             if session is not None:
-                wanted.told(data)
+                wanted.mark_sent(data)
                 if data.records is not None:
-                    session.served(wanted)
+                    session.move_to_end(wanted)
             topics.setdefault(wanted.topic, []).append(data)
         session_id = session.session_id if session is not None else 0
         return _frame(self._context, list(topics.items()), session_id=session_id)

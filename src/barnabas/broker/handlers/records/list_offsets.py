@@ -90,7 +90,7 @@ def _find(
         epoch = partition.leader_epoch
     elif spec in (EARLIEST, EARLIEST_LOCAL):
         offset = log.log_start_offset
-        empty = offset == log.log_end_offset  # the next record will be of the present epoch
+        empty = offset == log.log_end_offset  # the next record will have the current leader epoch
         epoch = partition.leader_epoch if empty else log.leader_epochs.epoch_for(offset)
     elif spec in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         pass
@@ -106,7 +106,7 @@ def _find(
 
 
 def _check_committed(partition: "Partition", version: int) -> None:
-    """A new leader does not say where a log ends before it knows what is committed: the answer would go back."""
+    """Raises an error while a new leader does not know what is committed: its end offset would go back."""
     if partition.log.high_watermark < partition.epoch_start_offset:
         raise (OffsetNotAvailable if version >= _NOT_AVAILABLE_FROM else LeaderNotAvailable)(
             f"the high watermark of {partition.topic_partition} has not reached the start of its leader's epoch"

@@ -20,14 +20,14 @@ def handle(
     try:
         check_count(len(request.topics))
         results = broker.controller.create_partitions(
-            [_wish(topic) for topic in request.topics], validate_only=request.validate_only
+            [_topic_request(topic) for topic in request.topics], validate_only=request.validate_only
         )
     except KafkaError as error:
         results = dict.fromkeys((topic.name for topic in request.topics), error)
     return CreatePartitionsResponse(results=LazySequence(list(results.items()), lambda result: _result(*result)))
 
 
-def _wish(topic: CreatePartitionsTopic) -> PartitionsRequest:
+def _topic_request(topic: CreatePartitionsTopic) -> PartitionsRequest:
     assignments = topic.assignments
     return PartitionsRequest(
         topic.name, topic.count, None if assignments is None else [assignment.broker_ids for assignment in assignments]

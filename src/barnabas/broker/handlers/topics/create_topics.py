@@ -27,12 +27,12 @@ FIRST_VERSION_WITH_CONFIGS = 5
 
 
 def handle(broker: BrokerServices, request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
-    wishes: dict[str, TopicRequest] = {}
+    topic_requests: dict[str, TopicRequest] = {}
     results: dict[str, TopicImage | KafkaError]
     try:
         check_count(len(request.topics))
-        asked = [_wish(topic) for topic in request.topics]
-        wishes.update((wish.name, wish) for wish in asked)
+        asked = [_topic_request(topic) for topic in request.topics]
+        topic_requests.update((topic_request.name, topic_request) for topic_request in asked)
         results = broker.controller.create_topics(asked, validate_only=request.validate_only)
     except KafkaError as error:
         results = dict.fromkeys((topic.name for topic in request.topics), error)
@@ -42,13 +42,13 @@ def handle(broker: BrokerServices, request: CreateTopicsRequest, context: Reques
         result = results[name]
         if isinstance(result, KafkaError):
             return CreatableTopicResult(name=name, error_code=result.code, error_message=result.message)
-        return _created(broker, wishes[name], result, with_configs)
+        return _created(broker, topic_requests[name], result, with_configs)
 
     def without_configs(name: str) -> CreatableTopicResult:
         result = results[name]
         if isinstance(result, KafkaError):
             return described(name)
-        topic = _created(broker, wishes[name], result, False)
+        topic = _created(broker, topic_requests[name], result, False)
         topic.topic_config_error_code = InvalidRequest.code if with_configs else 0
         return topic
 
@@ -56,7 +56,7 @@ def handle(broker: BrokerServices, request: CreateTopicsRequest, context: Reques
     return CreateTopicsResponse(topics=LazySequence(list(results), one))
 
 
-def _wish(topic: CreatableTopic) -> TopicRequest:
+def _topic_request(topic: CreatableTopic) -> TopicRequest:
     return TopicRequest(
         topic.name,
         topic.num_partitions,
@@ -67,11 +67,11 @@ def _wish(topic: CreatableTopic) -> TopicRequest:
 
 
 def _created(
-    broker: BrokerServices, wish: TopicRequest, topic: "TopicImage", with_configs: bool
+    broker: BrokerServices, topic_request: TopicRequest, topic: "TopicImage", with_configs: bool
 ) -> CreatableTopicResult:
     entries: list[ConfigEntry] = []
     if with_configs:
-        overrides = {name: value for name, value in wish.configs.items() if value is not None}
+        overrides = {name: value for name, value in topic_request.configs.items() if value is not None}
         entries = sorted(broker.config.describe_topic(overrides), key=lambda entry: entry.name)
     return CreatableTopicResult(
         name=topic.name,

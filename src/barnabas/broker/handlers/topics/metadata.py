@@ -87,13 +87,13 @@ def _topics(broker: BrokerServices, request: MetadataRequest, version: int, flex
     if request.topics is None or (version == 0 and not request.topics):
         every = list(image.topics.values())
         return LazySequence(every, lambda topic: _kept(kept, topic, version, flexible, operations))
-    # Each topic once, however often it was asked for: the answer must not be larger than the cluster.
+    # Each topic once: a response must not be larger than the cluster.
     ids = dict.fromkeys(wanted.topic_id for wanted in request.topics if wanted.topic_id != ZERO_UUID)
     names = dict.fromkeys(wanted.name for wanted in request.topics)
     if version < LOOKUP_BY_ID_FROM and (ids or None in names):
         refused = dict.fromkeys((topic.name or "", topic.topic_id) for topic in request.topics)
         return LazySequence(list(refused), lambda named: _unknown(*named, InvalidRequest(), version, flexible))
-    if ids:  # names beside them are not looked at, as in Kafka
+    if ids:  # names are ignored then, as in Kafka
 
         def by_id(topic_id: "UUID") -> bytes:
             topic = image.topic_by_id(topic_id)

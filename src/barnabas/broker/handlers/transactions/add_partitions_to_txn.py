@@ -89,7 +89,7 @@ def _start(
     }
     partitions = list(results)
     if any(results.values()):
-        # One that cannot join keeps the others out: a transaction over half of them is of no use to the client.
+        # One partition that cannot be added prevents the others: a client cannot use a part of them.
         done(
             {
                 partition: refusal

@@ -10,7 +10,7 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import producer_error
-from barnabas.coordinator.transaction.end_txn import Ending
+from barnabas.coordinator.transaction.end_txn import EndTransaction
 from barnabas.coordinator.transaction.transaction_metadata import TV2
 from barnabas.errors import KafkaError
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -28,7 +28,7 @@ def handle(
     broker: BrokerServices, request: EndTxnRequest, context: RequestContext
 ) -> "EndTxnResponse | asyncio.Future[EndTxnResponse]":
     version = context.api_version
-    ending = Ending(
+    ending = EndTransaction(
         request.transactional_id,
         ProducerId(request.producer_id),
         request.producer_epoch,

@@ -13,7 +13,7 @@ from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.event_loop import answer
 from barnabas.coordinator.responses import producer_error
-from barnabas.coordinator.transaction.transaction_coordinator_shard import Initialised
+from barnabas.coordinator.transaction.transaction_coordinator_shard import InitProducerIdResult
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
@@ -52,7 +52,7 @@ def handle(
     return answer(broker.loop, start)
 
 
-def _answered(response: Initialised | KafkaError, context: RequestContext) -> InitProducerIdResponse:
+def _answered(response: InitProducerIdResult | KafkaError, context: RequestContext) -> InitProducerIdResponse:
     if isinstance(response, KafkaError):
         return _refused(response, context)
     return InitProducerIdResponse(
