@@ -45,7 +45,7 @@ def at_rest() -> Iterator[None]:
     yield
     assert not HELD.noted
     assert not HELD.holds
-    assert not HELD.doors
+    assert not HELD.entries
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
