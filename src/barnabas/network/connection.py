@@ -48,7 +48,7 @@ OUTGOING_BYTES_MAX: Final = 1024 * 1024
 SENDFILE_MIN: Final = 64 * 1024
 """Smaller slices are read, and sent together with their neighbours by one system call."""
 HALF_CLOSED_MAX_S: Final = 10.0
-"""How long a client that has ended its stream still gets responses."""
+"""The time for which a client that has ended its stream still gets responses."""
 _FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 """The bytes that one connection may send before the others are served."""
 _GATHERED_MAX: Final = 16

@@ -102,7 +102,7 @@ def _way_out(path: Path, error: Exception) -> str:
 
 
 class EmbeddedRegistry(Registry):
-    """See the module. Made by each broker process with the path of the same file."""
+    """The registry in an SQLite file. Each broker process makes its own object with the path of the same file."""
 
     max_changes_per_write = 100_000
 

@@ -18,7 +18,7 @@ __all__ = ["LogCleaner"]
 _INTERVAL_MIN_S: Final = 0.01
 _INTERVAL_MAX_S: Final = 365 * 86_400.0
 _BUSY_INTERVAL_MAX_S: Final = 30.0
-"""How often a cleaning in progress is checked at least."""
+"""The longest interval between two checks of a cleaning in progress."""
 
 
 class LogCleaner:
