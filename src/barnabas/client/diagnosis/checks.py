@@ -68,15 +68,12 @@ class Check(NamedTuple):
 class Probe:
     """A client of one address."""
 
-    def __init__(self, host: str, port: int, given: Mapping[str, object], timeout_s: float) -> None:
-        self.host = host
-        self.port = port
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    def __init__(self, address: str, settings: AdminSettings, timeout_s: float) -> None:
+        self.address = address
         self.ip = ""
         """The IP address that took the connection, if any."""
         self.version_ms = 0.0
         self._timeout_s = timeout_s
-        settings = AdminSettings(_settings(self.address, given, timeout_s))
         self._client = NetworkClient(
             network_client_settings(settings, allow_auto_topic_creation=False), time.monotonic()
         )
@@ -112,47 +109,186 @@ class Probe:
         self.close()
 
 
-def _settings(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> dict[str, object]:
-    """Returns the settings of a client that gives up soon."""
-    return {
-        **given,
-        "bootstrap.servers": bootstrap,
-        "bootstrap.timeout.ms": 0,
-        "client.id": "barnabas-doctor",
-        "socket.connection.setup.timeout.ms": int(timeout_s * 900),
-    }
-
-
 def diagnose(
     bootstrap: str, given: Mapping[str, object] | None = None, *, timeout_s: float = 5.0, write: bool = False
 ) -> Iterator[Check]:
     """Yields all checks that can be made, each within `timeout_s`. `given` are settings, such as those of TLS and
     SASL."""
-    given = given or {}
-    reached: list[Probe] = []
-    yield _check_installation()
-    try:
-        for host, port in parse_bootstrap(bootstrap):
-            yield from _check_address(host, port, given, timeout_s, reached)
-        if not reached:
+    with Diagnosis(bootstrap, given or {}, timeout_s) as diagnosis:
+        yield from diagnosis.checks(write=write)
+
+
+class Diagnosis:
+    """Makes the checks, and keeps the clients of the bootstrap addresses that it reached."""
+
+    def __init__(self, bootstrap: str, given: Mapping[str, object], timeout_s: float) -> None:
+        self._bootstrap = bootstrap
+        self._given = given
+        self._timeout_s = timeout_s
+        self._reached: list[Probe] = []
+
+    def __enter__(self) -> "Diagnosis":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for probe in self._reached:
+            probe.close()
+
+    def checks(self, *, write: bool) -> Iterator[Check]:
+        yield _check_installation()
+        for host, port in parse_bootstrap(self._bootstrap):
+            yield from self._check_address(host, port)
+        if not self._reached:
             return
-        answer = yield from _check_cluster(reached[0])
+        answer = yield from _check_cluster(self._reached[0])
         if answer is None:
             return
-        for probe in reached[1:]:
+        for probe in self._reached[1:]:
             yield from _same_cluster(probe, answer)
         usable = True
         for broker in answer.brokers:
-            for check in _check_advertised(
-                broker.node_id, broker.host, broker.port, reached[0], answer, given, timeout_s
-            ):
+            for check in self._check_advertised(broker.node_id, broker.host, broker.port, answer):
                 usable = usable and check.status != FAILED
                 yield check
         if write and usable:
-            yield from _check_round_trip(bootstrap, given, timeout_s)
-    finally:
-        for probe in reached:
+            yield from self._check_round_trip()
+
+    def _settings(self, bootstrap: str) -> dict[str, object]:
+        """Returns the settings of a client that gives up soon."""
+        return {
+            **self._given,
+            "bootstrap.servers": bootstrap,
+            "bootstrap.timeout.ms": 0,
+            "client.id": "barnabas-doctor",
+            "socket.connection.setup.timeout.ms": int(self._timeout_s * 900),
+        }
+
+    def _probe(self, host: str, port: int) -> Probe:
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return Probe(address, AdminSettings(self._settings(address)), self._timeout_s)
+
+    # --- one address ------------------------------------------------------------------------------------------------
+
+    def _check_address(self, host: str, port: int) -> Iterator[Check]:
+        target = f"{host}:{port}"
+        started = time.perf_counter()
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            yield Check(
+                "dns", target, FAILED, f"{host} does not resolve: {describe(error)}", hint_for(error), _ms(started)
+            )
+            return
+        addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
+        elapsed = _ms(started)
+        slow = elapsed > SLOW_MS
+        yield Check(
+            "dns",
+            target,
+            WARNING if slow else OK,
+            f"resolves to {', '.join(addresses)}",
+            "name resolution is slow: every connection of every client waits for it" if slow else "",
+            elapsed,
+        )
+        ip = yield from self._check_tcp(target, port, addresses)
+        if ip:
+            yield from self._check_protocol(host, port, ip)
+
+    def _check_tcp(self, target: str, port: int, addresses: list[str]) -> Generator[Check, None, str]:
+        """Returns the first IP address that takes a connection, or an empty text."""
+        refused: list[Check] = []
+        for ip in addresses:
+            started = time.perf_counter()
+            try:
+                socket.create_connection((ip, port), self._timeout_s).close()
+            except OSError as error:
+                address = target if ip in target else f"{target} ({ip})"
+                refused.append(Check("tcp", address, FAILED, describe(error), hint_for(error), _ms(started)))
+                continue
+            if refused:
+                others = ", ".join(addresses[: len(refused)])
+                hint = "clients that try only the first address fail: use the address itself, or listen on all"
+                yield Check("tcp", target, WARNING, f"connected to {ip}, but not to {others}", hint, _ms(started))
+            else:
+                yield Check("tcp", target, OK, f"connected to {ip}", "", _ms(started))
+            return ip
+        yield from refused
+        return ""
+
+    def _check_protocol(self, host: str, port: int, ip: str) -> Iterator[Check]:
+        probe = self._probe(host, port)
+        probe.ip = ip
+        check: Check
+        try:
+            check = _check_versions(probe, probe.versions())
+        except ClientError as error:
+            attempt = error.attempts[-1] if error.attempts else Attempt(probe.address, "version", str(error), "")
+            check = self._failure(attempt, host, port)
+        except KafkaError as error:
+            check = Check("protocol", probe.address, FAILED, str(error))
+        if check.status == OK:
+            self._reached.append(probe)
+        else:
             probe.close()
+        yield check
+
+    def _failure(self, attempt: Attempt, host: str, port: int) -> Check:
+        if attempt.stage != "version":
+            return Check(attempt.stage, attempt.address, FAILED, attempt.error, attempt.hint, attempt.elapsed_ms)
+        tls = tls_name(host, port, self._timeout_s)
+        if tls:
+            hint = "set security.protocol to SSL or SASL_SSL, or use the port of a PLAINTEXT listener"
+            return Check("protocol", attempt.address, FAILED, f"the port speaks {tls}, not plaintext Kafka", hint)
+        hint = attempt.hint or "the port is open, but what listens there is not a Kafka broker"
+        if "closed" in attempt.error or "reset" in attempt.error:
+            hint = "not a Kafka port, or a SASL listener, or the broker's connection limit is reached (see its log)"
+        return Check("protocol", attempt.address, FAILED, f"no answer of a Kafka broker: {attempt.error}", hint)
+
+    # --- the cluster ------------------------------------------------------------------------------------------------
+
+    def _check_advertised(self, node_id: int, host: str, port: int, expected: MetadataResponse) -> Iterator[Check]:
+        """Checks an advertised address: after the bootstrap address clients connect to advertised ones only."""
+        target = f"broker {node_id} at {host}:{port}"
+        remedy = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
+        started = time.perf_counter()
+        with self._probe(host, port) as probe:
+            try:
+                problem = _identity_problem(probe, node_id, expected)
+            except BrokerUnreachable as error:
+                detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in error.attempts) or str(error)
+                yield Check("advertised", target, FAILED, detail, _hint(host, self._reached[0], remedy), _ms(started))
+                return
+            except (ClientError, KafkaError) as error:
+                yield Check("advertised", target, FAILED, str(error), remedy, _ms(started))
+                return
+        if problem:
+            yield Check("advertised", target, FAILED, problem, remedy, _ms(started))
+        else:
+            yield Check("advertised", target, OK, "reachable, and it is that broker", "", _ms(started))
+
+    def _check_round_trip(self) -> Iterator[Check]:
+        from barnabas.client.diagnosis.round_trip import round_trip
+
+        started = time.perf_counter()
+        try:
+            result = round_trip(self._settings(self._bootstrap), self._timeout_s)
+        except (ClientError, KafkaError) as error:
+            yield Check("produce", "temporary topic", FAILED, str(error), "see the broker's log", _ms(started))
+            return
+        text = f"a record was acknowledged in {result.produce_ms:.1f} ms and read back in {result.fetch_ms:.1f} ms"
+        yield Check("produce", result.topic, OK, text, "", result.produce_ms + result.fetch_ms)
+        skew = result.skew_ms
+        if abs(skew) > SKEW_MAX_MS:
+            ahead = "ahead of" if skew > 0 else "behind"
+            hint = "set both clocks by NTP: timestamps, retention and the check of record times go by them"
+            yield Check(
+                "clock", result.topic, FAILED, f"the broker's clock is {abs(skew) / 1000:.1f} s {ahead} ours", hint
+            )
+        else:
+            yield Check("clock", result.topic, OK, f"the broker's clock is within {abs(skew)} ms of ours")
+
+
+# --- single checks ----------------------------------------------------------------------------------------------------
 
 
 def _check_installation() -> Check:
@@ -160,90 +296,6 @@ def _check_installation() -> Check:
 
     status, hint = (OK, "") if is_compiled() else (WARNING, HOW_TO_COMPILE)
     return Check("install", f"barnabas {__version__}", status, told(), hint)
-
-
-# --- one address ----------------------------------------------------------------------------------------------------
-
-
-def _check_address(
-    host: str, port: int, given: Mapping[str, object], timeout_s: float, reached: list[Probe]
-) -> Iterator[Check]:
-    target = f"{host}:{port}"
-    started = time.perf_counter()
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:
-        yield Check("dns", target, FAILED, f"{host} does not resolve: {describe(error)}", hint_for(error), _ms(started))
-        return
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    elapsed = _ms(started)
-    slow = elapsed > SLOW_MS
-    yield Check(
-        "dns",
-        target,
-        WARNING if slow else OK,
-        f"resolves to {', '.join(addresses)}",
-        "name resolution is slow: every connection of every client waits for it" if slow else "",
-        elapsed,
-    )
-    ip = yield from _check_tcp(target, port, addresses, timeout_s)
-    if ip:
-        yield from _check_protocol(host, port, ip, given, timeout_s, reached)
-
-
-def _check_tcp(target: str, port: int, addresses: list[str], timeout_s: float) -> Generator[Check, None, str]:
-    """Returns the first IP address that takes a connection, or an empty text."""
-    refused: list[Check] = []
-    for ip in addresses:
-        started = time.perf_counter()
-        try:
-            socket.create_connection((ip, port), timeout_s).close()
-        except OSError as error:
-            address = target if ip in target else f"{target} ({ip})"
-            refused.append(Check("tcp", address, FAILED, describe(error), hint_for(error), _ms(started)))
-            continue
-        if refused:
-            others = ", ".join(addresses[: len(refused)])
-            hint = "clients that try only the first address fail: use the address itself, or listen on all"
-            yield Check("tcp", target, WARNING, f"connected to {ip}, but not to {others}", hint, _ms(started))
-        else:
-            yield Check("tcp", target, OK, f"connected to {ip}", "", _ms(started))
-        return ip
-    yield from refused
-    return ""
-
-
-def _check_protocol(
-    host: str, port: int, ip: str, given: Mapping[str, object], timeout_s: float, reached: list[Probe]
-) -> Iterator[Check]:
-    probe = Probe(host, port, given, timeout_s)
-    probe.ip = ip
-    check: Check
-    try:
-        check = _check_versions(probe, probe.versions())
-    except ClientError as error:
-        attempt = error.attempts[-1] if error.attempts else Attempt(probe.address, "version", str(error), "")
-        check = _failure(attempt, host, port, timeout_s)
-    except KafkaError as error:
-        check = Check("protocol", probe.address, FAILED, str(error))
-    if check.status == OK:
-        reached.append(probe)
-    else:
-        probe.close()
-    yield check
-
-
-def _failure(attempt: Attempt, host: str, port: int, timeout_s: float) -> Check:
-    if attempt.stage != "version":
-        return Check(attempt.stage, attempt.address, FAILED, attempt.error, attempt.hint, attempt.elapsed_ms)
-    tls = tls_name(host, port, timeout_s)
-    if tls:
-        hint = "set security.protocol to SSL or SASL_SSL, or use the port of a PLAINTEXT listener"
-        return Check("protocol", attempt.address, FAILED, f"the port speaks {tls}, not plaintext Kafka", hint)
-    hint = attempt.hint or "the port is open, but what listens there is not a Kafka broker"
-    if "closed" in attempt.error or "reset" in attempt.error:
-        hint = "not a Kafka port, or a SASL listener, or the broker's connection limit is reached (see its log)"
-    return Check("protocol", attempt.address, FAILED, f"no answer of a Kafka broker: {attempt.error}", hint)
 
 
 def _check_versions(probe: Probe, answer: ApiVersionsResponse) -> Check:
@@ -281,9 +333,6 @@ def tls_name(host: str, port: int, timeout_s: float) -> str:
         return ""
 
 
-# --- the cluster ----------------------------------------------------------------------------------------------------
-
-
 def _check_cluster(probe: Probe) -> Generator[Check, None, MetadataResponse | None]:
     started = time.perf_counter()
     try:
@@ -314,35 +363,6 @@ def _same_cluster(probe: Probe, expected: MetadataResponse) -> Iterator[Check]:
         yield Check("cluster", probe.address, FAILED, detail, "give bootstrap addresses of one cluster only")
 
 
-def _check_advertised(
-    node_id: int,
-    host: str,
-    port: int,
-    first: Probe,
-    expected: MetadataResponse,
-    given: Mapping[str, object],
-    timeout_s: float,
-) -> Iterator[Check]:
-    """Checks an advertised address: after the bootstrap address clients connect to advertised ones only."""
-    target = f"broker {node_id} at {host}:{port}"
-    remedy = f"set advertised.listeners of broker {node_id} to an address that clients can reach"
-    started = time.perf_counter()
-    with Probe(host, port, given, timeout_s) as probe:
-        try:
-            problem = _identity_problem(probe, node_id, expected)
-        except BrokerUnreachable as error:
-            detail = "; ".join(f"{attempt.stage}: {attempt.error}" for attempt in error.attempts) or str(error)
-            yield Check("advertised", target, FAILED, detail, _hint(host, first, remedy), _ms(started))
-            return
-        except (ClientError, KafkaError) as error:
-            yield Check("advertised", target, FAILED, str(error), remedy, _ms(started))
-            return
-    if problem:
-        yield Check("advertised", target, FAILED, problem, remedy, _ms(started))
-    else:
-        yield Check("advertised", target, OK, "reachable, and it is that broker", "", _ms(started))
-
-
 def _hint(host: str, first: Probe, remedy: str) -> str:
     loopback = host in ("localhost", "127.0.0.1", "::1", "0.0.0.0")
     if loopback and first.ip not in ("127.0.0.1", "::1"):
@@ -367,29 +387,6 @@ def _identity_problem(probe: Probe, node_id: int, expected: MetadataResponse) ->
     if not result.error_code and named and str(node_id) not in named:
         return f"broker {', '.join(sorted(named))} answers there"
     return ""
-
-
-# --- a record written and read back -----------------------------------------------------------------------------------
-
-
-def _check_round_trip(bootstrap: str, given: Mapping[str, object], timeout_s: float) -> Iterator[Check]:
-    from barnabas.client.diagnosis.round_trip import round_trip
-
-    started = time.perf_counter()
-    try:
-        result = round_trip(_settings(bootstrap, given, timeout_s), timeout_s)
-    except (ClientError, KafkaError) as error:
-        yield Check("produce", "temporary topic", FAILED, str(error), "see the broker's log", _ms(started))
-        return
-    text = f"a record was acknowledged in {result.produce_ms:.1f} ms and read back in {result.fetch_ms:.1f} ms"
-    yield Check("produce", result.topic, OK, text, "", result.produce_ms + result.fetch_ms)
-    skew = result.skew_ms
-    if abs(skew) > SKEW_MAX_MS:
-        ahead = "ahead of" if skew > 0 else "behind"
-        hint = "set both clocks by NTP: timestamps, retention and the check of record times go by them"
-        yield Check("clock", result.topic, FAILED, f"the broker's clock is {abs(skew) / 1000:.1f} s {ahead} ours", hint)
-    else:
-        yield Check("clock", result.topic, OK, f"the broker's clock is within {abs(skew)} ms of ours")
 
 
 def _ms(started: float) -> float:
