@@ -37,7 +37,7 @@ class Driver:
         self.network_client = client.network_client
         self.lock = contextlib.nullcontext()
         self.closed = False
-        self.owes_turn = False
+        self.background_turn_due = False
 
     def turn_soon(self) -> None:
         """As the background thread, only at once."""
@@ -83,7 +83,7 @@ class Driver:
         if self.closed:
             raise ClientClosed("the consumer is closed")
 
-    def interrupt(self) -> None:
+    def wakeup(self) -> None:
         """Nobody waits in another thread."""
 
     def close(self) -> None:

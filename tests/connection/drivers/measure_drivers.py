@@ -67,7 +67,7 @@ class ThreadDriver(SyncDriver):
                 self._employ()
             self._follow(follower, deadline)
 
-    def nudge(self) -> None:
+    def deadline_added(self) -> None:
         self._employ()
 
     def _background_turn(self) -> bool:

@@ -87,7 +87,7 @@ def test_a_turn_that_is_left_to_a_wait_is_made_by_whoever_leads(driver: SyncDriv
         assert driver.wait_for(made[0], 30).error_code == 0
     finally:
         over.set()
-        driver.interrupt()
+        driver.wakeup()
         other.join(60)
 
 

@@ -122,7 +122,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         records: list[ConsumerRecord[K, V]] = []
         with self._reads():
             self._collect(records, await self._next(timeout), limit)
-            self._opened().nudge()  # what was taken makes room: ask for more while the application works
+            self._opened().turn_soon()  # what was taken makes room: ask for more while the application works
         self._core.delivered.rollback_positions = {}
         return records
 
@@ -132,7 +132,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         with self._reads():
             found = await self._next(timeout)
             batch = None if found is None else self._read_batch(found)
-            self._opened().nudge()  # as poll does
+            self._opened().turn_soon()  # as poll does
         self._core.delivered.rollback_positions = {}
         return batch
 
@@ -199,7 +199,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         takes longer is done again there. Handlers that are coroutine
         functions run as tasks, which are cancelled when their time is over; others keep the loop for themselves.
         """
-        make_pool = partial(TaskPool, call=self._call, wake=self._opened().nudge)
+        make_pool = partial(TaskPool, call=self._call, wake=self._opened().turn_soon)
         await Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run()
 
     # --- what reading is made of ------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         finally:
             self._polling = False
             if self._closed and not driver.closed:
-                driver.nudge()  # a close waits for this
+                driver.turn_soon()  # a close waits for this
 
     async def _next(self, timeout: float | None) -> DecodedRecords | CompletedFetch | None:
         """Returns the next records, calling the listener before if it has to know something; None when the time is
@@ -284,7 +284,7 @@ class Consumer(ReadingBase, Generic[K, V]):
         """Let the task that waits in here, or the next one that would, raise WokenUp. May be called from any thread."""
         driver = self._opened()
         self._core.woken = self._core.needs_poll = True
-        driver.interrupt()
+        driver.wakeup()
 
     # --- positions, commits -----------------------------------------------------------------------------------------
 

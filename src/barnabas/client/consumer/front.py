@@ -170,14 +170,14 @@ class Consumer(ThreadedReading, Generic[K, V]):
         that returns. Partitions that go to another member have their work finished within `finish_timeout`, too; what
         takes longer is done again there. Handlers run in threads.
         """
-        make_pool = partial(ThreadPool, wake=lambda: self._driver.interrupt(), is_closing=lambda: self._core.closing)
+        make_pool = partial(ThreadPool, wake=lambda: self._driver.wakeup(), is_closing=lambda: self._core.closing)
         result_of(Processor(self, make_pool, handler, workers, ordered_by, on_error, limit, finish_timeout).run())
 
     def wakeup(self) -> None:
         """Let the thread that waits in here, or the next one that would, raise WokenUp. May be called from any thread
         and from signal handlers."""
         self._core.woken = self._core.needs_poll = True
-        self._driver.interrupt()
+        self._driver.wakeup()
 
     # --- positions, commits -----------------------------------------------------------------------------------------
 

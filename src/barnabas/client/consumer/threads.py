@@ -134,7 +134,7 @@ class ThreadedReading(ReadingBase):
     def _poll(self, timeout: float | None, limit: int) -> list[AnyRecord]:
         records: list[AnyRecord] = []
         self._collect(records, self._next(timeout), limit)
-        if self._core.fetch_requests.wants_turn and not self._driver.owes_turn:
+        if self._core.fetch_requests.wants_turn and not self._driver.background_turn_due:
             self._driver.turn()  # what was taken makes room: ask for more while the application works
         if self._core.closing:
             raise ClientClosed("the consumer is closed")
@@ -235,7 +235,7 @@ class ThreadedReading(ReadingBase):
         if driver.closed:
             return
         core.closing = core.needs_poll = True
-        driver.interrupt()
+        driver.wakeup()
         if threading.get_ident() in self._inside:
             self._close_asked = timeout, all_delivered
             return

@@ -40,7 +40,7 @@ class AioProducerDriver:
 
     def __init__(self, driver: AioDriver, settings: ProducerSettings, front: object) -> None:
         self.now: Callable[[], float] = time.monotonic
-        self.batch_opened: Callable[[], None] = driver.nudge
+        self.batch_opened: Callable[[], None] = driver.turn_soon
         self.run = driver.run
         self.wait = driver.wait
         self.close = driver.close
@@ -80,7 +80,7 @@ class AioProducerDriver:
     def add_callback(self, add: Callable[[Callable[[Callable[[], None]], None]], None]) -> None:
         add(self._driver.client.completions.append)
         if not self._driver.closed:
-            self._driver.nudge()  # the callback may be due already
+            self._driver.turn_soon()  # the callback may be due already
 
 
 def _nothing() -> None:

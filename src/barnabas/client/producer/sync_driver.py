@@ -40,14 +40,14 @@ class SyncProducerDriver:
 
     def batch_opened(self) -> None:
         if self._lingers:  # else whoever sends turns the network client right away
-            self._driver.nudge()
+            self._driver.deadline_added()
 
     # --- handles ----------------------------------------------------------------------------------------------------
 
     def wait_for_batch(self, batch: ProducerBatch, timeout: float | None) -> None:
         accumulator = self.producer.accumulator
         done = lambda: batch.done or batch.parts is not None  # noqa: E731
-        has_turned = batch.in_flight and accumulator.has_queued_all and not self._driver.owes_turn
+        has_turned = batch.in_flight and accumulator.has_queued_all and not self._driver.background_turn_due
         if not self._driver.wait(done, timeout, may_leave=lambda: not accumulator.queued, has_turned=has_turned):
             raise OperationTimedOut(f"the record was not acknowledged within {timeout:g} s")
 

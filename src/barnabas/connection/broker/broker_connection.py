@@ -55,8 +55,6 @@ JOINED_MAX: Final = 4096
 class _HandshakeRequest(ClientRequest):
     """A request of the connection itself: versions, SASL."""
 
-    __slots__ = ()
-
 
 class BrokerConnection:
     """A connection. `ready` says whether its handshake is over."""

@@ -55,21 +55,6 @@ class ClientRequest:
     `encode(version)`, which returns the parts of the body, replaces `build` for hot requests. With `one_way` no
     response is expected: `done` is called with None when the request is written."""
 
-    __slots__ = (
-        "api",
-        "at_least",
-        "at_most",
-        "build",
-        "correlation_id",
-        "decode",
-        "done",
-        "encode",
-        "expires",
-        "one_way",
-        "timeout_s",
-        "version",
-    )
-
     def __init__(
         self,
         request: Request | type[Request],

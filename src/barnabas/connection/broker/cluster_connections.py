@@ -53,20 +53,6 @@ class Connect(NamedTuple):
 class NodeConnection:
     """The connection to a node in one role, open or not."""
 
-    __slots__ = (
-        "attempts",
-        "backoff_until",
-        "connected",
-        "connection",
-        "failures",
-        "host",
-        "node_id",
-        "number",
-        "port",
-        "role",
-        "setup_until",
-    )
-
     def __init__(self, node_id: int, role: int, host: str, port: int) -> None:
         self.node_id = node_id
         self.role = role

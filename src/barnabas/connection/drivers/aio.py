@@ -61,7 +61,7 @@ class _Protocol(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self.driver.client.connections.congested(self.number, False)
-        self.driver.nudge()
+        self.driver.turn_soon()
 
     def eof_received(self) -> None:
         return None
@@ -140,16 +140,16 @@ class AioDriver:
             if not future.done() and (self.closed or done()):
                 future.set_result(None)
 
-    def nudge(self) -> None:
+    def turn_soon(self) -> None:
         """Lets the network client act soon, as something was added that has a deadline."""
         if self._soon is None:
-            self._soon = self.loop.call_soon(self._turn_soon)
+            self._soon = self.loop.call_soon(self._scheduled_turn)
 
-    def interrupt(self) -> None:
+    def wakeup(self) -> None:
         """Makes those who wait ask again. May be called from any thread."""
         if not self.closed:
             with contextlib.suppress(RuntimeError):  # the loop is closed
-                self.loop.call_soon_threadsafe(self._turn_soon)
+                self.loop.call_soon_threadsafe(self._scheduled_turn)
 
     def _check_open(self) -> None:
         if self.closed:
@@ -159,7 +159,7 @@ class AioDriver:
 
     # --- turning ----------------------------------------------------------------------------------------------------
 
-    def _turn_soon(self) -> None:
+    def _scheduled_turn(self) -> None:
         self._soon = None
         if not self.closed:
             self._tell(None)
@@ -182,15 +182,15 @@ class AioDriver:
             if not self._flush():
                 break
         else:
-            self.nudge()  # it is not at rest: the loop first, then more
+            self.turn_soon()  # it is not at rest: the loop first, then more
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         left = client.next_deadline() - time.monotonic()
         if left <= 0:
-            self.nudge()
+            self.turn_soon()
         elif not self.closed:
-            self._timer = self.loop.call_later(min(left, POLL_MAX_S), self._turn_soon)
+            self._timer = self.loop.call_later(min(left, POLL_MAX_S), self._scheduled_turn)
         if client.completions:
             self.loop.call_soon(self._call_back)
         if self._waiters:

@@ -65,26 +65,6 @@ _LOWAT_GROWS_BUFFER: Final = lowat_grows_buffer(os.uname().sysname, os.uname().r
 class Channel:
     """A socket. Its owner watches `fd` for what `wants_write` says, and calls the methods when it is ready."""
 
-    __slots__ = (
-        "_addresses",
-        "_buffers",
-        "_context",
-        "_handshake_writes",
-        "_host",
-        "_ip",
-        "_out",
-        "_port",
-        "_share_s",
-        "_sock",
-        "_started",
-        "_wakes_at",
-        "attempts",
-        "fd",
-        "give_up_at",
-        "number",
-        "stage",
-    )
-
     def __init__(self, order: Connect, context: "ssl.SSLContext | None", buffers: tuple[int, int]) -> None:
         """`buffers`: bytes of the system's buffers for sending and receiving, -1 for its own choice."""
         self.number = order.number

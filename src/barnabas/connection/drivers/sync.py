@@ -115,7 +115,7 @@ class SyncDriver:
         """Whether a thread works with the network client, or was interrupted in that."""
         self._needs_turn = False
         """Whether a thread has left a turn to the next one."""
-        self.owes_turn = False
+        self.background_turn_due = False
         """Whether the background thread was asked for a turn."""
         self._background_thread: threading.Thread | None = None
         self._bell = threading.Lock()
@@ -217,7 +217,7 @@ class SyncDriver:
             raise OperationTimedOut(f"no result within {timeout_s:g} s")
         return promise.result()
 
-    def interrupt(self) -> None:
+    def wakeup(self) -> None:
         """Ends the poll of the leader. Takes no lock, so that signal handlers may call it."""
         if not self.closed:
             self._waker.wake()
@@ -226,10 +226,10 @@ class SyncDriver:
         """Has the background thread make a turn as soon as it gets the interpreter, which costs the caller little. Only
         after a first `wait`, which starts that thread."""
         with self.lock:  # not HELD: nothing here leaves anything half done
-            self.owes_turn = True
+            self.background_turn_due = True
             self._ring()
 
-    def nudge(self) -> None:
+    def deadline_added(self) -> None:
         """Sees that a thread keeps the deadline of what was just added. The caller holds the lock."""
         self._pass_on()
 
@@ -273,7 +273,7 @@ class SyncDriver:
         """Lets the network client do what is due, and does what it asks for, until it comes to rest."""
         if not begun:
             self._begin_work()
-        self.owes_turn = self._needs_turn = False
+        self.background_turn_due = self._needs_turn = False
         for _ in range(TURNS_MAX):
             self.client.advance(time.monotonic())
             if not self._channels.flush():
@@ -388,14 +388,14 @@ class SyncDriver:
     def _background_turn(self) -> bool:
         now = time.monotonic()
         sleep_s = self._active_at + BACKGROUND_SLEEP_S - now
-        if sleep_s > 0 and not self.owes_turn and not self.closed:
+        if sleep_s > 0 and not self.background_turn_due and not self.closed:
             self._sleeps_until = now + sleep_s  # threads of the application make turns: not even the lock is taken
         else:
             sleep_s = 0.0
             with self.lock:
                 if self.closed:
                     return False
-                if self.owes_turn and not self._leader:
+                if self.background_turn_due and not self._leader:
                     self._turn()
                 now = time.monotonic()
                 if self._leader:
