@@ -96,13 +96,18 @@ def render() -> str:
     head = HEAD.replace("TypedDict\n", "TypedDict\n\nfrom barnabas.types import TopicPartition\n", 1)
     return (
         head
-        + keywords("CommonKeywords", "TypedDict", "What every client takes. None: the default.", CommonSettings.own)
-        + keywords("AdminKeywords", "CommonKeywords", "What an admin client takes.", AdminSettings.own)
-        + keywords("ProducerKeywords", "CommonKeywords", "What a producer takes.", ProducerSettings.own)
+        + keywords(
+            "CommonKeywords",
+            "TypedDict",
+            "The keyword arguments of every client. None stands for the default.",
+            CommonSettings.own,
+        )
+        + keywords("AdminKeywords", "CommonKeywords", "The keyword arguments of an admin client.", AdminSettings.own)
+        + keywords("ProducerKeywords", "CommonKeywords", "The keyword arguments of a producer.", ProducerSettings.own)
         + keywords(
             "ConsumerKeywords",
             "CommonKeywords",
-            "What a consumer takes, but for its deserializers.",
+            "The keyword arguments of a consumer, except for its deserializers.",
             ConsumerSettings.own,
         )
         + CALLBACKS.removeprefix("\n")

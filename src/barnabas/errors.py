@@ -38,7 +38,7 @@ class KafkaError(BarnabasError):
     retriable: ClassVar[bool] = False
 
     attempts: tuple[Any, ...] = ()
-    """Where a client got the error, if it knows (`Attempt`)."""
+    """The attempts (`Attempt`) in which a client got the error, if it knows them."""
 
     def __init_subclass__(cls, *, code: int | None = None, kafka_name: str = "") -> None:
         if code is not None:
@@ -237,7 +237,7 @@ class Attempt(NamedTuple):
     error: str
     """The text of the operating system or of the decoder."""
     hint: str
-    """What to do about it, or empty."""
+    """A remedy, or empty."""
     elapsed_ms: float = 0.0
 
     def __str__(self) -> str:

@@ -28,7 +28,7 @@ LeaderEpoch = NewType("LeaderEpoch", int)
 BrokerId = NewType("BrokerId", int)
 """`node.id` of a broker."""
 ProducerId = NewType("ProducerId", int)
-"""What a coordinator gives an idempotent producer (KIP-98)."""
+"""The id that a coordinator gives an idempotent producer (KIP-98)."""
 
 FIRST_OFFSET = Offset(0)
 NO_OFFSET = Offset(-1)

@@ -69,7 +69,7 @@ class AdminApiDriver(Retry):
 
     @property
     def timeout_ms(self) -> int:
-        """How long a broker may work on a request."""
+        """The time that a broker may work on a request."""
         left = max(self.deadline - self.client.now, 0.0)
         return round(min(left, self._request_timeout_s) * 1000)
 

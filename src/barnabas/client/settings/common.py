@@ -16,9 +16,9 @@ _HIGH, _MEDIUM, _LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 # fmt: off
 API_TIMEOUT: Final[Any] = setting(_INT, 60_000, at_least(0), _MEDIUM,
-    "How long a call may take that is not given a timeout of its own.")
+    "The time that a call without a timeout of its own may take.")
 RETRIES: Final[Any] = setting(_INT, INT_MAX, between(0, INT_MAX), _HIGH,
-    "How often a request that failed for a passing reason is sent again, within its time.")
+    "The number of times that a request which failed for a passing reason is sent again, within its time.")
 # fmt: on
 
 
@@ -29,11 +29,11 @@ class CommonSettings(ClientSettings):
     bootstrap_servers: tuple[str, ...] = setting(_LIST, ("localhost:9092",), None, _HIGH,
         "Addresses to begin with, as host:port. One that answers is enough; all others are learnt from it.")
     bootstrap_timeout_ms: int = setting(_LONG, -1, at_least(-1), _LOW,
-        "How long to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least; then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka.")
+        "The time to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least; then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka.")
     client_id: str = setting(_STRING, "", None, _MEDIUM,
         "A name for this client in the brokers' logs and quotas.")
     request_timeout_ms: int = setting(_INT, 30_000, at_least(0), _MEDIUM,
-        "How long an answer may take before the request counts as lost.")
+        "The time that a response may take before the request counts as lost.")
     retry_backoff_ms: int = setting(_LONG, 100, at_least(0), _LOW,
         "The first wait before a failed request is sent again; it doubles up to `retry.backoff.max.ms`.")
     retry_backoff_max_ms: int = setting(_LONG, 1000, at_least(0), _LOW,
@@ -43,13 +43,13 @@ class CommonSettings(ClientSettings):
     reconnect_backoff_max_ms: int = setting(_LONG, 1000, at_least(0), _LOW,
         "The longest wait before a broker that could not be reached is tried again.")
     socket_connection_setup_timeout_ms: int = setting(_LONG, 10_000, at_least(0), _MEDIUM,
-        "How long a connection may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`.")
+        "The time that a connection may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`.")
     socket_connection_setup_timeout_max_ms: int = setting(_LONG, 30_000, at_least(0), _MEDIUM,
         "The longest that a connection may take to be made after several failures.")
     connections_max_idle_ms: int = setting(_LONG, 540_000, None, _MEDIUM,
         "A connection without a request for this long is closed; negative: never.")
     metadata_max_age_ms: int = setting(_LONG, 300_000, at_least(0), _LOW,
-        "What is known of topics and brokers is asked for again after this long, also if nothing failed.")
+        "Metadata of topics and brokers is refreshed after this long, also if nothing failed.")
     metadata_recovery_rebootstrap_trigger_ms: int = setting(_LONG, 300_000, at_least(0), _LOW,
         "Without fresh metadata for this long the client begins again from `bootstrap.servers`.")
     send_buffer_bytes: int = setting(_INT, 131_072, at_least(-1), _MEDIUM,
@@ -57,9 +57,9 @@ class CommonSettings(ClientSettings):
     receive_buffer_bytes: int = setting(_INT, 65_536, at_least(-1), _MEDIUM,
         "SO_RCVBUF; -1 leaves the system's.")
     metadata_recovery_strategy: str = setting(_STRING, "rebootstrap", OneOf("rebootstrap", "none"), _LOW,
-        "What to do when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying.", case="lower")
+        "The reaction when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying.", case="lower")
     security_protocol: str = setting(_STRING, "PLAINTEXT", OneOf("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), _MEDIUM,
-        "What is spoken with brokers: plain TCP or TLS (SSL), with or without SASL authentication.", case="upper")
+        "The protocol of connections: plain TCP or TLS (SSL), with or without SASL authentication.", case="upper")
     ssl_truststore_location: str | None = setting(_STRING, None, None, _HIGH,
         "PEM file of the certificates that are trusted. Unset, with `ssl.truststore.certificates` unset too: the system's.")
     ssl_truststore_certificates: str | None = setting(_PASSWORD, None, None, _HIGH,
@@ -85,7 +85,7 @@ class CommonSettings(ClientSettings):
     ssl_context: Any = setting(_CLASS, None, None, _MEDIUM,
         "An `ssl.SSLContext` that is used as it is; all other `ssl.` settings are then without effect. Not a setting of Kafka.")
     sasl_mechanism: str | None = setting(_STRING, None, OneOf("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"), _MEDIUM,
-        "How this client proves who it is. Kafka's default, GSSAPI (Kerberos), is not supported: with SASL it must be set.", case="upper")
+        "The mechanism by which the client proves who it is. Kafka's default, GSSAPI (Kerberos), is not supported: with SASL it must be set.", case="upper")
     sasl_username: str | None = setting(_STRING, None, None, _MEDIUM,
         "The user for PLAIN and SCRAM. Kafka's Java clients have it in `sasl.jaas.config` only.")
     sasl_password: str | None = setting(_PASSWORD, None, None, _MEDIUM,

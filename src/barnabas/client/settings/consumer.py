@@ -74,11 +74,11 @@ class ConsumerSettings(CommonSettings):
     value_deserializer: Callable[[bytes], Any] | None = setting(_CLASS, None, None, _HIGH,
         "Called with the bytes of a record's value; not called for None. Unset: values are bytes.")
     enable_auto_commit: bool = setting(_BOOLEAN, True, None, _MEDIUM,
-        "Positions are committed by themselves every `auto.commit.interval.ms`. Off without `group.id`.")
+        "Positions are committed automatically every `auto.commit.interval.ms`. Off without `group.id`.")
     auto_commit_interval_ms: int = setting(_INT, 5000, at_least(0), _LOW,
-        "How often positions are committed by themselves.")
+        "The interval at which positions are committed automatically.")
     auto_offset_reset: str = setting(_STRING, "latest", _OffsetReset(), _MEDIUM,
-        "Where to begin without a committed offset, or where that no longer exists: at the first record, after the last, at the records of the last so-and-so long, or with an error (none).")
+        "The position without a committed offset, or if that no longer exists: the first record, the end, the first record that is not older than a duration, or an error (none).")
     isolation_level: str = setting(_STRING, "read_uncommitted", OneOf("read_committed", "read_uncommitted"), _MEDIUM,
         "`read_committed`: records of transactions are seen once these are committed, and never if aborted.")
     max_poll_records: int = setting(_INT, 500, at_least(1), _MEDIUM,
@@ -88,28 +88,28 @@ class ConsumerSettings(CommonSettings):
     session_timeout_ms: int = setting(_INT, 45_000, at_least(1), _HIGH,
         "A member whose heartbeats have not arrived for this long is taken out of the group by the broker.")
     heartbeat_interval_ms: int = setting(_INT, 3000, at_least(1), _HIGH,
-        "How often a member sends heartbeats; below `session.timeout.ms`, better a third of it.")
+        "The interval at which a member sends heartbeats; below `session.timeout.ms`, better a third of it.")
     fetch_min_bytes: int = setting(_INT, 1, at_least(0), _HIGH,
         "A broker waits until it has this many bytes, `fetch.max.wait.ms` at most.")
     fetch_max_wait_ms: int = setting(_INT, 500, at_least(0), _LOW,
-        "How long a broker waits for `fetch.min.bytes`.")
+        "The time that a broker waits for `fetch.min.bytes`.")
     fetch_max_bytes: int = setting(_INT, 50 * 1024**2, at_least(0), _MEDIUM,
         "Most bytes in one answer; a larger first batch is sent all the same.")
     max_partition_fetch_bytes: int = setting(_INT, 1024**2, at_least(0), _HIGH,
         "Most bytes of one partition in one answer; a larger first batch is sent all the same.")
     check_crcs: bool = setting(_BOOLEAN, True, None, _LOW,
-        "Whether the checksum of each batch is verified.")
+        "Verify the checksum of each batch.")
     client_rack: str = setting(_STRING, "", None, _LOW,
-        "Where this client stands: it may then be sent to a replica in the same rack.")
+        "The rack of this client: it may then be sent to a replica in the same rack.")
     allow_auto_create_topics: bool = setting(_BOOLEAN, True, None, _MEDIUM,
-        "Whether asking for a topic that does not exist may create it.")
+        "A request for a topic that does not exist may create it.")
     exclude_internal_topics: bool = setting(_BOOLEAN, True, None, _MEDIUM,
-        "Whether a pattern leaves out internal topics such as `__consumer_offsets`.")
+        "Patterns leave out internal topics such as `__consumer_offsets`.")
     default_api_timeout_ms: int = API_TIMEOUT
     group_protocol: str = setting(_STRING, "classic", OneOf("classic", "consumer"), _HIGH,
-        "Who assigns partitions: a member (`classic`). The broker (`consumer`, KIP-848) is refused: this client does not speak that.", case="lower")
+        "The protocol by which partitions are assigned, by a member (`classic`). `consumer` (KIP-848), by the broker, is refused: this client does not speak that.", case="lower")
     partition_assignment_strategy: tuple[Any, ...] = setting(_LIST, ("range", "cooperative-sticky"), None, _MEDIUM,
-        "How the members of a group share partitions, best first: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or objects of your own. All members must have one in common.", names=ASSIGNOR_NAMES)
+        "The ways in which the members of a group may share partitions, best first: `range`, `roundrobin`, `sticky`, `cooperative-sticky`, or objects of your own. All members must have one in common.", names=ASSIGNOR_NAMES)
     interceptor_classes: tuple[Any, ...] = setting(_LIST, (), None, _LOW,
         "Objects that see records before they are returned (`on_consume`, which may change them) and offsets that were committed (`on_commit`).", names={})
     # fmt: on

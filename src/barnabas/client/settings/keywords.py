@@ -13,17 +13,17 @@ __all__ = ["AdminKeywords", "CommonKeywords", "ConsumerKeywords", "ProducerKeywo
 
 
 class CommonKeywords(TypedDict, total=False):
-    """What every client takes. None: the default."""
+    """The keyword arguments of every client. None stands for the default."""
 
     bootstrap_servers: str | list[str] | tuple[str, ...] | None
     """Addresses to begin with, as host:port. One that answers is enough; all others are learnt from it."""
     bootstrap_timeout_ms: int | None
-    """How long to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least;
+    """The time to try the addresses of `bootstrap.servers` while none has ever answered, each of them once at least;
     then calls fail with every attempt. -1: as long as the calls may take. Not a setting of Kafka."""
     client_id: str | None
     """A name for this client in the brokers' logs and quotas."""
     request_timeout_ms: int | None
-    """How long an answer may take before the request counts as lost."""
+    """The time that a response may take before the request counts as lost."""
     retry_backoff_ms: int | None
     """The first wait before a failed request is sent again; it doubles up to `retry.backoff.max.ms`."""
     retry_backoff_max_ms: int | None
@@ -34,13 +34,13 @@ class CommonKeywords(TypedDict, total=False):
     reconnect_backoff_max_ms: int | None
     """The longest wait before a broker that could not be reached is tried again."""
     socket_connection_setup_timeout_ms: int | None
-    """How long a connection may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`."""
+    """The time that a connection may take to be made; it doubles up to `socket.connection.setup.timeout.max.ms`."""
     socket_connection_setup_timeout_max_ms: int | None
     """The longest that a connection may take to be made after several failures."""
     connections_max_idle_ms: int | None
     """A connection without a request for this long is closed; negative: never."""
     metadata_max_age_ms: int | None
-    """What is known of topics and brokers is asked for again after this long, also if nothing failed."""
+    """Metadata of topics and brokers is refreshed after this long, also if nothing failed."""
     metadata_recovery_rebootstrap_trigger_ms: int | None
     """Without fresh metadata for this long the client begins again from `bootstrap.servers`."""
     send_buffer_bytes: int | None
@@ -48,9 +48,9 @@ class CommonKeywords(TypedDict, total=False):
     receive_buffer_bytes: int | None
     """SO_RCVBUF; -1 leaves the system's."""
     metadata_recovery_strategy: Literal["rebootstrap", "none"] | str | None
-    """What to do when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying."""
+    """The reaction when no known broker can be reached: begin again from `bootstrap.servers`, or keep trying."""
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] | str | None
-    """What is spoken with brokers: plain TCP or TLS (SSL), with or without SASL authentication."""
+    """The protocol of connections: plain TCP or TLS (SSL), with or without SASL authentication."""
     ssl_truststore_location: str | None
     """PEM file of the certificates that are trusted. Unset, with `ssl.truststore.certificates` unset too: the
     system's."""
@@ -79,8 +79,8 @@ class CommonKeywords(TypedDict, total=False):
     """An `ssl.SSLContext` that is used as it is; all other `ssl.` settings are then without effect. Not a setting of
     Kafka."""
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] | str | None
-    """How this client proves who it is. Kafka's default, GSSAPI (Kerberos), is not supported: with SASL it must be
-    set."""
+    """The mechanism by which the client proves who it is. Kafka's default, GSSAPI (Kerberos), is not supported: with
+    SASL it must be set."""
     sasl_username: str | None
     """The user for PLAIN and SCRAM. Kafka's Java clients have it in `sasl.jaas.config` only."""
     sasl_password: str | None
@@ -92,16 +92,16 @@ class CommonKeywords(TypedDict, total=False):
 
 
 class AdminKeywords(CommonKeywords, total=False):
-    """What an admin client takes."""
+    """The keyword arguments of an admin client."""
 
     default_api_timeout_ms: int | None
-    """How long a call may take that is not given a timeout of its own."""
+    """The time that a call without a timeout of its own may take."""
     retries: int | None
-    """How often a request that failed for a passing reason is sent again, within its time."""
+    """The number of times that a request which failed for a passing reason is sent again, within its time."""
 
 
 class ProducerKeywords(CommonKeywords, total=False):
-    """What a producer takes."""
+    """The keyword arguments of a producer."""
 
     key_serializer: Callable[[Any], bytes | None] | None
     """Called with a record's key, returns its bytes; not called for None. Unset: keys are bytes already."""
@@ -109,22 +109,22 @@ class ProducerKeywords(CommonKeywords, total=False):
     """Called with a record's value, returns its bytes; not called for None, a tombstone. Unset: values are bytes
     already."""
     acks: Literal["all", 0, 1, -1] | str | None
-    """Who must have a record before it counts as sent: nobody (0), the leader (1), all in-sync replicas (all, or
-    -1)."""
+    """The brokers that must have a record before it counts as sent: none (0), the leader (1), all in-sync replicas
+    (all, or -1)."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"] | str | None
-    """How batches are compressed."""
+    """The compression of batches."""
     enable_idempotence: bool | None
     """Each record is written once and in order, whatever is sent again. Needs `acks=all`, retries and at most five
     requests in flight; off by itself where those are set otherwise."""
     linger_ms: int | None
-    """How long a batch waits for further records before it is sent though not full."""
+    """The time that a batch waits for further records before it is sent though not full."""
     batch_size: int | None
     """Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, a batch may
     hold 64 KB, and 256 KB of what `send_many` and `send_table` get, if that comes while it lingers."""
     buffer_memory: int | None
     """Bytes of records that may wait to be sent. Sending blocks when they are used up, for `max.block.ms` at most."""
     max_block_ms: int | None
-    """How long sending may block for metadata and for memory; also the limit for the calls about transactions."""
+    """The time that sending may block for metadata and for memory; also the limit for the calls about transactions."""
     max_request_size: int | None
     """Largest request, and with it the largest record, in bytes before compression."""
     delivery_timeout_ms: int | None
@@ -153,7 +153,7 @@ class ProducerKeywords(CommonKeywords, total=False):
     transactional_id: str | None
     """Makes the producer transactional. Of several producers with the same id only the latest can write."""
     retries: int | None
-    """How often a request that failed for a passing reason is sent again, within its time."""
+    """The number of times that a request which failed for a passing reason is sent again, within its time."""
     partitioner_class: Literal["round_robin"] | Callable[[str, bytes | None, bytes | None, int], int] | None
     """Chooses the partition of a record that names none: `round_robin`, or a function of topic, key, value (all as
     sent) and the number of partitions. Unset: by murmur2 of the key as Kafka's Java producer; without a key one
@@ -165,7 +165,7 @@ class ProducerKeywords(CommonKeywords, total=False):
 
 
 class ConsumerKeywords(CommonKeywords, total=False):
-    """What a consumer takes, but for its deserializers."""
+    """The keyword arguments of a consumer, except for its deserializers."""
 
     group_id: str | None
     """The consumer group, whose members share the partitions. Unset: no group; the consumer reads all partitions of the
@@ -174,12 +174,12 @@ class ConsumerKeywords(CommonKeywords, total=False):
     """Makes this a static member: one that comes back within `session.timeout.ms` gets its partitions without a
     rebalance."""
     enable_auto_commit: bool | None
-    """Positions are committed by themselves every `auto.commit.interval.ms`. Off without `group.id`."""
+    """Positions are committed automatically every `auto.commit.interval.ms`. Off without `group.id`."""
     auto_commit_interval_ms: int | None
-    """How often positions are committed by themselves."""
+    """The interval at which positions are committed automatically."""
     auto_offset_reset: str | None
-    """Where to begin without a committed offset, or where that no longer exists: at the first record, after the last,
-    at the records of the last so-and-so long, or with an error (none)."""
+    """The position without a committed offset, or if that no longer exists: the first record, the end, the first record
+    that is not older than a duration, or an error (none)."""
     isolation_level: Literal["read_committed", "read_uncommitted"] | str | None
     """`read_committed`: records of transactions are seen once these are committed, and never if aborted."""
     max_poll_records: int | None
@@ -189,31 +189,31 @@ class ConsumerKeywords(CommonKeywords, total=False):
     session_timeout_ms: int | None
     """A member whose heartbeats have not arrived for this long is taken out of the group by the broker."""
     heartbeat_interval_ms: int | None
-    """How often a member sends heartbeats; below `session.timeout.ms`, better a third of it."""
+    """The interval at which a member sends heartbeats; below `session.timeout.ms`, better a third of it."""
     fetch_min_bytes: int | None
     """A broker waits until it has this many bytes, `fetch.max.wait.ms` at most."""
     fetch_max_wait_ms: int | None
-    """How long a broker waits for `fetch.min.bytes`."""
+    """The time that a broker waits for `fetch.min.bytes`."""
     fetch_max_bytes: int | None
     """Most bytes in one answer; a larger first batch is sent all the same."""
     max_partition_fetch_bytes: int | None
     """Most bytes of one partition in one answer; a larger first batch is sent all the same."""
     check_crcs: bool | None
-    """Whether the checksum of each batch is verified."""
+    """Verify the checksum of each batch."""
     client_rack: str | None
-    """Where this client stands: it may then be sent to a replica in the same rack."""
+    """The rack of this client: it may then be sent to a replica in the same rack."""
     allow_auto_create_topics: bool | None
-    """Whether asking for a topic that does not exist may create it."""
+    """A request for a topic that does not exist may create it."""
     exclude_internal_topics: bool | None
-    """Whether a pattern leaves out internal topics such as `__consumer_offsets`."""
+    """Patterns leave out internal topics such as `__consumer_offsets`."""
     default_api_timeout_ms: int | None
-    """How long a call may take that is not given a timeout of its own."""
+    """The time that a call without a timeout of its own may take."""
     group_protocol: Literal["classic", "consumer"] | str | None
-    """Who assigns partitions: a member (`classic`). The broker (`consumer`, KIP-848) is refused: this client does not
-    speak that."""
+    """The protocol by which partitions are assigned, by a member (`classic`). `consumer` (KIP-848), by the broker, is
+    refused: this client does not speak that."""
     partition_assignment_strategy: str | list[Any] | tuple[Any, ...] | None
-    """How the members of a group share partitions, best first: `range`, `roundrobin`, `sticky`, `cooperative-sticky`,
-    or objects of your own. All members must have one in common."""
+    """The ways in which the members of a group may share partitions, best first: `range`, `roundrobin`, `sticky`,
+    `cooperative-sticky`, or objects of your own. All members must have one in common."""
     interceptor_classes: list[Any] | tuple[Any, ...] | None
     """Objects that see records before they are returned (`on_consume`, which may change them) and offsets that were
     committed (`on_commit`)."""

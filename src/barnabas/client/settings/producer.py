@@ -46,19 +46,19 @@ class ProducerSettings(CommonSettings):
     value_serializer: Callable[[Any], bytes | None] | None = setting(_CLASS, None, None, _HIGH,
         "Called with a record's value, returns its bytes; not called for None, a tombstone. Unset: values are bytes already.")
     acks: int = setting(_STRING, "all", OneOf("all", "-1", "0", "1"), _LOW,
-        "Who must have a record before it counts as sent: nobody (0), the leader (1), all in-sync replicas (all, or -1).", case="lower")
+        "The brokers that must have a record before it counts as sent: none (0), the leader (1), all in-sync replicas (all, or -1).", case="lower")
     compression_type: str = setting(_STRING, "none", OneOf("none", "gzip", "snappy", "lz4", "zstd"), _HIGH,
-        "How batches are compressed.", case="lower")
+        "The compression of batches.", case="lower")
     enable_idempotence: bool = setting(_BOOLEAN, True, None, _LOW,
         "Each record is written once and in order, whatever is sent again. Needs `acks=all`, retries and at most five requests in flight; off by itself where those are set otherwise.")
     linger_ms: int = setting(_LONG, 5, at_least(0), _MEDIUM,
-        "How long a batch waits for further records before it is sent though not full.")
+        "The time that a batch waits for further records before it is sent though not full.")
     batch_size: int = setting(_INT, 16_384, at_least(0), _MEDIUM,
         "Bytes at which a batch is full. A single larger record makes a batch of its own. Where it is not set, a batch may hold 64 KB, and 256 KB of what `send_many` and `send_table` get, if that comes while it lingers.")
     buffer_memory: int = setting(_LONG, 32 * 1024**2, at_least(0), _HIGH,
         "Bytes of records that may wait to be sent. Sending blocks when they are used up, for `max.block.ms` at most.")
     max_block_ms: int = setting(_LONG, 60_000, at_least(0), _MEDIUM,
-        "How long sending may block for metadata and for memory; also the limit for the calls about transactions.")
+        "The time that sending may block for metadata and for memory; also the limit for the calls about transactions.")
     max_request_size: int = setting(_INT, 1024**2, at_least(0), _MEDIUM,
         "Largest request, and with it the largest record, in bytes before compression.")
     delivery_timeout_ms: int = setting(_INT, 120_000, at_least(0), _MEDIUM,
