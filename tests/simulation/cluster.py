@@ -167,8 +167,6 @@ class Cluster:
         topics: Mapping[str, int] | None = None,
         *,
         nodes: int = 1,
-        transaction_version: int = 0,
-        verifies_transactions: bool = True,
         session_slots: int = 1000,
         **config: Any,
     ) -> None:
@@ -226,7 +224,7 @@ class Cluster:
             ApiKey.OFFSET_FOR_LEADER_EPOCH: self._offset_for_leader_epoch,
             **dict.fromkeys(groups, self._group),
         }
-        self.transactions = TransactionCoordinator(self, transaction_version, verifies_transactions)
+        self.transactions = TransactionCoordinator(self)
 
     @property
     def now(self) -> float:
@@ -696,16 +694,9 @@ class SingleClientCluster(Cluster):
         *,
         nodes: int = 1,
         seed: int = 0,
-        transaction_version: int = 0,
-        verifies_transactions: bool = True,
         connection: ConnectionSettings | None = None,
         **settings: Any,
     ) -> None:
-        super().__init__(
-            topics,
-            nodes=nodes,
-            transaction_version=transaction_version,
-            verifies_transactions=verifies_transactions,
-        )
+        super().__init__(topics, nodes=nodes)
         client = self.client("client", seed=seed, connection=connection, **settings)
         self.network_client, self.links, self.connected = client.network_client, client.links, client.connected

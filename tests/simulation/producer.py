@@ -29,13 +29,9 @@ class SimulatedProducer:
         verifies_transactions: bool = True,
         **settings: Any,
     ) -> None:
-        self.cluster = SingleClientCluster(
-            {"t": partitions},
-            nodes=nodes,
-            seed=seed,
-            transaction_version=transaction_version,
-            verifies_transactions=verifies_transactions,
-        )
+        self.cluster = SingleClientCluster({"t": partitions}, nodes=nodes, seed=seed)
+        self.cluster.transactions.version = transaction_version
+        self.cluster.transactions.verifies = verifies_transactions
         self.settings = ProducerSettings(bootstrap_servers="boot:9092", **settings)
         self.kafka_producer = KafkaProducer(
             self.cluster.network_client, self.settings, self, Lock(), random.Random(seed)

@@ -49,10 +49,10 @@ class TransactionCoordinator:
     batch or not (`verifies`, as those since 3.6). Markers are written when `marker_delay` requests were answered with
     CONCURRENT_TRANSACTIONS, or by `write_markers`."""
 
-    def __init__(self, cluster: "Cluster", version: int, verifies: bool) -> None:
+    def __init__(self, cluster: "Cluster") -> None:
         self.cluster = cluster
-        self.version = version
-        self.verifies = verifies
+        self.version = 0
+        self.verifies = True
         self.transactions: dict[str, Transaction] = {}
         self.offsets: dict[tuple[str, str, int], int] = {}
         """Committed offsets, by group, topic and partition."""
