@@ -323,7 +323,6 @@ class Broker:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata that this broker has."""
         return self.controller.image
 
     def _metadata_changed(self, change: MetadataChange) -> None:

@@ -28,7 +28,6 @@ named in a warning, except where the value asks for protection that would not be
 
 
 def render_markdown() -> str:
-    """The whole page."""
     parts = [_HEAD, "## Settings of a broker\n"]
     for title, settings in GROUPS.items():
         parts.append(f"### {title}\n")
@@ -57,7 +56,6 @@ def render_help() -> str:
 
 
 def settings_as_dicts() -> list[dict[str, str | None]]:
-    """All broker settings for programs."""
     return [
         {
             "name": setting.name,

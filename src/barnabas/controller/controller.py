@@ -86,12 +86,10 @@ class Controller:
 
     @property
     def image(self) -> MetadataImage:
-        """The newest metadata that this broker has."""
         return self._image
 
     @property
     def is_active(self) -> bool:
-        """Whether this broker is the controller."""
         return self._controller_epoch is not None
 
     def start(self, endpoints: tuple[Endpoint, ...], directories: Mapping[uuid.UUID, str]) -> None:
@@ -211,7 +209,6 @@ class Controller:
     def create_topics(
         self, requests: Sequence[TopicRequest], *, validate_only: bool = False
     ) -> dict[str, TopicImage | KafkaError]:
-        """Creates topics. Returns each topic, or the error."""
 
         def decide() -> tuple[list[Change], dict[str, TopicImage | KafkaError]]:
             return replication_control.create_topics(

@@ -182,7 +182,6 @@ def _partition(image: MetadataImage, replicas: tuple[BrokerId, ...]) -> Partitio
 def delete_topics(
     image: MetadataImage, topics: Iterable[str | UUID]
 ) -> tuple[list[Change], dict[str | UUID, KafkaError | None]]:
-    """Deletes topics by name or id."""
     changes: list[Change] = []
     results: dict[str | UUID, KafkaError | None] = {}
     for wanted in topics:

@@ -68,7 +68,6 @@ class CoordinatorLoader(Generic[R]):
         shard: CoordinatorShard[R],
         logger: logging.Logger,
     ) -> None:
-        """`name` is the name of the partition in log messages."""
         self.records = 0
         """The number of records that have been read."""
         self._name = name

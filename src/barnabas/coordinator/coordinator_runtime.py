@@ -68,7 +68,6 @@ class CoordinatorRuntime(Generic[S, R]):
         compression: str = "none",
         logger: logging.Logger | None = None,
     ) -> None:
-        """`make_shard(partition, timers)` makes an empty shard."""
         self.topic = topic
         self._log = log
         self._serde = serde
@@ -136,7 +135,6 @@ class CoordinatorRuntime(Generic[S, R]):
     # --- operations ---------------------------------------------------------------------------------------------------
 
     def is_active(self, partition: int) -> bool:
-        """Returns whether the partition is loaded."""
         context = self._contexts.get(partition)
         return context is not None and context.state is CoordinatorState.ACTIVE
 
@@ -145,7 +143,6 @@ class CoordinatorRuntime(Generic[S, R]):
         return sorted(self._contexts)
 
     def used_partitions(self) -> list[int]:
-        """Returns the partitions that have a shard or are loading."""
         return sorted(
             partition
             for partition, context in self._contexts.items()
@@ -224,7 +221,6 @@ class CoordinatorRuntime(Generic[S, R]):
         *,
         waits: bool = True,
     ) -> None:
-        """Calls `start` at once, or when the partition is loaded."""
         try:
             context = self._active_context(partition)
             self._check_room(context)

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from barnabas.coordinator.coordinator_runtime import TimerHandle
 
-__all__ = ["EventLoopScheduler", "answer"]
+__all__ = ["EventLoopScheduler", "MaybeFuture", "answer"]
 
 T = TypeVar("T")
+MaybeFuture: TypeAlias = T | asyncio.Future[T]
 
 
 class EventLoopScheduler:
@@ -25,7 +26,7 @@ class EventLoopScheduler:
         return self._loop.call_later(delay_s, callback) if delay_s > 0 else self._loop.call_soon(callback)
 
 
-def answer(loop: asyncio.AbstractEventLoop, start: Callable[[Callable[[T], None]], None]) -> "T | asyncio.Future[T]":
+def answer(loop: asyncio.AbstractEventLoop, start: Callable[[Callable[[T], None]], None]) -> MaybeFuture[T]:
     """Calls `start` with a reply callback. Returns the reply if it comes at once, otherwise a future of it.
 
     A future that is cancelled, because its connection is closed, ignores the reply.

@@ -42,7 +42,6 @@ def for_client(error: KafkaError) -> KafkaError:
 
 
 def client_error(error: KafkaError) -> int:
-    """Returns the code of the translated error."""
     return for_client(error).code
 
 

@@ -42,7 +42,6 @@ class LeaderEpochFileCache:
 
     @property
     def entries(self) -> list[tuple[LeaderEpoch, Offset]]:
-        """Returns (epoch, start offset), oldest first."""
         return list(zip(self._epochs, self._offsets, strict=True))
 
     def assign(self, epoch: LeaderEpoch, start_offset: Offset, *, write: bool = True) -> None:
@@ -102,7 +101,6 @@ class LeaderEpochFileCache:
             self._write_if_possible()
 
     def clear(self) -> None:
-        """Removes all epochs."""
         if self._epochs:
             self._set([])
             self._write_if_possible()

@@ -126,7 +126,6 @@ class LogManager:
         return {d.directory_id: os.path.realpath(d.path) for d in self.directories if d.directory_id is not None}
 
     def release_directories(self) -> None:
-        """Unlocks the data directories."""
         for directory in self.directories:
             directory.unlock()
 
@@ -227,11 +226,9 @@ class LogManager:
 
     @property
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
-        """All logs by partition."""
         return self._logs
 
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        """Returns the log; None if there is none."""
         return self._logs.get(topic_partition)
 
     def create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, config: LogConfig) -> UnifiedLog:

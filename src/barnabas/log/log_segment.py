@@ -265,7 +265,6 @@ class LogSegment:
             self.size += batch.size
 
     def note_batch(self, position: int, batch: WrittenBatch) -> None:
-        """Indexes a batch that is in the file at `position`."""
         if batch.max_timestamp > self.max_timestamp:
             self.max_timestamp = batch.max_timestamp
             self.max_timestamp_offset = batch.last_offset
@@ -379,13 +378,11 @@ class LogSegment:
         return HeldSlice(self._file or self.open_file(), position, size)
 
     def headers(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields position and header of each batch from `position` on."""
         if not 0 <= position <= self.size:
             raise CorruptIndex(f"{self.offset_index.path} points to byte {position} of {self.size}")
         return scan_headers(self._disk, self.open_file().fd, position, self.size)
 
     def read(self, position: int, size: int) -> bytes:
-        """Reads bytes of the file."""
         return self.slice(position, size).read()
 
     @property

@@ -46,7 +46,6 @@ class LogSegments(Sequence[LogSegment]):
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def add(self, segment: LogSegment) -> None:
-        """Adds a new active segment."""
         assert segment.base_offset > self.active.base_offset, (segment, self.active)
         self._segments.append(segment)
         self.base_offsets.append(segment.base_offset)
@@ -54,7 +53,6 @@ class LogSegments(Sequence[LogSegment]):
         self._with_aborts = None
 
     def remove_first(self, count: int) -> list[LogSegment]:
-        """Removes the oldest segments, but not all, and returns them."""
         assert count < len(self._segments), (count, len(self._segments))
         removed = self._segments[:count]
         del self._segments[:count], self.base_offsets[:count]
@@ -72,7 +70,6 @@ class LogSegments(Sequence[LogSegment]):
         return removed
 
     def replace_all(self, segment: LogSegment) -> None:
-        """Replaces all segments by one."""
         self._segments = [segment]
         self.base_offsets = [segment.base_offset]
         self.active = segment

@@ -178,12 +178,10 @@ class UnifiedLog:
         return tuple(self._segments)
 
     def newest_segments(self) -> Iterator[LogSegment]:
-        """Returns all segments, the active one first."""
         return reversed(self._segments)
 
     @property
     def active_segment(self) -> LogSegment:
-        """The segment that takes appends."""
         return self._active
 
     @property

@@ -56,7 +56,6 @@ class MetadataDelta:
         self.changed_topics.add(topic.name)
 
     def remove_topic(self, name: str) -> None:
-        """Removes the topic and its settings."""
         if self._writable_topics().pop(name, None) is not None:
             self.changed_topics.add(name)
         if name in (self._topic_configs if self._topic_configs is not None else self._image.topic_configs):

@@ -122,7 +122,6 @@ class MetadataImage:
         return topic_id is None or topic_id == self.topics[topic].topic_id
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
-        """Returns the settings of the topic itself."""
         return self.topic_configs.get(topic, _NO_CONFIGS)
 
     def broker_config(self, name: str) -> Mapping[str, str]:

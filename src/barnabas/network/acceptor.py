@@ -261,7 +261,6 @@ class Acceptor:
             self._sweep = None
 
     def close(self) -> None:
-        """Closes listeners and connections."""
         self.stop_accepting()
         for connection in list(self.connections):
             connection.close("the broker shuts down")

@@ -35,7 +35,6 @@ class SqliteFile:
         self._db.executemany(query, rows)
 
     def row(self, query: str, parameters: Sequence[object] = ()) -> tuple[Any, ...]:
-        """The first row; there must be one."""
         # fetchall, not fetchone: an UPDATE ... RETURNING is only over once all its rows are read.
         row: tuple[Any, ...] = self._db.execute(query, parameters).fetchall()[0]
         return row

@@ -61,7 +61,6 @@ class ReplicaManager:
         return NotLeaderOrFollower(f"broker {self._broker_id} does not lead {topic}-{partition}")
 
     def get(self, topic: str, partition: int) -> Partition | None:
-        """Returns the local replica, if there is one."""
         return self._partitions.get((topic, partition))
 
     def topic_name(self, topic_id: UUID) -> str | None:

@@ -54,7 +54,6 @@ class ReplicatedCoordinatorLog:
             raise KafkaStorageError(f"{found.topic_partition}: {error.strerror}") from error
 
     def log_range(self, partition: int) -> tuple[Offset, Offset]:
-        """Returns the log start offset and the log end offset."""
         log = self._partition(partition).log
         return log.log_start_offset, log.log_end_offset
 

@@ -78,7 +78,6 @@ class _MarkerWrite:
             self._step_done()
 
     def _append(self, partition: Partition) -> Offset:
-        """Appends the marker and returns its offset."""
         marker = self._marker
         batch = build_control_batch(
             committed=marker.commit,

@@ -35,7 +35,6 @@ class AddPartitionsToTxnManager:
     __slots__ = ("_coordinator", "_verification_enabled")
 
     def __init__(self, coordinator: TransactionCoordinator, verification_enabled: Callable[[], bool]) -> None:
-        """`verification_enabled` returns transaction.partition.verification.enable."""
         self._coordinator = coordinator
         self._verification_enabled = verification_enabled
 

@@ -49,7 +49,6 @@ class HandlerFailed(BarnabasError):
 
 
 def frame_of(context: RequestContext, response: Response) -> bytearray:
-    """Returns the whole response frame."""
     out = response_head(context)
     encode_into(out, response, context.api_version)
     return complete_frame(out)

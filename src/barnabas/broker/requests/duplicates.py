@@ -29,7 +29,6 @@ def once(items: Iterable[A], key: Callable[[A], Hashable]) -> list[A]:
 
 
 def partitions_once(topics: Iterable[tuple[K, Iterable[int]]]) -> dict[K, list[int]]:
-    """Returns the indexes of partitions by topic."""
     found: dict[K, dict[int, None]] = {}
     for topic, indexes in topics:
         found.setdefault(topic, {}).update(dict.fromkeys(indexes))

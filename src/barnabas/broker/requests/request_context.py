@@ -30,7 +30,6 @@ class RequestContext:
         return None if self._client_id is None else str(self._client_id, "utf-8", "replace")
 
     def pending_reply(self) -> PendingReply:
-        """Returns a late reply, which the handler returns."""
         if self.reply is None:
             self.reply = self.connection.pending_reply()
         return self.reply

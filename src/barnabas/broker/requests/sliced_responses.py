@@ -90,7 +90,6 @@ class SlicedResponses:
         self._waiting: deque[Callable[[], bool]] = deque()
 
     def encode(self, context: RequestContext, response: Response) -> Parts | PendingReply:
-        """Returns the frame of a response, or its late reply."""
         out = response_head(context)
         return self.write(context, out, encode_slices(out, response, context.api_version))
 

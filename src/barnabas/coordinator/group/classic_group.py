@@ -120,7 +120,6 @@ class ClassicGroupMember:
         return list(self.protocols.items()) == list(protocols.items())
 
     def vote(self, candidates: set[str]) -> str:
-        """Returns the candidate that the member prefers."""
         return next(name for name in self.protocols if name in candidates)
 
     def __repr__(self) -> str:
@@ -318,7 +317,6 @@ class ClassicGroup:
         return len(self.members) == self._awaiting_join_count and not self.pending_members
 
     def rebalance_timeout_ms(self) -> int:
-        """The largest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     def is_leader(self, member_id: str) -> bool:
@@ -537,7 +535,6 @@ class ClassicGroup:
         return group
 
     def fail_parked(self, error: type[KafkaError]) -> None:
-        """Fails all waiting requests with the error."""
         for member in list(self.members.values()):
             self.complete_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error.code))
             self.complete_sync(member, SyncGroupResponse(error_code=error.code))

@@ -113,7 +113,6 @@ class GroupCoordinator:
         self.runtime.close()
 
     def partition_for(self, group_id: str) -> int:
-        """Returns the partition of __consumer_offsets for the group."""
         return partition_for(group_id, self._partition_count())
 
     # --- periodic and triggered work ----------------------------------------------------------------------------------

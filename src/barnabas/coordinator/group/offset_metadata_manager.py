@@ -86,7 +86,6 @@ class OffsetMetadataManager:
         return key in self._open.get(key[0], ())
 
     def get(self, group_id: str, topic: str, partition: int) -> OffsetCommitValue | None:
-        """Returns the committed offset; None if there is none."""
         stored = self._groups.get(group_id, {}).get(topic, {}).get(partition)
         return None if stored is None else stored.value
 
@@ -211,7 +210,6 @@ class OffsetMetadataManager:
         return records, OffsetDeleteResponse(topics=topics)
 
     def tombstones(self, group_id: str) -> list[OffsetCommit]:
-        """Returns tombstones for all offsets of the group."""
         keys = {
             (group_id, topic, partition): None
             for topic, partitions in self._groups.get(group_id, {}).items()
@@ -221,7 +219,6 @@ class OffsetMetadataManager:
         return [OffsetCommit(*key, None) for key in keys]
 
     def tombstones_of_partitions(self, gone: Callable[[str, int], bool]) -> list[OffsetCommit]:
-        """Returns tombstones for the offsets of deleted partitions."""
         keys = {
             (group_id, topic, partition): None
             for group_id, topics in self._groups.items()
@@ -269,7 +266,6 @@ class OffsetMetadataManager:
     # --- applying -----------------------------------------------------------------------------------------------------
 
     def replay(self, record_offset: Offset, producer_id: ProducerId, record: OffsetCommit) -> None:
-        """Applies a record of the log."""
         key = (record.group_id, record.topic, record.partition)
         if record.value is None:
             self._remove(key)

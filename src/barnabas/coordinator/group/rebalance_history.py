@@ -104,5 +104,4 @@ class RebalanceHistory:
             self._events[-1].complete(now_ms, generation_id, leader_id, members)
 
     def events(self) -> list[Rebalance]:
-        """Returns the rebalances, oldest first."""
         return list(self._events)

@@ -202,7 +202,6 @@ class Rebalancer:
         self.timers.cancel(sync_key(group))
 
     def prolong_session(self, group: ClassicGroup, member: ClassicGroupMember) -> None:
-        """Prolongs the member's session."""
         if not member.is_new:
             self.schedule_session(group, member.member_id, member.session_timeout_ms)
 
@@ -247,7 +246,6 @@ class Rebalancer:
             self.timers.cancel(session_key(group, member_id))
 
     def schedule_session(self, group: ClassicGroup, member_id: str, timeout_ms: int) -> None:
-        """Starts the session of the member anew."""
         self.timers.schedule(session_key(group, member_id), timeout_ms, lambda: self._session_expired(group, member_id))
 
     def _schedule_join(

@@ -205,7 +205,6 @@ V = TypeVar("V", OffsetCommitValue, GroupMetadataValue)
 
 
 def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
-    """Returns the key and the value of a record."""
     if isinstance(record, OffsetCommit):
         value = record.value
         key = _offset_key(record)

@@ -98,7 +98,6 @@ def _is_known(current: TransactionMetadata, producer_id: ProducerId, producer_ep
 def _producer(
     current: TransactionMetadata, expected: tuple[ProducerId, int] | None, new_producer_id: NewProducerId
 ) -> dict[str, int]:
-    """Returns the changes to the producer id and epochs."""
     epoch = current.producer_epoch
     if is_exhausted(epoch) and (expected is None or expected[1] == epoch):
         last = epoch if expected is not None else NO_PRODUCER_EPOCH

@@ -120,7 +120,6 @@ class TransactionLogValue(Message):
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
-    """Returns the key and the value of a record."""
     name = record.transactional_id.encode()
     key = _KEY_HEAD.pack(TRANSACTION_KIND, len(name)) + name
     return key, None if record.metadata is None else _value(record.metadata)

@@ -123,7 +123,6 @@ class TransactionCoordinator:
         self._completions.close()
 
     def partition_for(self, transactional_id: str) -> int:
-        """Returns the partition of __transaction_state for the transactional id."""
         return partition_for(transactional_id, self._partition_count())
 
     # --- periodic work ------------------------------------------------------------------------------------------------

@@ -126,7 +126,6 @@ class TransactionMarkerChannelManager:
             self._finish(transactional_id, self._under_way[transactional_id])
 
     def close(self) -> None:
-        """Stops all work."""
         for transactional_id, completion in list(self._under_way.items()):
             self._finish(transactional_id, completion)
 

@@ -148,7 +148,6 @@ class TransactionMetadata(NamedTuple):
     def with_partitions(
         self, added: frozenset[TopicPartition], now_ms: int, client_transaction_version: int
     ) -> "TransactionMetadata":
-        """Adds partitions. The first of them begin the transaction."""
         return self.to(
             S.ONGOING,
             now_ms,

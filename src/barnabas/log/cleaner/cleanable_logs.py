@@ -41,7 +41,6 @@ class LogToClean(NamedTuple):
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes) if self.dirty_bytes else 0.0
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether the log should be cleaned now."""
         return self.dirty_bytes > 0 and (self.overdue or self.ratio > config.min_cleanable_dirty_ratio)
 
 

@@ -77,7 +77,6 @@ class CleanedSegment:
                 os.close(fd)
 
     def close(self) -> None:
-        """Closes the file."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

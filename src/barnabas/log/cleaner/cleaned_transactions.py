@@ -46,7 +46,6 @@ class CleanedTransactions:
                 self._aborted[transaction.producer_id] = transaction
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Returns whether this batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         self._begin_up_to(header.last_offset)

@@ -185,7 +185,6 @@ class Cleaner:
         return self._job
 
     def filter_for(self, base_offset: Offset, offsets: OffsetMap) -> BatchFilter:
-        """Returns the filter for the batches of a group."""
         job = self._job
         return BatchFilter(
             offsets,

@@ -62,7 +62,6 @@ class CleaningJob:
 
     @classmethod
     def parse(cls, message: dict[str, Any]) -> "CleaningJob":
-        """Decodes a job."""
         values = {field.name: message[field.name] for field in fields(cls)}
         values["segments"] = tuple((base, size) for base, size in message["segments"])
         values["kept_offsets"] = tuple(message["kept_offsets"])
@@ -72,7 +71,6 @@ class CleaningJob:
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    """Encodes a message as a frame."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return len(body).to_bytes(_LENGTH, "big") + body
 

@@ -256,7 +256,6 @@ class LogCleanerManager:
             self._worker.kill()
 
     def event(self, message: dict[str, Any]) -> None:
-        """Handles an event of the worker."""
         running = self._running
         if running is None or self._abandoned:
             return
@@ -339,7 +338,6 @@ class LogCleanerManager:
     # -- when it does not come to its end ------------------------------------------------------------------------------
 
     def ended(self, reason: str) -> None:
-        """Notes that the process has ended."""
         abandoned, failure = self._abandoned, self._abandoned_for
         self._abandoned, self._abandoned_for = False, ""
         if self._running is None:

@@ -116,7 +116,6 @@ def read_offset_checkpoint(path: str) -> dict[TopicPartition, Offset]:
 
 
 def write_offset_checkpoint(path: str, offsets: Mapping[TopicPartition, Offset], *, sync: bool = True) -> None:
-    """Replaces an offset checkpoint."""
     _write_lines(path, [f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()], sync=sync)
 
 
@@ -129,7 +128,6 @@ def read_epoch_checkpoint(path: str) -> list[tuple[LeaderEpoch, Offset]]:
 
 
 def write_epoch_checkpoint(path: str, entries: Iterable[tuple[LeaderEpoch, Offset]], *, sync: bool = True) -> None:
-    """Replaces a leader epoch checkpoint."""
     _write_lines(path, [f"{epoch} {offset}" for epoch, offset in entries], sync=sync)
 
 
@@ -174,7 +172,6 @@ def read_properties(path: str) -> dict[str, str]:
 
 
 def write_properties(path: str, properties: Mapping[str, str]) -> None:
-    """Replaces a properties file."""
     text = "#\n" + "".join(f"{key}={value}\n" for key, value in sorted(properties.items()))
     replace_file(path, text.encode())
 

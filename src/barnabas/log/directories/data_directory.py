@@ -181,7 +181,6 @@ class DataDirectory:
         _LOCKED.add(real_path)
 
     def unlock(self) -> None:
-        """Unlocks the directory."""
         if self._lock_fd >= 0:
             os.close(self._lock_fd)
             self._lock_fd = -1

@@ -34,7 +34,6 @@ def _find_in(segment: LogSegment, timestamp: int, start_offset: Offset) -> Times
 
 
 def max_timestamp(segments: Sequence[LogSegment], start_offset: Offset) -> TimestampOffset | None:
-    """Returns the first record with the largest timestamp."""
     best = max((segment.max_timestamp for segment in segments if segment.size), default=NO_TIMESTAMP)
     if best == NO_TIMESTAMP:
         return None

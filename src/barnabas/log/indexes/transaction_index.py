@@ -52,7 +52,6 @@ def parse_entries(path: str, data: bytes, *, torn_end: bool = False) -> list[Abo
 
 
 def pack_entries(entries: Iterable[AbortedTransaction]) -> bytes:
-    """Encodes the entries of a file."""
     return b"".join(_ENTRY.pack(_VERSION, *entry) for entry in entries)
 
 
@@ -75,7 +74,6 @@ class TransactionIndex:
 
     @property
     def entries(self) -> tuple[AbortedTransaction, ...]:
-        """Returns all entries, oldest first."""
         return tuple(self._entries)
 
     @classmethod
@@ -93,7 +91,6 @@ class TransactionIndex:
         return self._synced == len(self._entries)
 
     def note_synced(self, entries: int) -> None:
-        """Notes that the first `entries` entries were synced."""
         self._synced = min(entries, self._written)
 
     def append(self, aborted: AbortedTransaction) -> None:

@@ -61,7 +61,6 @@ def read_snapshot(path: str) -> list[SnapshotEntry]:
 
 
 def write_snapshot(path: str, entries: Iterable[SnapshotEntry], *, sync: bool = False) -> None:
-    """Replace a snapshot file."""
     packed = [_ENTRY.pack(*entry) for entry in entries]
     body = _COUNT.pack(len(packed)) + b"".join(packed)
     header = _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big")

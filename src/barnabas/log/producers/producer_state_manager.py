@@ -146,7 +146,6 @@ class ProducerEntry:
 
     @classmethod
     def from_snapshot(cls, stored: SnapshotEntry) -> "ProducerEntry":
-        """Makes the entry from a snapshot."""
         entry = cls(stored.producer_id)
         entry.producer_epoch = stored.producer_epoch
         entry.coordinator_epoch = stored.coordinator_epoch
@@ -495,7 +494,6 @@ class ProducerStateManager:
             self._remove_snapshot(old)
 
     def remove_snapshots_outside(self, log_start_offset: Offset, log_end_offset: Offset) -> None:
-        """Removes the snapshots outside of the log."""
         for offset in [s for s in self._snapshots if s > log_end_offset or s <= log_start_offset]:
             self._remove_snapshot(offset)
 

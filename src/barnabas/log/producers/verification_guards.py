@@ -93,7 +93,6 @@ class VerificationGuards:
         return guard
 
     def holds(self, producer_id: ProducerId, guard: VerificationGuard) -> bool:
-        """Returns whether this guard is still valid for the producer."""
         return self._guards.get(producer_id) is guard
 
     def end(self, producer_id: ProducerId) -> None:

@@ -1,11 +1,10 @@
 """ApiVersions v0-v4. Says what is served and nothing else; to a version unknown to us it answers v0 with error 35."""
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.requests.dispatch import frame_of
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, UnsupportedVersion
+from barnabas.metadata.features import Features
 from barnabas.network.connection import Parts
 from barnabas.protocol.apis import ADVERTISED_PRODUCE_FIRST, SERVED, ApiKey
 from barnabas.protocol.codec import decode
@@ -17,11 +16,8 @@ from barnabas.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
-if TYPE_CHECKING:
-    from barnabas.metadata.features import Features
-
 _LAST_VERSION = SERVED[ApiKey.API_VERSIONS].last
-_encoded: "dict[int, tuple[Features, bytes]]" = {}
+_encoded: dict[int, tuple[Features, bytes]] = {}
 """The encoded response and its features by version."""
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-")
 
@@ -40,7 +36,7 @@ def handle_frame(broker: BrokerServices, frame: memoryview, position: int, conte
     return (_answer(broker.controller.features, context),)
 
 
-def _answer(features: "Features", context: RequestContext) -> bytes:
+def _answer(features: Features, context: RequestContext) -> bytes:
     """Returns the response, which is encoded once for each version, because every connection begins with it."""
     version = context.api_version
     kept = _encoded.get(version)
@@ -50,7 +46,7 @@ def _answer(features: "Features", context: RequestContext) -> bytes:
     return frame[:4] + context.correlation_id.to_bytes(4, "big", signed=True) + frame[8:]
 
 
-def _describe(features: "Features", version: int) -> ApiVersionsResponse:
+def _describe(features: Features, version: int) -> ApiVersionsResponse:
     return ApiVersionsResponse(
         api_keys=_api_keys(),
         supported_features=[

@@ -1,21 +1,17 @@
 """DeleteGroups v0-v2: empty groups and all their offsets. NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND for each that stays."""
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def handle(
     broker: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
-) -> "DeleteGroupsResponse | asyncio.Future[DeleteGroupsResponse]":
-    def start(reply: "Callable[[DeleteGroupsResponse], None]") -> None:
+) -> MaybeFuture[DeleteGroupsResponse]:
+    def start(reply: Callable[[DeleteGroupsResponse], None]) -> None:
         broker.groups.delete_groups(
             request.groups_names, reply=lambda results: reply(DeleteGroupsResponse(results=results))
         )

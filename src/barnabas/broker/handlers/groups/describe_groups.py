@@ -3,19 +3,14 @@
 Our own clients are told the group's last rebalances with their reasons, in a tagged field that Kafka does not have.
 """
 
-import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.protocol.messages.describe_groups import DescribedGroup, DescribeGroupsRequest, DescribeGroupsResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 NOT_ASKED = -(2**31)
 GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
@@ -24,10 +19,10 @@ GROUP_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 def handle(
     broker: BrokerServices, request: DescribeGroupsRequest, context: RequestContext
-) -> "DescribeGroupsResponse | asyncio.Future[DescribeGroupsResponse]":
+) -> MaybeFuture[DescribeGroupsResponse]:
     ours = context.connection.client_software.startswith("barnabas ")
 
-    def start(reply: "Callable[[DescribeGroupsResponse], None]") -> None:
+    def start(reply: Callable[[DescribeGroupsResponse], None]) -> None:
         def completed(group: DescribedGroup) -> DescribedGroup:
             asked = request.include_authorized_operations and group.error_code == 0
             group.authorized_operations = GROUP_OPERATIONS if asked else NOT_ASKED

@@ -1,14 +1,12 @@
 """Heartbeat v0-v4: keeps a member's session, tells it of rebalances."""
 
-import asyncio
-
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
 def handle(
     broker: BrokerServices, request: HeartbeatRequest, context: RequestContext
-) -> "HeartbeatResponse | asyncio.Future[HeartbeatResponse]":
+) -> MaybeFuture[HeartbeatResponse]:
     return answer(broker.loop, lambda reply: broker.groups.heartbeat(request, reply=reply))

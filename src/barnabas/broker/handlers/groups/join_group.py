@@ -1,25 +1,20 @@
 """JoinGroup v0-v9. The answer waits until the generation is complete; see
 coordinator/group/group_metadata_manager.py."""
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 FIRST_VERSION_WITH_NULL_PROTOCOL = 7
 
 
 def handle(
     broker: BrokerServices, request: JoinGroupRequest, context: RequestContext
-) -> "JoinGroupResponse | asyncio.Future[JoinGroupResponse]":
-    def start(reply: "Callable[[JoinGroupResponse], None]") -> None:
+) -> MaybeFuture[JoinGroupResponse]:
+    def start(reply: Callable[[JoinGroupResponse], None]) -> None:
         def finish(response: JoinGroupResponse) -> None:
             if response.error_code and response.generation_id < 0:
                 response.protocol_name = None

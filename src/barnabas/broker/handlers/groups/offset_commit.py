@@ -1,12 +1,11 @@
 """OffsetCommit v2-v10: topics by name, from v10 on by id. What does not exist is refused here, the rest later."""
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.errors import UnknownTopicId, UnknownTopicOrPartition
 from barnabas.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -16,16 +15,12 @@ from barnabas.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 
 def handle(
     broker: BrokerServices, request: OffsetCommitRequest, context: RequestContext
-) -> "OffsetCommitResponse | asyncio.Future[OffsetCommitResponse]":
+) -> MaybeFuture[OffsetCommitResponse]:
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     request.topics = topics_once(request.topics, lambda topic: topic.topic_id if by_id else topic.name)
     wanted, refused = _resolve(broker, request, by_id)
@@ -33,7 +28,7 @@ def handle(
         return OffsetCommitResponse(topics=refused)
     request.topics = wanted
 
-    def start(reply: "Callable[[OffsetCommitResponse], None]") -> None:
+    def start(reply: Callable[[OffsetCommitResponse], None]) -> None:
         broker.groups.commit_offsets(
             request, api_version=context.api_version, reply=lambda response: reply(_merged(response, refused))
         )
@@ -79,7 +74,6 @@ def _refusal(topic: OffsetCommitRequestTopic, partitions: list[int], error_code:
 
 
 def _merged(response: OffsetCommitResponse, refused: list[OffsetCommitResponseTopic]) -> OffsetCommitResponse:
-    """Returns the results with each topic once."""
     if not refused:
         return response
     topics = {(topic.topic_id, topic.name): topic for topic in response.topics}

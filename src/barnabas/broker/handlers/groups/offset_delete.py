@@ -1,12 +1,11 @@
 """OffsetDelete v0: offsets of topics that no member of the group reads (KIP-496)."""
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.errors import UnknownTopicOrPartition
 from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -16,18 +15,15 @@ from barnabas.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 def handle(
     broker: BrokerServices, request: OffsetDeleteRequest, context: RequestContext
-) -> "OffsetDeleteResponse | asyncio.Future[OffsetDeleteResponse]":
+) -> MaybeFuture[OffsetDeleteResponse]:
     request.topics = topics_once(request.topics, lambda topic: topic.name)
     wanted, refused = _resolve(broker, request)
     request.topics = wanted
 
-    def start(reply: "Callable[[OffsetDeleteResponse], None]") -> None:
+    def start(reply: Callable[[OffsetDeleteResponse], None]) -> None:
         def finish(response: OffsetDeleteResponse) -> None:
             if response.error_code == 0:
                 response.topics = _merged([*response.topics, *refused])

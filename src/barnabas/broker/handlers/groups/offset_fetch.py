@@ -6,14 +6,13 @@ Where we differ from Kafka: after 250,000 offsets in one answer further groups g
 which clients ask for them again.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from barnabas.broker.requests.duplicates import once, partitions_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.errors import UnknownTopicId
 from barnabas.protocol.messages.offset_fetch import (
     ZERO_UUID,
@@ -37,7 +36,7 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 def handle(
     broker: BrokerServices, request: OffsetFetchRequest, context: RequestContext
-) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
+) -> MaybeFuture[OffsetFetchResponse]:
     version = context.api_version
     if version < FIRST_VERSION_WITH_MANY_GROUPS:
         return _of_one(broker, request, version)
@@ -108,9 +107,7 @@ def _with_ids(broker: BrokerServices, topics: Sequence[OffsetFetchResponseTopics
     return named
 
 
-def _of_one(
-    broker: BrokerServices, request: OffsetFetchRequest, version: int
-) -> "OffsetFetchResponse | asyncio.Future[OffsetFetchResponse]":
+def _of_one(broker: BrokerServices, request: OffsetFetchRequest, version: int) -> MaybeFuture[OffsetFetchResponse]:
     group = OffsetFetchRequestGroup(group_id=request.group_id, topics=_topics_once(request.topics))
 
     def start(reply: Callable[[OffsetFetchResponse], None]) -> None:

@@ -121,7 +121,6 @@ class DelayedFetch:
         self._reply: PendingReply | None = None
 
     def read(self) -> None:
-        """Reads all partitions anew."""
         self._bytes = 0
         self._urgent = False
         left = self._max_bytes

@@ -5,7 +5,6 @@ Nothing is tiered here: the earliest local offset is the log's start, the places
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
@@ -26,10 +25,8 @@ from barnabas.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from barnabas.replication.partition import Partition
 from barnabas.types import LeaderEpoch
-
-if TYPE_CHECKING:
-    from barnabas.replication.partition import Partition
 
 LATEST = -1
 EARLIEST = -2
@@ -105,7 +102,7 @@ def _find(
     )
 
 
-def _check_committed(partition: "Partition", version: int) -> None:
+def _check_committed(partition: Partition, version: int) -> None:
     """Raises an error while a new leader does not know what is committed: its end offset would go back."""
     if partition.log.high_watermark < partition.epoch_start_offset:
         raise (OffsetNotAvailable if version >= _NOT_AVAILABLE_FROM else LeaderNotAvailable)(

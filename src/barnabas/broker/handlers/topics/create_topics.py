@@ -4,14 +4,13 @@ From v5 on the answer tells what the topic became: partitions, replicas and ever
 After 250,000 settings in one answer further topics come without theirs, and with INVALID_REQUEST for that.
 """
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, sized
 from barnabas.broker.services import BrokerServices
 from barnabas.config.definitions import ConfigEntry
 from barnabas.controller.requests import TopicRequest, check_count
 from barnabas.errors import InvalidRequest, KafkaError
+from barnabas.metadata.image import TopicImage
 from barnabas.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -19,9 +18,6 @@ from barnabas.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-
-if TYPE_CHECKING:
-    from barnabas.metadata.image import TopicImage
 
 FIRST_VERSION_WITH_CONFIGS = 5
 
@@ -67,7 +63,7 @@ def _topic_request(topic: CreatableTopic) -> TopicRequest:
 
 
 def _created(
-    broker: BrokerServices, topic_request: TopicRequest, topic: "TopicImage", with_configs: bool
+    broker: BrokerServices, topic_request: TopicRequest, topic: TopicImage, with_configs: bool
 ) -> CreatableTopicResult:
     entries: list[ConfigEntry] = []
     if with_configs:

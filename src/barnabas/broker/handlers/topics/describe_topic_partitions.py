@@ -5,13 +5,12 @@ cursor says where the next one begins. Names that do not exist count for nothing
 outside the ISR here, so both of their lists are empty.
 """
 
-from typing import TYPE_CHECKING
-
 from barnabas.broker.handlers.topics.metadata import TOPIC_OPERATIONS
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence
 from barnabas.broker.services import BrokerServices
 from barnabas.errors import InvalidRequest, InvalidTopic, KafkaError, UnknownTopicOrPartition
+from barnabas.metadata.image import MetadataImage, TopicImage
 from barnabas.metadata.topic_names import validate_topic_name
 from barnabas.protocol.messages.describe_topic_partitions import (
     DescribedCursor,
@@ -20,9 +19,6 @@ from barnabas.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from barnabas.metadata.image import MetadataImage, TopicImage
 
 
 def handle(
@@ -63,7 +59,7 @@ def handle(
     return DescribeTopicPartitionsResponse(topics=LazySequence(names, one), next_cursor=cursor)
 
 
-def _names(image: "MetadataImage", request: DescribeTopicPartitionsRequest) -> list[str]:
+def _names(image: MetadataImage, request: DescribeTopicPartitionsRequest) -> list[str]:
     """Returns the topics to describe in order, from the cursor on. Raises InvalidRequest."""
     asked = {topic.name for topic in request.topics} or set(image.topics)
     cursor = request.cursor
@@ -89,7 +85,7 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
     )
 
 
-def _described(image: "MetadataImage", topic: "TopicImage", numbers: range) -> DescribeTopicPartitionsResponseTopic:
+def _described(image: MetadataImage, topic: TopicImage, numbers: range) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for number in numbers:
         partition = topic.partitions[number]

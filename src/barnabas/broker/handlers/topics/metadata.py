@@ -4,7 +4,7 @@ Where we differ: an auto-created topic is there, with its leader, in the answer 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from uuid import UUID
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.requests.sliced_responses import LazySequence, response_head
@@ -17,6 +17,7 @@ from barnabas.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
 )
+from barnabas.metadata.image import TopicImage
 from barnabas.network.connection import Parts, PendingReply
 from barnabas.network.time_slicing import Slices
 from barnabas.protocol.codec import decode, encode_struct
@@ -29,11 +30,6 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from barnabas.protocol.primitives import put_count, put_text
-
-if TYPE_CHECKING:
-    from uuid import UUID
-
-    from barnabas.metadata.image import TopicImage
 
 LOOKUP_BY_ID_FROM = 12
 NOT_ASKED = -(2**31)
@@ -95,7 +91,7 @@ def _topics(broker: BrokerServices, request: MetadataRequest, version: int, flex
         return LazySequence(list(refused), lambda named: _unknown(*named, InvalidRequest(), version, flexible))
     if ids:  # names are ignored then, as in Kafka
 
-        def by_id(topic_id: "UUID") -> bytes:
+        def by_id(topic_id: UUID) -> bytes:
             topic = image.topic_by_id(topic_id)
             if topic is not None:
                 return _kept(kept, topic, version, flexible, operations)
@@ -123,7 +119,7 @@ def _why_not(name: str | None) -> KafkaError:
 
 def _unknown(
     name: str | None,
-    topic_id: "UUID",
+    topic_id: UUID,
     error: KafkaError,
     version: int,
     flexible: bool,
@@ -136,7 +132,7 @@ def _unknown(
 
 
 def _kept(
-    kept: "dict[str, tuple[TopicImage, bytes]]", topic: "TopicImage", version: int, flexible: bool, operations: int
+    kept: dict[str, tuple[TopicImage, bytes]], topic: TopicImage, version: int, flexible: bool, operations: int
 ) -> bytes:
     entry = kept.get(topic.name)
     if entry is not None and entry[0] is topic:
@@ -146,7 +142,7 @@ def _kept(
     return encoded
 
 
-def _describe(topic: "TopicImage", operations: int, version: int) -> MetadataResponseTopic:
+def _describe(topic: TopicImage, operations: int, version: int) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -5,13 +5,11 @@ partitions are in it already (KIP-890). Where we differ from Kafka: a transactio
 is answered once, and a request without transactions gets an answer.
 """
 
-import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.responses import each, producer_error
 from barnabas.coordinator.transaction.transaction_metadata import TV2
 from barnabas.errors import KafkaError, OperationNotAttempted, TopicAuthorizationFailed, UnknownTopicOrPartition
@@ -26,10 +24,6 @@ from barnabas.protocol.messages.add_partitions_to_txn import (
 )
 from barnabas.types import TopicPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_BROKERS = 4
 
@@ -38,11 +32,11 @@ Results = dict[TopicPartition, KafkaError | None]
 
 def handle(
     broker: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> "AddPartitionsToTxnResponse | asyncio.Future[AddPartitionsToTxnResponse]":
+) -> MaybeFuture[AddPartitionsToTxnResponse]:
     version = context.api_version
     transactions = _transactions(request, version)
 
-    def answered(results: "list[list[AddPartitionsToTxnTopicResult]]") -> AddPartitionsToTxnResponse:
+    def answered(results: list[list[AddPartitionsToTxnTopicResult]]) -> AddPartitionsToTxnResponse:
         if version < FIRST_VERSION_OF_BROKERS:
             return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0])
         return AddPartitionsToTxnResponse(
@@ -52,7 +46,7 @@ def handle(
             ]
         )
 
-    def start(reply: "Callable[[AddPartitionsToTxnResponse], None]") -> None:
+    def start(reply: Callable[[AddPartitionsToTxnResponse], None]) -> None:
         def one(
             transaction: AddPartitionsToTxnTransaction, done: "Callable[[list[AddPartitionsToTxnTopicResult]], None]"
         ) -> None:

@@ -1,11 +1,10 @@
 """DescribeTransactions v0: the state of transactional ids that this broker coordinates."""
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.responses import each
 from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
 from barnabas.errors import KafkaError
@@ -16,19 +15,16 @@ from barnabas.protocol.messages.describe_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 def handle(
     broker: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
-) -> "DescribeTransactionsResponse | asyncio.Future[DescribeTransactionsResponse]":
-    def one(transactional_id: str, done: "Callable[[TransactionState], None]") -> None:
+) -> MaybeFuture[DescribeTransactionsResponse]:
+    def one(transactional_id: str, done: Callable[[TransactionState], None]) -> None:
         broker.transactions.describe(
             transactional_id, reply=lambda response: done(_described(transactional_id, response))
         )
 
-    def start(reply: "Callable[[DescribeTransactionsResponse], None]") -> None:
+    def start(reply: Callable[[DescribeTransactionsResponse], None]) -> None:
         each(
             list(dict.fromkeys(request.transactional_ids)),
             one,

@@ -3,12 +3,11 @@
 From v5 on every end gives the producer its next epoch, which the answer tells (KIP-890).
 """
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.responses import producer_error
 from barnabas.coordinator.transaction.end_txn import EndTransaction
 from barnabas.coordinator.transaction.transaction_metadata import TV2
@@ -16,17 +15,11 @@ from barnabas.errors import KafkaError
 from barnabas.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from barnabas.types import ProducerId
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_OF_TV2 = 5
 
 
-def handle(
-    broker: BrokerServices, request: EndTxnRequest, context: RequestContext
-) -> "EndTxnResponse | asyncio.Future[EndTxnResponse]":
+def handle(broker: BrokerServices, request: EndTxnRequest, context: RequestContext) -> MaybeFuture[EndTxnResponse]:
     version = context.api_version
     ending = EndTransaction(
         request.transactional_id,
@@ -42,7 +35,7 @@ def handle(
             return EndTxnResponse(error_code=code)
         return EndTxnResponse(producer_id=response[0], producer_epoch=response[1])
 
-    def start(reply: "Callable[[EndTxnResponse], None]") -> None:
+    def start(reply: Callable[[EndTxnResponse], None]) -> None:
         broker.transactions.end_transaction(ending, reply=lambda response: reply(answered(response)))
 
     return answer(broker.loop, start)

@@ -6,28 +6,23 @@ v6 on take part in two-phase commits (KIP-939). Where we differ from Kafka 4.3: 
 `unstable.api.versions.enable`, and KeepPreparedTxn works.
 """
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.responses import producer_error
 from barnabas.coordinator.transaction.transaction_coordinator_shard import InitProducerIdResult
 from barnabas.errors import InvalidRequest, KafkaError
 from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, ProducerId
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
 def handle(
     broker: BrokerServices, request: InitProducerIdRequest, context: RequestContext
-) -> "InitProducerIdResponse | asyncio.Future[InitProducerIdResponse]":
+) -> MaybeFuture[InitProducerIdResponse]:
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return _refused(InvalidRequest("a producer id and its epoch come together or not at all"), context)
     transactional_id = request.transactional_id
@@ -39,7 +34,7 @@ def handle(
         return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
     known = request.producer_id != NO_PRODUCER_ID
 
-    def start(reply: "Callable[[InitProducerIdResponse], None]") -> None:
+    def start(reply: Callable[[InitProducerIdResponse], None]) -> None:
         broker.transactions.init_producer_id(
             transactional_id,
             request.transaction_timeout_ms,

@@ -3,13 +3,12 @@
 Where we differ from Kafka: patterns are those that can be matched in bounded time (see `coordinator/bounded_regex.py`).
 """
 
-import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
 from barnabas.coordinator.bounded_regex import Pattern
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.transaction.transaction_metadata import TransactionMetadata
 from barnabas.coordinator.transaction.transaction_metadata import TransactionState as State
 from barnabas.errors import KafkaError
@@ -19,16 +18,12 @@ from barnabas.protocol.messages.list_transactions import (
     TransactionState,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 _STATES = {state.kafka_name: state for state in State}
 
 
 def handle(
     broker: BrokerServices, request: ListTransactionsRequest, context: RequestContext
-) -> "ListTransactionsResponse | asyncio.Future[ListTransactionsResponse]":
+) -> MaybeFuture[ListTransactionsResponse]:
     try:
         wanted = _filter(request)
     except KafkaError as error:
@@ -50,13 +45,13 @@ def handle(
             ],
         )
 
-    def start(reply: "Callable[[ListTransactionsResponse], None]") -> None:
+    def start(reply: Callable[[ListTransactionsResponse], None]) -> None:
         broker.transactions.list_transactions(wanted, reply=lambda response: reply(answered(response)))
 
     return answer(broker.loop, start)
 
 
-def _filter(request: ListTransactionsRequest) -> "Callable[[str, TransactionMetadata, int], bool]":
+def _filter(request: ListTransactionsRequest) -> Callable[[str, TransactionMetadata, int], bool]:
     """Raises InvalidRegularExpression."""
     producer_ids = frozenset(request.producer_id_filters)
     states = frozenset(_STATES.get(name) for name in request.state_filters)

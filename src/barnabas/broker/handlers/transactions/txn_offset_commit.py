@@ -4,14 +4,14 @@ The partition of __consumer_offsets that they go to has to be in the transaction
 there and the transaction's coordinator is asked whether it has, from v5 on it joins by this request (KIP-890).
 """
 
-import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from barnabas.broker.produce.add_partitions_to_txn_manager import ClientSupport, VerificationResults
 from barnabas.broker.requests.duplicates import topics_once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.group.group_coordinator import OFFSETS_TOPIC
 from barnabas.coordinator.responses import for_client
 from barnabas.errors import (
@@ -32,10 +32,6 @@ from barnabas.protocol.messages.txn_offset_commit import (
 )
 from barnabas.types import ProducerId, TopicPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-
 _KNOWS_LOADING_FROM: Final = 2
 """Producers before 2.0 could fail for good on COORDINATOR_LOAD_IN_PROGRESS."""
 _ABORTABLE_FROM: Final = 4
@@ -44,7 +40,7 @@ _ADDS_PARTITIONS_FROM: Final = 5
 
 def handle(
     broker: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
-) -> "TxnOffsetCommitResponse | asyncio.Future[TxnOffsetCommitResponse]":
+) -> MaybeFuture[TxnOffsetCommitResponse]:
     request.topics = topics_once(request.topics, lambda topic: topic.name)
     refused = _remove_unknown(broker, request)
     if not request.topics:
@@ -72,7 +68,7 @@ def _remove_unknown(broker: BrokerServices, request: TxnOffsetCommitRequest) -> 
 
 
 def _failed_topic(
-    name: str, partitions: "list[TxnOffsetCommitRequestPartition]", code: int
+    name: str, partitions: list[TxnOffsetCommitRequestPartition], code: int
 ) -> TxnOffsetCommitResponseTopic:
     return TxnOffsetCommitResponseTopic(
         name=name,
@@ -92,7 +88,7 @@ class _Commit:
         request: TxnOffsetCommitRequest,
         version: int,
         refused: list[TxnOffsetCommitResponseTopic],
-        reply: "Callable[[TxnOffsetCommitResponse], None]",
+        reply: Callable[[TxnOffsetCommitResponse], None],
     ) -> None:
         self._broker = broker
         self._request = request
@@ -138,8 +134,7 @@ class _Commit:
 
 def _merged(
     topics: list[TxnOffsetCommitResponseTopic], refused: list[TxnOffsetCommitResponseTopic]
-) -> "list[TxnOffsetCommitResponseTopic]":
-    """Returns the results with each topic once."""
+) -> list[TxnOffsetCommitResponseTopic]:
     by_name: dict[str, TxnOffsetCommitResponseTopic] = {}
     for topic in (*topics, *refused):
         known = by_name.setdefault(topic.name, topic)

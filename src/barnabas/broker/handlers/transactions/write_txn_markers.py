@@ -4,15 +4,14 @@ A producer that has several markers in one request gets one result, as in Kafka.
 version: its markers are judged by the rules of the first.
 """
 
-import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from barnabas.broker.coordinators.transaction_markers import Outcomes, write_markers
 from barnabas.broker.requests.duplicates import once
 from barnabas.broker.requests.request_context import RequestContext
 from barnabas.broker.services import BrokerServices
-from barnabas.coordinator.event_loop import answer
+from barnabas.coordinator.event_loop import MaybeFuture, answer
 from barnabas.coordinator.responses import each
 from barnabas.coordinator.transaction.transaction_marker_channel_manager import EndMarkers
 from barnabas.protocol.messages.write_txn_markers import (
@@ -25,18 +24,15 @@ from barnabas.protocol.messages.write_txn_markers import (
 )
 from barnabas.types import ProducerId, TopicPartition
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 def handle(
     broker: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
-) -> "WriteTxnMarkersResponse | asyncio.Future[WriteTxnMarkersResponse]":
+) -> MaybeFuture[WriteTxnMarkersResponse]:
     markers = once(map(_marker, request.markers), lambda marker: (*marker[:-1], *marker.partitions))
     if not markers:
         return WriteTxnMarkersResponse()
 
-    def start(reply: "Callable[[WriteTxnMarkersResponse], None]") -> None:
+    def start(reply: Callable[[WriteTxnMarkersResponse], None]) -> None:
         def finish(outcomes: list[Outcomes]) -> None:
             results: dict[int, Outcomes] = {}
             for marker, of_marker in zip(markers, outcomes, strict=True):
