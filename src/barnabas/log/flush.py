@@ -32,21 +32,13 @@ class FlushableLog(Protocol):
     files_made: int
     files_synced: int
     sync_lock: threading.Lock
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def disk(self) -> Disk: ...
+    clock: Clock
+    disk: Disk
+    truncations: int
+    active_segment: LogSegment
 
     @property
     def log_end_offset(self) -> Offset: ...
-
-    @property
-    def truncations(self) -> int: ...
-
-    @property
-    def active_segment(self) -> LogSegment: ...
 
     def newest_segments(self) -> Iterator[LogSegment]: ...
 

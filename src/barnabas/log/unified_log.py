@@ -59,17 +59,15 @@ class UnexpectedAppendOffset(Exception):
 class UnifiedLog:
     """Appends and reads batches, truncates and deletes. Made by `log_loader.load_log` or `log_loader.create_log`.
 
-    All records below `recovery_point` are on the device. The cleaner has cleaned the log up to `cleaned_offset`.
-    `offline_reason` is None while the log takes writes. A thread that syncs files of the log holds `sync_lock`.
-    `files_made` counts the files that were made, `files_synced` those of them whose names are on the device.
+    `active_segment` takes the appends. All records below `recovery_point` are on the device. The cleaner has cleaned
+    the log up to `cleaned_offset`. `offline_reason` is None while the log takes writes. A thread that syncs files of
+    the log holds `sync_lock`. `truncations` counts truncations: a flush that began before one is void. `files_made`
+    counts the files that were made, `files_synced` those of them whose names are on the device.
     """
 
     __slots__ = (
-        "_active",
-        "_clock",
         "_config",
         "_deletions",
-        "_disk",
         "_flush_messages",
         "_high_watermark_position",
         "_pool",
@@ -77,9 +75,11 @@ class UnifiedLog:
         "_segments",
         "_snapshot_debt",
         "_tail_dirty",
-        "_truncations",
+        "active_segment",
         "cleaned_offset",
+        "clock",
         "directory",
+        "disk",
         "files_made",
         "files_synced",
         "last_flush_ms",
@@ -91,6 +91,7 @@ class UnifiedLog:
         "sync_lock",
         "topic_id",
         "topic_partition",
+        "truncations",
     )
 
     def __init__(
@@ -124,15 +125,15 @@ class UnifiedLog:
         self.sync_lock = threading.Lock()
         self.cleaned_offset: Offset | None = None
         self._segments = LogSegments(segments)
-        self._active = segments[-1]
-        self._clock = clock
-        self._disk = disk
+        self.active_segment = segments[-1]
+        self.clock = clock
+        self.disk = disk
         self._pool = pool
         self._deletions = deletions
         self._high_watermark_position: tuple[LogSegment, int] | None = None
         self._snapshot_debt = 0
         self._tail_dirty = False
-        self._truncations = 0
+        self.truncations = 0
         self.config = config
 
     def __repr__(self) -> str:
@@ -150,7 +151,7 @@ class UnifiedLog:
         self._config = config
         self._segment_bytes = config.segment_bytes
         self._flush_messages = config.flush_messages
-        self._active.configure(config)
+        self.active_segment.configure(config)
 
     @property
     def log_start_offset(self) -> Offset:
@@ -181,26 +182,9 @@ class UnifiedLog:
         return reversed(self._segments)
 
     @property
-    def active_segment(self) -> LogSegment:
-        return self._active
-
-    @property
     def size_bytes(self) -> int:
         """The size of all batches without indexes, as in Kafka."""
         return self._segments.size_bytes
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
-
-    @property
-    def disk(self) -> Disk:
-        return self._disk
-
-    @property
-    def truncations(self) -> int:
-        """The number of truncations. A flush that began before a truncation is void."""
-        return self._truncations
 
     def holds(self, segments: Sequence[LogSegment]) -> bool:
         """Returns whether these are (still) segments of the log, in this order and without others between them."""
@@ -256,7 +240,7 @@ class UnifiedLog:
                 return duplicate
         if leader_epoch != self.leader_epochs.latest:
             self._assign_leader_epoch(leader_epoch, base_offset)
-        segment = self._active
+        segment = self.active_segment
         if (
             segment.size + size > self._segment_bytes
             or batch.max_timestamp > segment.roll_after_timestamp
@@ -271,7 +255,7 @@ class UnifiedLog:
             rest = memoryview(payload)[CHECKED_POSITION:]
             segment.append((prefix, rest), size, last_offset, batch.max_timestamp)
             if header.producer_id >= 0:
-                note_batch(self.producers, header, base_offset, marker, segment, self._clock.wall_ms())
+                note_batch(self.producers, header, base_offset, marker, segment, self.clock.wall_ms())
             offsets.advance_log_end(next_offset)
         except SegmentWriteFailed as error:
             raise self._write_failed(error) from error
@@ -291,7 +275,7 @@ class UnifiedLog:
         Called before the transaction coordinator is asked. `starts_at_zero` says that the sequences begin at 0 in each
         transaction. Raises InvalidProducerEpoch.
         """
-        return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self._clock.wall_ms())
+        return self.producers.begin_verification(sender, starts_at_zero=starts_at_zero, now_ms=self.clock.wall_ms())
 
     def refuse_verification(self, producer_id: ProducerId, guard: VerificationGuard) -> None:
         """Removes a guard because the transaction coordinator has refused the transaction for good."""
@@ -345,10 +329,10 @@ class UnifiedLog:
             if header.is_control and header.producer_id >= 0:
                 markers[header.base_offset] = read_end_marker(data[position : position + header.size_bytes])
             position += header.size_bytes
-        segment = self._active
+        segment = self.active_segment
         if not all(marker.commit for marker in markers.values()):
             self._open_transaction_index(segment)
-        now_ms = self._clock.wall_ms()
+        now_ms = self.clock.wall_ms()
         try:
             segment.append_run(data, [WrittenBatch(h.last_offset, h.max_timestamp, h.size_bytes) for h in headers])
             for header in headers:
@@ -419,7 +403,7 @@ class UnifiedLog:
 
     def _check_writable(self) -> None:
         self.check_online()
-        if self._tail_dirty and not self._active.cut_tail():
+        if self._tail_dirty and not self.active_segment.cut_tail():
             raise KafkaStorageError(f"{self.topic_partition}: the disk does not remove the rest of a failed write")
         self._tail_dirty = False
 
@@ -450,19 +434,19 @@ class UnifiedLog:
             raise RecordListTooLarge(
                 f"the batch has {size} bytes, segment.bytes of {self.topic_partition.topic} is {self._segment_bytes}"
             )
-        segment = self._active
+        segment = self.active_segment
         if segment.size + size > self._segment_bytes or not segment.can_hold_offset(last_offset):
             return self.roll(base_offset)
         if segment.size and segment.index_entries_left <= 0:
             return self.roll(base_offset)
         with self._storage_errors():
-            is_due = segment.is_due(self._clock.wall_ms(), max_timestamp)
+            is_due = segment.is_due(self.clock.wall_ms(), max_timestamp)
         return self.roll(base_offset) if is_due else segment
 
     def maybe_roll(self, now_ms: int) -> bool:
         """Rolls the active segment if segment.ms has passed since its first record. Raises KafkaStorageError."""
         with self._storage_errors():
-            is_due = self._active.is_due(now_ms, now_ms)
+            is_due = self.active_segment.is_due(now_ms, now_ms)
         if is_due:
             self.roll()
         return is_due
@@ -473,7 +457,7 @@ class UnifiedLog:
         An empty active segment with this base offset is kept.
         """
         base_offset = max(base_offset, self.offsets.log_end_offset)
-        active = self._active
+        active = self.active_segment
         if active.base_offset == base_offset:
             return active
         self.check_online()
@@ -485,14 +469,14 @@ class UnifiedLog:
             raise KafkaStorageError(message) from error
         self.files_made += 1
         self._segments.add(segment)
-        self._active = segment
+        self.active_segment = segment
         self.take_snapshot()
         return segment
 
     def _create_segment(self, base_offset: Offset) -> LogSegment:
-        now_ms = self._clock.wall_ms()
+        now_ms = self.clock.wall_ms()
         segment = LogSegment(
-            self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=now_ms
+            self.directory, base_offset, self._config, disk=self.disk, pool=self._pool, created_ms=now_ms
         )
         try:
             segment.create(self._config.segment_bytes if self._config.preallocate else 0)
@@ -510,7 +494,7 @@ class UnifiedLog:
         """
         self._snapshot_debt = 0
         with contextlib.suppress(OSError):
-            self._active.write_transaction_index()
+            self.active_segment.write_transaction_index()
             self.producers.take_snapshot(self.offsets.log_end_offset, self._segments.base_offsets, sync=sync)
 
     def _snapshot_if_due(self) -> None:
@@ -535,7 +519,7 @@ class UnifiedLog:
             )
         if fetch_offset >= upper_bound or fetch_offset == end_offset:
             return EMPTY_READ
-        segment = self._active
+        segment = self.active_segment
         try:
             if fetch_offset >= segment.base_offset:
                 found = segment.locate(fetch_offset)
@@ -617,14 +601,14 @@ class UnifiedLog:
             self.truncate_fully_and_start_at(offset)
             return True
         self.check_online()
-        self._truncations += 1
+        self.truncations += 1
         with self._offline_on_error(f"truncating to {offset}"):
             self._truncate(offset)
         return True
 
     def _truncate(self, offset: Offset) -> None:
         dropped = self._segments.remove_above(offset)
-        self._active = active = self._segments.active
+        self.active_segment = active = self._segments.active
         self._drop_segments(dropped)
         found = active.locate(offset)
         end = offset
@@ -645,20 +629,20 @@ class UnifiedLog:
 
     def rebuild_producers(self, newest_snapshot: Offset | None = None) -> None:
         """Rebuilds the producer state from a snapshot, at `newest_snapshot` at most, and the batches after it."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self.clock.wall_ms()
         rebuild_producers(self.topic_partition, self.producers, self._segments, self.offsets, now_ms, newest_snapshot)
 
     def truncate_fully_and_start_at(self, offset: Offset) -> None:
         """Removes all records. The next one gets `offset`. Raises KafkaStorageError."""
         self.check_online()
-        self._truncations += 1
+        self.truncations += 1
         with self._offline_on_error(f"emptying the log up to {offset}"):
             self._drop_segments(self._segments)
             self.producers.remove_all_snapshots()
             segment = self._create_segment(offset)
         self.files_made += 1
         self._segments.replace_all(segment)
-        self._active = segment
+        self.active_segment = segment
         self._high_watermark_position = None
         self.offsets.restart(offset)
         self.recovery_point = offset
@@ -722,7 +706,7 @@ class UnifiedLog:
             self._drop_segments(old)
             put_in_place()
             segment = LogSegment(
-                self.directory, base_offset, self._config, disk=self._disk, pool=self._pool, created_ms=0
+                self.directory, base_offset, self._config, disk=self.disk, pool=self._pool, created_ms=0
             )
             segment.load()
         except (OSError, CorruptIndex) as error:
@@ -734,7 +718,7 @@ class UnifiedLog:
 
     def _drop_segments(self, segments: Sequence[LogSegment]) -> None:
         """Renames the files of the segments now and removes them after file.delete.delay.ms."""
-        due_ms = self._clock.wall_ms() + self._config.file_delete_delay_ms
+        due_ms = self.clock.wall_ms() + self._config.file_delete_delay_ms
         for segment in segments:
             for path in segment.mark_deleted():
                 self._deletions.add(path, due_ms)
@@ -779,8 +763,8 @@ class UnifiedLog:
         try:
             self.check_online()
             with self._storage_errors():
-                if self._active.size or self._config.preallocate:
-                    self._active.seal()
+                if self.active_segment.size or self._config.preallocate:
+                    self.active_segment.seal()
                 if self.offsets.log_end_offset > self.offsets.log_start_offset:
                     self.take_snapshot(sync=flush)
                 if flush:
