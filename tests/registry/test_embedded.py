@@ -13,7 +13,6 @@ import pytest
 
 from barnabas.errors import UsageError
 from barnabas.metadata.image import PartitionImage
-from barnabas.registry import conformance
 from barnabas.registry.embedded import EmbeddedRegistry
 from barnabas.registry.registry import (
     BrokerRegistration,
@@ -22,6 +21,7 @@ from barnabas.registry.registry import (
     RegistryUnavailable,
     SetBrokerConfig,
 )
+from registry import conformance
 from stopwatch import Stopwatch
 
 PARTITION = PartitionImage(1, 0, (1,), (1,), 0)

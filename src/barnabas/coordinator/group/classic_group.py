@@ -301,7 +301,7 @@ class ClassicGroup:
         reply(response)
         return True
 
-    def park_sync(self, member: ClassicGroupMember, reply: SyncReply) -> None:
+    def await_sync(self, member: ClassicGroupMember, reply: SyncReply) -> None:
         """Lets a SyncGroup wait. An older one of the same member gets an error that clients retry."""
         self.complete_sync(member, SyncGroupResponse(error_code=RebalanceInProgress.code))
         member.awaiting_sync = reply
@@ -534,7 +534,7 @@ class ClassicGroup:
         group.subscribed_topics = group.compute_subscribed_topics()
         return group
 
-    def fail_parked(self, error: type[KafkaError]) -> None:
+    def fail_waiting(self, error: type[KafkaError]) -> None:
         for member in list(self.members.values()):
             self.complete_join(member, JoinGroupResponse(member_id=member.member_id, error_code=error.code))
             self.complete_sync(member, SyncGroupResponse(error_code=error.code))

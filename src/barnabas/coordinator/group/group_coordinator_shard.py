@@ -105,7 +105,7 @@ class GroupCoordinatorShard:
         """Fails all waiting requests, because another broker leads the partition."""
         for group in self.groups.values():
             group.transition_to(S.DEAD, self._now_ms())
-            group.fail_parked(NotCoordinator)
+            group.fail_waiting(NotCoordinator)
         self.groups.clear()
 
     # --- offsets ------------------------------------------------------------------------------------------------------

@@ -298,7 +298,7 @@ class GroupMetadataManager(Rebalancer):
         if group.is_in(S.STABLE):
             reply(_sync_response(group, member))
             return NOTHING
-        group.park_sync(member, reply)
+        group.await_sync(member, reply)
         if not group.is_leader(member.member_id):
             return NOTHING
         return self._store_assignment(group, request)

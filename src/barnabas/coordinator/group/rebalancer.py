@@ -260,7 +260,7 @@ class Rebalancer:
         self.timers.cancel(join_key(group))
         self.timers.cancel(sync_key(group))
         group.transition_to(S.DEAD, self.now_ms())
-        group.fail_parked(CoordinatorNotAvailable)
+        group.fail_waiting(CoordinatorNotAvailable)
 
     def forget_if_unborn(self, group: ClassicGroup) -> None:
         """Removes a group without generation and members: otherwise invalid requests would accumulate groups."""
