@@ -134,6 +134,20 @@ def test_a_broker_that_is_too_old_is_not_asked() -> None:
     assert cluster.count(ApiKey.LIST_GROUPS) == 0
 
 
+def test_a_mistake_in_checking_a_response_is_raised() -> None:
+    cluster = cluster_that_answers()
+    with pytest.raises(AttributeError, match="no_such_field"):
+        cluster.result(
+            send_with_retries(
+                cluster.network_client,
+                ListGroupsRequest(),
+                ANY,
+                timeout_s=5,
+                check=lambda response: response.no_such_field,
+            )
+        )
+
+
 def test_attempts_are_kept_for_the_next_operation() -> None:
     cluster = cluster_that_answers(14, 16)
     retry = Retry(cluster.network_client)

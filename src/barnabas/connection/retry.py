@@ -90,10 +90,9 @@ def send_with_retries(
     *,
     timeout_s: float,
     check: Check | None = None,
-    attempt_timeout_s: float | None = None,
 ) -> Promise[Any]:
-    """Returns the response. See `Retry.send`."""
-    return settle(Retry(client, timeout_s=timeout_s).send(request, target, check, attempt_timeout_s=attempt_timeout_s))
+    """Returns the response, which is asked for as `Retry.send` does."""
+    return settle(Retry(client, timeout_s=timeout_s).send(request, target, check))
 
 
 class Retry:
@@ -131,7 +130,6 @@ class Retry:
         target: Target,
         check: Check | None = None,
         *,
-        attempt_timeout_s: float | None = None,
         is_retriable: Callable[[KafkaError], bool] = lambda error: error.retriable,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> Any:
@@ -139,7 +137,7 @@ class Retry:
         the last error when the response is not wanted any more (but never before the attempt in flight has ended)."""
         while True:
             try:
-                return await self.send_once(request, target, check, attempt_timeout_s)
+                return await self.send_once(request, target, check)
             except (KafkaError, ClientError) as error:
                 retriable = is_retriable(error) if isinstance(error, KafkaError) else error.retriable
                 if not retriable or not is_wanted():
@@ -148,19 +146,17 @@ class Retry:
                 if not is_wanted():
                     raise
 
-    def send_once(
-        self,
-        request: Request | RequestBuilder,
-        target: Target,
-        check: Check | None = None,
-        attempt_timeout_s: float | None = None,
-    ) -> Promise[Any]:
+    def send_once(self, request: Request | RequestBuilder, target: Target, check: Check | None = None) -> Promise[Any]:
         """Makes one attempt, which ends at the deadline with OperationTimedOut, and keeps a note of its failure."""
         promise: Promise[Any] = Promise()
         builder = request if isinstance(request, RequestBuilder) else RequestBuilder(request)
 
         def done(response: Any, error: Error | None) -> None:
-            found = check(response) if error is None and check is not None else error
+            try:
+                found = check(response) if error is None and check is not None else error
+            except Exception as mistake:  # the caller's, not the driver's
+                promise.fail(mistake)
+                return
             if not found:
                 promise.resolve(response)
                 return
@@ -170,10 +166,7 @@ class Retry:
             promise.fail(found)
 
         kind, build, at_most, at_least = builder
-        self.client.send(
-            ClientRequest(kind, done, build=build, at_most=at_most, at_least=at_least, timeout_s=attempt_timeout_s),
-            target,
-        )
+        self.client.send(ClientRequest(kind, done, build=build, at_most=at_most, at_least=at_least), target)
         return self.end_at_deadline(promise)
 
     # --- several items ----------------------------------------------------------------------------------------------
