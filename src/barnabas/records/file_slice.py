@@ -1,18 +1,22 @@
 """A range of a file on its way to a socket: named by the log, sent by the network, read by neither."""
 
 import os
-from dataclasses import dataclass
 
 __all__ = ["FileSlice"]
 
 
-@dataclass(frozen=True, slots=True)
 class FileSlice:
     """`size` bytes of the open file `fd` from `position` on. The bytes are final once a slice names them."""
 
-    fd: int
-    position: int
-    size: int
+    __slots__ = ("fd", "position", "size")
+
+    def __init__(self, fd: int, position: int, size: int) -> None:
+        self.fd = fd
+        self.position = position
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"FileSlice(fd={self.fd}, position={self.position}, size={self.size})"
 
     def __len__(self) -> int:
         return self.size

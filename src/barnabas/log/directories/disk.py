@@ -70,16 +70,12 @@ class HeldSlice(FileSlice):
     """A FileSlice that keeps its file open: the descriptor outlives deletion and eviction of the segment."""
 
     __slots__ = ("file",)
-    file: OpenFile
 
     def __init__(self, file: OpenFile, position: int, size: int) -> None:
-        _set_slot(self, "fd", file.fd)
-        _set_slot(self, "position", position)
-        _set_slot(self, "size", size)
-        _set_slot(self, "file", file)
-
-
-_set_slot = object.__setattr__  # FileSlice is frozen
+        self.fd = file.fd
+        self.position = position
+        self.size = size
+        self.file = file
 
 
 class Evictable(Protocol):
