@@ -18,6 +18,7 @@ from typing import TypeVar
 import barnabas
 from barnabas.client.producer import front as producer_module
 from barnabas.connection.drivers.sync import POLL_MAX_S, SyncDriver
+from barnabas.connection.drivers.waker import Follower
 
 T = TypeVar("T")
 VALUE = b"x" * 100
@@ -63,7 +64,8 @@ class ThreadDriver(SyncDriver):
                 self._check_open()
                 if time.monotonic() >= deadline:
                     return False
-                follower = self._followers.add(done)
+                follower = Follower(done)
+                self._followers.append(follower)
                 self._employ()
             self._follow(follower, deadline)
 
@@ -75,7 +77,7 @@ class ThreadDriver(SyncDriver):
             if self.closed:
                 return False
             self._turn()
-            self._followers.wake(everyone=False)
+            self._wake_followers()
             self._lead(POLL_MAX_S)
         self._call_back()
         return True

@@ -45,43 +45,6 @@ Condition = Callable[[], bool]
 Events = list[tuple[int, int]]
 
 
-class _Followers:
-    """The threads that wait for a result while another one polls. Used under the driver's lock."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Follower] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._waiting)
-
-    def add(self, done: Callable[[], bool]) -> Follower:
-        """Adds a thread that waits for `done`."""
-        follower = Follower(done)
-        self._waiting.append(follower)
-        return follower
-
-    def discard(self, follower: Follower) -> None:
-        """Removes a thread that does not wait any more, whether it was woken or not."""
-        with contextlib.suppress(ValueError):
-            self._waiting.remove(follower)
-
-    def wake(self, *, everyone: bool) -> None:
-        """Wakes the threads whose results are there, or all."""
-        if not self._waiting:
-            return
-        for follower in [f for f in self._waiting if everyone or f.done()]:
-            self._waiting.remove(follower)
-            follower.ring()
-
-    def wake_one(self) -> None:
-        """Wakes the thread that has waited longest: it has to poll now."""
-        self._waiting.popleft().ring()
-
-    def clear(self) -> None:
-        """For a forked child, which has none of the threads."""
-        self._waiting.clear()
-
-
 class SyncDriver:
     """Drives a network client. The methods without an underscore may be called from any thread."""
 
@@ -107,7 +70,8 @@ class SyncDriver:
         """How many threads poll: the leader, and one that was displaced and has not noticed yet."""
         self._led_until = NEVER
         """When the leader's poll times out."""
-        self._followers = _Followers()
+        self._followers: deque[Follower] = deque()
+        """The threads that wait for a result while another one polls."""
         self._callbacks = Callbacks(client.completions, name)
         self._active_at = float("-inf")
         """When a thread of the application made its last turn."""
@@ -202,7 +166,8 @@ class SyncDriver:
                             if done():
                                 return True
                         else:
-                            follower = self._followers.add(done)
+                            follower = Follower(done)
+                            self._followers.append(follower)
                     self._call_back()
                     if follower is not None:
                         self._follow(follower, deadline)
@@ -267,7 +232,7 @@ class SyncDriver:
         if not leaves and (has_news or time.monotonic() >= until):
             self._turn(begun=True)
         self._damaged = False
-        self._followers.wake(everyone=self.closed)
+        self._wake_followers()
 
     def _turn(self, *, begun: bool = False) -> None:
         """Lets the network client do what is due, and does what it asks for, until it comes to rest."""
@@ -348,20 +313,27 @@ class SyncDriver:
             with HELD.through:
                 follower.wait(min(max(deadline - time.monotonic(), 0.0), POLL_MAX_S))
         finally:
-            with self.lock:
-                self._followers.discard(follower)
+            with self.lock, contextlib.suppress(ValueError):  # it was woken
+                self._followers.remove(follower)
+
+    def _wake_followers(self) -> None:
+        """Wakes the threads whose results are there, or all if the driver is closed."""
+        if self._followers:
+            for follower in [f for f in self._followers if self.closed or f.done()]:
+                self._followers.remove(follower)
+                follower.ring()
 
     def _pass_on(self) -> None:
         """Sees that another thread keeps the network client's next deadline when this one leaves."""
         if self.closed:
             return
-        self._followers.wake(everyone=self.closed)
+        self._wake_followers()
         if self._leader:
             if self._next_deadline() < self._led_until:
                 self._led_until = float("-inf")
                 self._waker.wake()
         elif self._followers:
-            self._followers.wake_one()
+            self._followers.popleft().ring()  # the one that has waited longest polls now
         elif self._background_thread is None:
             self._background_thread = threading.Thread(target=self._background, name=self._name, daemon=True)
             self._background_thread.start()
@@ -404,7 +376,7 @@ class SyncDriver:
                     sleep_s = self._active_at + BACKGROUND_SLEEP_S - now
                 else:
                     self._turn()
-                    self._followers.wake(everyone=self.closed)
+                    self._wake_followers()
                     self._lead(POLL_MAX_S)
                 self._sleeps_until = now + sleep_s
             self._call_back()
@@ -430,7 +402,7 @@ class SyncDriver:
         self.closed = True
         self.client.close()
         self._channels.close()
-        self._followers.wake(everyone=self.closed)
+        self._wake_followers()
         self._ring()
         self._waker.wake()
         self._dispose()
