@@ -1,15 +1,12 @@
 """The offsets of a log, and the results of its operations."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from barnabas.records.file_slice import FileSlice
 from barnabas.types import FIRST_OFFSET, LeaderEpoch, Offset
 
-if TYPE_CHECKING:
-    from barnabas.log.log_segment import LogSegment
-
-__all__ = ["EMPTY_READ", "AppendInfo", "LogOffsetMetadata", "LogOffsets", "LogRead", "TimestampOffset"]
+__all__ = ["EMPTY_READ", "AppendInfo", "LogOffsets", "LogRead", "TimestampOffset"]
 
 
 class AppendInfo(NamedTuple):
@@ -39,14 +36,6 @@ class TimestampOffset(NamedTuple):
     timestamp: int
     offset: Offset
     leader_epoch: LeaderEpoch
-
-
-class LogOffsetMetadata(NamedTuple):
-    """An offset with the segment and position where its batch starts, or will start."""
-
-    offset: Offset
-    segment: "LogSegment"
-    position: int
 
 
 @dataclass(slots=True)
