@@ -45,7 +45,7 @@ def broker():
 
 def use(broker: Broker, disk: Disk) -> None:
     log = broker._broker.replica_manager.get("t", 0).log
-    on_loop(broker, lambda: setattr(log, "_disk", disk))
+    on_loop(broker, lambda: setattr(log, "disk", disk))
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
