@@ -1,4 +1,4 @@
-"""`advertise`: what address a client is told, where `advertised.listeners` does not say.
+"""`advertise`: the address that a client is told if `advertised.listeners` is not set.
 
 A broker cannot know how it is reached: by localhost, by the host's name, through a container's published port. But each
 connection shows an address that worked once, the one it arrived on. So that is what its client is told. Two cases need
@@ -23,10 +23,10 @@ LISTENERS: Final = "listeners"
 
 
 class AdvertiseRules:
-    """The setting, parsed. Raises UsageError for a rule that is not one."""
+    """The parsed setting. Raises UsageError for an invalid rule."""
 
     def __init__(self, rules: Sequence[str], gateway: str | None = None) -> None:
-        """`gateway`: see `container_gateway`; None outside of containers."""
+        """`gateway` is that of `container_gateway`; None outside of containers."""
         self._auto = True
         self._gateway = gateway
         self._networks: list[tuple[IPv4Network | IPv6Network, str, int]] = []
@@ -38,12 +38,12 @@ class AdvertiseRules:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names that the rules tell."""
+        """The host names in the rules."""
         return tuple(dict.fromkeys(host for _, host, _ in self._networks))
 
     def address(self, endpoint: Endpoint, client_host: str, local_host: str, local_port: int) -> tuple[str, int]:
-        """The host and port to tell a client at `client_host`, whose connection to `endpoint` arrived at
-        (`local_host`, `local_port`)."""
+        """Returns host and port for a client at `client_host`, whose connection to `endpoint` arrived at (`local_host`,
+        `local_port`)."""
         client_host, local_host = _plain(client_host), _plain(local_host)
         if self._networks:
             from ipaddress import ip_address
@@ -76,7 +76,8 @@ def _parse(rule: str) -> "tuple[IPv4Network | IPv6Network, str, int]":
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
-    """Port 0 where none is given: the one that the client came to. IPv6 addresses with a port stand in brackets."""
+    """Splits host and port. Port 0 stands for the port of the client's connection. IPv6 addresses with a port are in
+    brackets."""
     if address.startswith("["):
         host, _, rest = address[1:].partition("]")
         port = rest.removeprefix(":")
@@ -90,12 +91,12 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 def _plain(host: str) -> str:
-    """An IPv4 client of an IPv6 socket shows as ::ffff:1.2.3.4."""
+    """Returns 1.2.3.4 for ::ffff:1.2.3.4, an IPv4 client of an IPv6 socket."""
     return host.removeprefix("::ffff:") if "." in host else host
 
 
 def container_gateway(root: Path = Path("/")) -> str | None:
-    """The IPv4 gateway of the container that this process runs in; None outside of Docker and Podman."""
+    """Returns the IPv4 gateway of the container that this process runs in; None outside of Docker and Podman."""
     if not ((root / ".dockerenv").exists() or (root / "run/.containerenv").exists()):
         return None
     try:

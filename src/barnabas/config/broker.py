@@ -1,4 +1,4 @@
-"""One broker's settings as a snapshot: typed attributes for the code, texts and sources for DescribeConfigs.
+"""A broker's settings as a snapshot: typed attributes for the code, texts and sources for DescribeConfigs.
 
 A snapshot never changes. A dynamic change makes a new one (`update_dynamic`), which the broker puts in the old one's
 place between two requests, so that nobody sees half of a change.
@@ -142,15 +142,15 @@ class BrokerConfig:
     transaction_state_log_load_buffer_size: int
 
     data_dirs: tuple[str, ...]
-    """`log.dirs`, or `log.dir` where that is not set."""
+    """`log.dirs`, or `log.dir` if that is not set."""
     endpoints: tuple[Endpoint, ...]
     """`listeners`, parsed, without Kafka's controller listeners."""
     advertised_endpoints: tuple[Endpoint, ...]
-    """`advertised.listeners`, parsed; empty where `advertise` decides."""
+    """The parsed `advertised.listeners`; empty if `advertise` decides."""
     topic_defaults: Mapping[str, Value]
     """The settings of a topic without overrides, by the topic settings' names."""
     default_log_config: LogConfig
-    """The settings of a topic that sets none itself."""
+    """The settings of a topic without overrides."""
 
     def __init__(
         self,
@@ -191,7 +191,8 @@ class BrokerConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, object] | None = None) -> "BrokerConfig":
-        """A snapshot from Python values: `BrokerConfig.of({"num.partitions": 4})`. Unknown names raise UsageError."""
+        """Makes a snapshot from Python values: `BrokerConfig.of({"num.partitions": 4})`. Raises UsageError for unknown
+        names."""
         texts: dict[str, str] = {}
         for name, value in (settings or {}).items():
             if name not in BROKER_CONFIGS:
@@ -205,11 +206,11 @@ class BrokerConfig:
 
     @property
     def values(self) -> Mapping[str, Value]:
-        """Parsed values under Kafka's names."""
+        """Returns the parsed values under Kafka's names."""
         return self._values
 
     def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
-        """The settings of a topic's logs. Overrides come from the metadata image, so they are already valid."""
+        """Returns the settings of a topic's logs. Overrides come from the metadata image, so they are valid."""
         if not overrides:
             return self.default_log_config
         return log_config(validate_topic_overrides(overrides, self.topic_defaults), self.topic_defaults)
@@ -217,7 +218,7 @@ class BrokerConfig:
     # -- dynamic changes --------------------------------------------------------------------------------------------
 
     def update_dynamic(self, dynamic_default: Mapping[str, str], dynamic_broker: Mapping[str, str]) -> "BrokerConfig":
-        """A snapshot with these dynamic settings in place of the present ones.
+        """Returns a snapshot with these dynamic settings instead of the current ones.
 
         What this broker cannot apply (a value that another version accepted) is left out rather than refused: the
         change was acknowledged long ago and a broker that cannot start helps nobody.
@@ -227,8 +228,8 @@ class BrokerConfig:
         return BrokerConfig(self.static, default, broker)
 
     def validate_dynamic(self, settings: Mapping[str, str], *, per_broker: bool) -> None:
-        """Whether these may become the dynamic settings of this broker (or of all). Raises InvalidRequest with Kafka's
-        sentence, or InvalidConfig for a name that no broker knows."""
+        """Checks dynamic settings of this broker (or of all). Raises InvalidRequest with Kafka's message, or
+        InvalidConfig for an unknown name."""
         from barnabas.config import kafka_names
 
         for name in settings:
@@ -254,7 +255,7 @@ class BrokerConfig:
     # -- DescribeConfigs --------------------------------------------------------------------------------------------
 
     def describe(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """Every setting of this broker, those without effect included where they are set. None: all names."""
+        """Returns every setting of this broker, and those without effect if they are set. None means all names."""
         wanted = None if names is None else frozenset(names)
         entries = [self._entry(setting) for setting in BROKER_CONFIGS if wanted is None or setting.name in wanted]
         given = {**self.static, **self.dynamic_default, **self.dynamic_broker}
@@ -266,7 +267,7 @@ class BrokerConfig:
         return entries
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """The settings that are set dynamically for all brokers: what DescribeConfigs of broker "" shows."""
+        """Returns the dynamic settings of all brokers, which DescribeConfigs of broker "" shows."""
         wanted = None if names is None else frozenset(names)
         entries = []
         for name in sorted(self.dynamic_default):
@@ -280,7 +281,7 @@ class BrokerConfig:
         return entries
 
     def describe_topic(self, overrides: Mapping[str, str], names: Iterable[str] | None = None) -> list[ConfigEntry]:
-        """Every setting of a topic with these overrides, with the sources that stand behind each value."""
+        """Returns every setting of a topic with these overrides, with the sources of each value."""
         return describe_topic(overrides, self.topic_defaults, _SynonymsOf(self), names)
 
     def synonyms(self, setting: Setting) -> tuple[ConfigSynonym, ...]:
@@ -363,7 +364,8 @@ class BrokerConfig:
 
 
 class _SynonymsOf(dict[str, tuple[ConfigSynonym, ...]]):
-    """A broker's synonyms by setting, found when asked for: DescribeConfigs of a topic needs about thirty of them."""
+    """A broker's synonyms by setting, computed at the first use: DescribeConfigs of a topic needs about thirty of
+    them."""
 
     def __init__(self, config: BrokerConfig) -> None:
         super().__init__()
@@ -374,7 +376,7 @@ class _SynonymsOf(dict[str, tuple[ConfigSynonym, ...]]):
 
 
 def unknown_setting(name: str) -> str:
-    """The sentence that refuses a name, with the name that was probably meant."""
+    """Returns the message that refuses a name, with a similar known name."""
     from barnabas.config import kafka_names
 
     close = nearest(name, (*BROKER_CONFIGS.names(), *kafka_names.WITHOUT_EFFECT))
@@ -383,7 +385,7 @@ def unknown_setting(name: str) -> str:
 
 
 def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
-    """node.id and broker.id are one setting with two names; Kafka shows both once either is set."""
+    """Adds the other one of node.id and broker.id, which are one setting with two names."""
     old, new = static.get("broker.id"), static.get("node.id")
     if old is not None and old.strip() == "-1":  # Kafka's "give me a number"
         del static["broker.id"]

@@ -1,4 +1,4 @@
-"""`max.connections.per.ip.overrides`: how many connections single addresses may hold, other than all the rest."""
+"""`max.connections.per.ip.overrides`: the connection limits of single addresses."""
 
 from barnabas.errors import UsageError
 
@@ -6,7 +6,7 @@ __all__ = ["parse_overrides"]
 
 
 def parse_overrides(text: str) -> dict[str, int]:
-    """host:count, separated by commas; an empty text is no override. Raises UsageError."""
+    """Parses host:count, separated by commas. Raises UsageError."""
     overrides: dict[str, int] = {}
     for item in filter(None, (item.strip() for item in text.split(","))):
         host, colon, count = item.rpartition(":")

@@ -54,7 +54,7 @@ def _read(fd: int, position: int, size: int, flags: int) -> bytearray | None:
 
 
 def bring_in(file_slice: FileSlice, position: int, size: int) -> None:
-    """Wait until the bytes at `position` of the slice are in the page cache. For a thread.
+    """Waits until the bytes at `position` of the slice are in the page cache. Runs in a thread.
 
     Reading them is all it takes: the kernel then reads ahead for who reads on (asking for that with POSIX_FADV_WILLNEED
     switches its own better judgement off: 160 waits instead of 3 for 400 MB). An error of the disk is not raised:
@@ -85,7 +85,7 @@ def _cannot_answer(fd: int) -> bool:
 
 
 def _remember(fd: int, error: OSError) -> bool:
-    """True for a file system that does not know RWF_NOWAIT; raises what is another error."""
+    """Returns True for a file system without RWF_NOWAIT; raises other errors."""
     if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):
         raise error
     _devices_without_answer.add(os.fstat(fd).st_dev)

@@ -80,12 +80,11 @@ _Kind = Literal["topic", "topic_config", "broker_config", "broker", "none"]
 
 
 class _Refused(Exception):
-    """A condition of a write does not hold: roll back and answer False."""
+    """A condition of a write does not hold: the transaction rolls back."""
 
 
 def is_founded(path: Path) -> bool:
-    """Whether there is a registry in the file: not where nobody made it, or died when he did. What cannot be read is
-    for EmbeddedRegistry to refuse."""
+    """Returns whether the file contains a registry. EmbeddedRegistry refuses a file that cannot be read."""
     if not path.exists():
         return False
     with suppress(sqlite3.Error), closing(sqlite3.connect(path)) as db:
@@ -115,8 +114,8 @@ class EmbeddedRegistry(Registry):
         founding: Founding | None = None,
         room: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
-        """Opens the file, or makes it (about 3 ms) with what `founding` says. `room` makes the context in which writes
-        find room on a full disk; new topics and partitions do without. Raises UsageError where the file cannot be
+        """Opens the file, or makes it (about 3 ms) with the content of `founding`. `room` makes the context in which
+        writes find space on a full disk, except for new topics and partitions. Raises UsageError if the file cannot be
         opened or is no registry."""
         self._path = path
         self._clock = clock
@@ -250,7 +249,7 @@ class EmbeddedRegistry(Registry):
         self._watchers.append(callback)
 
     def _hint_if_changed(self) -> None:
-        """SQLite's data version differs where another connection has written since this one last looked."""
+        """Returns whether another connection has written since the last call, by SQLite's data version."""
         data_version = self._db.data_version()
         if data_version != self._data_version:
             self._data_version = data_version
@@ -470,7 +469,7 @@ class EmbeddedRegistry(Registry):
         self._db.close()
 
     def _record(self, touched: Iterable[tuple[_Kind, str]]) -> None:
-        """Count the write and remember what it touched, so that `load` need not read everything."""
+        """Counts the write and records what it changed, so that `load` need not read everything."""
         version = self._db.row("UPDATE state SET version = version + 1 RETURNING version")[0]
         # A row even where nothing is named: a gap in the versions would read as "no longer known".
         rows: list[tuple[int, _Kind, str]] = [(version, kind, name) for kind, name in touched]
@@ -481,7 +480,7 @@ class EmbeddedRegistry(Registry):
 
 
 class _IdLists(dict[str, tuple[BrokerId, ...]]):
-    """`1,2,3` to (1, 2, 3), once for each different text: 100,000 partitions have few different replica sets."""
+    """Parses `1,2,3` to (1, 2, 3), once for each different text: 100,000 partitions have few different replica sets."""
 
     def __missing__(self, text: str) -> tuple[BrokerId, ...]:
         ids = tuple(BrokerId(int(node_id)) for node_id in text.split(",")) if text else ()
@@ -506,7 +505,7 @@ def _endpoints(text: str) -> tuple[Endpoint, ...]:
 
 
 def _boot_id() -> str:
-    """Changes with each start of the machine; "" where the system does not say, and sessions then end by time alone."""
+    """Returns an id of this boot of the machine; "" if there is none, and sessions then end by time alone."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

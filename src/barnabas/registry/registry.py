@@ -1,4 +1,4 @@
-"""The registry's interface: what brokers and the controller need of a store that they all trust.
+"""The registry's interface: the store that all brokers and the controller trust.
 
 It speaks of brokers, the controller, topics, partitions and settings, not of rows or znodes. Every write answers one of
 three things: True, it is written; False, somebody else was faster or the writer is no longer the controller, and
@@ -36,7 +36,8 @@ __all__ = [
 
 
 class RegistryUnavailable(BarnabasError):
-    """The registry did not answer, so nobody knows whether the write happened. Never to be read as "no"."""
+    """The registry did not respond, so it is unknown whether the write happened. This must not be taken for a
+    refusal."""
 
 
 class BrokerRegistration(NamedTuple):
@@ -49,13 +50,13 @@ class BrokerRegistration(NamedTuple):
 
     node_id: int
     directories: Mapping[UUID, str]
-    """The path of each data directory by its id. The path is only what messages call it."""
+    """The path of each data directory by its id. The path is only used in messages."""
     endpoints: tuple[Endpoint, ...]
     rack: str | None = None
 
 
 class CreateTopic(NamedTuple):
-    """A new topic with all its partitions and settings. Refused where the name is taken."""
+    """Creates a topic with all its partitions and settings. Refused if the name is taken."""
 
     name: str
     topic_id: UUID
@@ -64,14 +65,14 @@ class CreateTopic(NamedTuple):
 
 
 class DeleteTopic(NamedTuple):
-    """A topic goes with its partitions and settings. Refused where the topic of that name has another id."""
+    """Deletes a topic with its partitions and settings. Refused if the topic of that name has another id."""
 
     name: str
     topic_id: UUID
 
 
 class AddPartitions(NamedTuple):
-    """More partitions, numbered from `first`. Refused where the topic does not have exactly `first` partitions."""
+    """Adds partitions, numbered from `first`. Refused if the topic does not have exactly `first` partitions."""
 
     name: str
     topic_id: UUID
@@ -80,7 +81,7 @@ class AddPartitions(NamedTuple):
 
 
 class SetPartition(NamedTuple):
-    """A partition's new leader and ISR. Refused where its partition epoch is not the expected one (0 included)."""
+    """Sets a partition's leader and ISR. Refused if its partition epoch is not the expected one."""
 
     name: str
     topic_id: UUID
@@ -90,14 +91,14 @@ class SetPartition(NamedTuple):
 
 
 class SetTopicConfig(NamedTuple):
-    """All settings of a topic. Refused where there is no such topic."""
+    """Sets all settings of a topic. Refused if there is no such topic."""
 
     name: str
     config: Mapping[str, str]
 
 
 class SetBrokerConfig(NamedTuple):
-    """All dynamic settings of a broker by its number as text; "" for those of all brokers."""
+    """Sets all dynamic settings of a broker by its number as text; "" for those of all brokers."""
 
     name: str
     config: Mapping[str, str]
@@ -115,69 +116,70 @@ class Founding(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """Producer ids from `first` on that no other broker will ever hand out."""
+    """A block of producer ids from `first` on, which no other broker gets."""
 
     first: int
     size: int
 
 
 class Registry(ABC):
-    """One broker's session with the registry. Every method may raise RegistryUnavailable."""
+    """A broker's session with the registry. Every method may raise RegistryUnavailable."""
 
     max_changes_per_write: int
-    """Largest batch for `write`; a bigger one is for the caller to split where the parts may stand alone."""
+    """The largest batch for `write`. The caller splits a larger one if its parts are independent."""
 
     # -- what is there ----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def load(self, previous: MetadataImage | None = None) -> MetadataChange:
-        """The present state. With the previous image only what changed since is read, and the change names it; the very
-        same image comes back where nothing did. Without, or where too much happened since, everything counts as
-        changed."""
+        """Returns the current state. With the previous image, only the changes since are read and named, and the same
+        image is returned if there are none. Otherwise everything counts as changed."""
 
     @abstractmethod
     def watch(self, callback: Callable[[], None]) -> None:
-        """Call back, from any thread, when the state may have changed: a hint without content, after which `load`
-        says what is different. Hints may come in bunches or without cause, but none is ever left out."""
+        """Calls back, from any thread, when the state may have changed: a hint without content, after which `load`
+        returns the changes. Hints may come in bunches or without cause, but none is ever left out."""
 
     # -- sessions ---------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def directories(self, node_id: int) -> Mapping[UUID, str]:
-        """The data directories that the broker registered last, by id, with the paths that they had then. They are
-        remembered when its session has ended; empty where it never registered."""
+        """Returns the data directories of the broker's last registration, by id, with their paths. They are remembered
+        after the end of its session; none if it was never registered."""
 
     @abstractmethod
     def register_broker(self, registration: BrokerRegistration, session_timeout_ms: int) -> int | None:
-        """Begin a session: the broker's epoch, larger than that of every earlier registration. None where a session
-        holds the same number whose broker has none of these directories."""
+        """Begins a session. Returns the broker's epoch, larger than that of every earlier registration; None if a
+        session has the same node id with other directories."""
 
     @abstractmethod
     def heartbeat(self) -> bool:
-        """Renew the session, end those that ran out. False: ours ran out too, and the broker must register anew."""
+        """Renews the session and ends expired ones. Returns False if this session has expired, too: the broker must
+        register again."""
 
     @abstractmethod
     def unregister_broker(self) -> None:
-        """End our session, so that the others need not wait until it runs out. Without a session: nothing."""
+        """Ends the session, so that the other brokers need not wait until it expires."""
 
     # -- controller -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def elect_controller(self) -> int | None:
-        """Become the controller where there is none alive: the controller epoch, larger than every earlier one, or the
-        present one where we are the controller already. None: another broker is, or we have no session."""
+        """Makes this broker the controller if there is no live one. Returns the controller epoch, larger than every
+        earlier one, or the current one if this broker is the controller already; None if another broker is, or without
+        a session."""
 
     @abstractmethod
     def write(self, changes: Sequence[Change], *, controller_epoch: int) -> bool:
-        """All of these changes or none. False where the epoch is not the present controller's or a change is refused
-        by the condition in its description; what the winner wrote is seen by `load`."""
+        """Writes all of these changes or none. Returns False if the epoch is not the current controller's, or if a
+        change is refused by the condition in its description."""
 
     # -- producer ids -----------------------------------------------------------------------------------------------
 
     @abstractmethod
     def allocate_producer_ids(self, size: int = 1000) -> ProducerIdBlock:
-        """The next block of producer ids."""
+        """Returns the next block of producer ids."""
 
     @abstractmethod
     def close(self) -> None:
-        """End the session, if any, and let go of the store. Further calls are mistakes."""
+        """Ends the session, if any, and closes the store. No method may be called afterwards."""

@@ -1,4 +1,4 @@
-"""One SQLite file: transactions that commit or roll back, and one exception for all that can go wrong."""
+"""An SQLite file: transactions that commit or roll back, and one exception for all failures."""
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ class SqliteFile:
     """A connection in WAL mode. sqlite3's errors inside `transaction` and `reading` become RegistryUnavailable."""
 
     def __init__(self, path: Path, room: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        """`room` makes the context in which transactions find room on a full disk. Raises sqlite3.Error."""
+        """`room` makes the context in which transactions find space on a full disk. Raises sqlite3.Error."""
         self._room = room
         self._path = path
         # Calls must not overlap, but a broker may be started on another thread than the one it then lives on.
@@ -41,7 +41,7 @@ class SqliteFile:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Everything read inside belongs to one version."""
+        """A context in which all reads see one version."""
         try:
             self._db.execute("BEGIN")
             try:
@@ -53,8 +53,8 @@ class SqliteFile:
 
     @contextmanager
     def transaction(self, *, durable: bool = True, with_room: bool = True) -> Iterator[None]:
-        """All or nothing; an exception rolls back. `durable`: on the disk when it returns, else in the page cache.
-        Without `with_room` it fails on a full disk."""
+        """A context that commits, or rolls back after an exception. `durable` says that it is on the disk afterwards,
+        not only in the page cache. Without `with_room` it fails on a full disk."""
         with self._room() if with_room else nullcontext():
             try:
                 self._db.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
@@ -71,7 +71,7 @@ class SqliteFile:
                 raise self._unavailable(error) from error
 
     def data_version(self) -> int:
-        """Differs from the last answer where another connection has written since."""
+        """Returns a number that changes whenever another connection has written."""
         try:
             return int(self.row("PRAGMA data_version")[0])
         except sqlite3.Error as error:
