@@ -1,5 +1,5 @@
 """A broker: makes and connects its parts, dispatches requests to handlers, delays what must wait.
 
-Main parts: `server` (the only place that wires things up), `dispatch`, `handlers` (one file per API), `purgatory`,
-`fetch_sessions`. It must never be imported by a client.
+`server` makes and connects the parts, `services` lists those that handlers use. `requests` has the way from a frame to
+a handler, `handlers` one module per API. No client imports this package.
 """

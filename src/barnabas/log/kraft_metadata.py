@@ -1,7 +1,7 @@
 """Reads topics and settings from Kafka's own registry, the log `__cluster_metadata-0`.
 
-Read once, when a directory that Kafka wrote becomes ours; never written. Of some thirty kinds of records five are
-wanted. Source: metadata/src/main/resources/common/metadata; KIP-630 (snapshots: the newest `.checkpoint`, then the log
+Read once, when a broker takes over a directory of Kafka's; never written. Five of some thirty kinds of records are
+used. Source: metadata/src/main/resources/common/metadata; KIP-630 (snapshots: the newest `.checkpoint`, then the log
 from its offset on).
 """
 
@@ -51,7 +51,7 @@ class KraftMetadata:
         self.next_producer_id = 0
 
     def replay(self, value: bytes) -> None:
-        """One record. Raises MalformedMessage, IndexError or UnicodeDecodeError for what is none."""
+        """Applies one record. Raises MalformedMessage, IndexError or UnicodeDecodeError for an invalid one."""
         _, position = read_uvarint(value, 0)
         kind, position = read_uvarint(value, position)
         _, position = read_uvarint(value, position)

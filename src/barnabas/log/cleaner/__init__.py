@@ -1,5 +1,6 @@
 """Log compaction: rewrites a log with only the last record of each key.
 
-`choice` says which log and how far, `manager` runs it, `process` and `worker` do the work in a process of its own,
-`rewrite` is that work, `swap` puts its result into the log. Knows no event loop and no protocol.
+`cleanable_logs` decides which log is cleaned and how far, `log_cleaner_manager` runs the jobs, `cleaner_worker` is the
+process that does them with `cleaner`, and `segment_swap` puts the result into the log. Nothing here knows an event loop
+or the broker's protocol.
 """

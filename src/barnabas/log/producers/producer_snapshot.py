@@ -1,4 +1,4 @@
-"""`.snapshot`: the state of a log's producers at an offset, in Kafka's format.
+"""Reads and writes `.snapshot` files: the state of a log's producers at an offset, in Kafka's format.
 
 version i16 (1), CRC-32C u32 of all that follows, count i32, then per producer: producer_id i64, epoch i16,
 last_sequence i32, last_offset i64, offset_delta i32, timestamp i64, coordinator_epoch i32, current_txn_first_offset
@@ -31,7 +31,7 @@ class CorruptSnapshot(Exception):
 
 
 class SnapshotEntry(NamedTuple):
-    """One producer. -1 stands for none in last_sequence, last_offset and current_txn_first_offset."""
+    """A producer. -1 means none in last_sequence, last_offset and current_txn_first_offset."""
 
     producer_id: ProducerId
     producer_epoch: int
@@ -44,7 +44,7 @@ class SnapshotEntry(NamedTuple):
 
 
 def read_snapshot(path: str) -> list[SnapshotEntry]:
-    """The entries of a snapshot file. Raises CorruptSnapshot, FileNotFoundError."""
+    """Reads the entries of a snapshot file. Raises CorruptSnapshot, FileNotFoundError."""
     with open(path, "rb") as file:
         data = file.read()
     try:
@@ -68,6 +68,6 @@ def write_snapshot(path: str, entries: Iterable[SnapshotEntry], *, sync: bool = 
 
 
 def snapshot_offsets(directory: str) -> list[Offset]:
-    """The offsets of the snapshot files in a log directory, smallest first."""
+    """Returns the offsets of the snapshot files in a log directory, smallest first."""
     names = (name.removesuffix(SNAPSHOT_SUFFIX) for name in os.listdir(directory) if name.endswith(SNAPSHOT_SUFFIX))
     return sorted(Offset(int(name)) for name in names if name.isdigit())
