@@ -12,7 +12,7 @@ import pytest
 
 import barnabas
 import barnabas.aio
-from barnabas.client.producer.interceptors import ProducerRecord
+from barnabas.client.producer.plugins import ProducerRecord
 from barnabas.errors import (
     BufferExhausted,
     ClientClosed,

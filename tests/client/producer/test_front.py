@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import barnabas
-from barnabas.client.producer.interceptors import ProducerRecord
+from barnabas.client.producer.plugins import ProducerRecord
 from barnabas.errors import (
     BufferExhausted,
     ClientClosed,
@@ -230,6 +230,19 @@ def test_a_full_buffer_blocks_or_raises(broker: Broker) -> None:
         with pytest.raises(BufferExhausted, match=r"buffer\.memory"):
             producer.send("t", b"x" * 9000)
         producer.close(0)
+
+
+def test_a_record_that_waits_for_room_is_serialized_once(broker: Broker) -> None:
+    seen: list[int] = []
+
+    def serialize(number: int) -> bytes:
+        seen.append(number)
+        return b"x" * 9000
+
+    with producer_of(broker, buffer_memory=20_000, value_serializer=serialize) as producer:
+        handles = [producer.send("t", number) for number in range(20)]
+        assert [handle.result(30).topic for handle in handles] == ["t"] * 20
+    assert seen == [*range(20)]
 
 
 # --- threads and processes --------------------------------------------------------------------------------------------

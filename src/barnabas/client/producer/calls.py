@@ -3,7 +3,7 @@
 import contextlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -12,8 +12,8 @@ from barnabas.client.offset_messages import GroupMetadata, OffsetsOfPartitions
 from barnabas.client.producer.bulk.delivery import Delivery
 from barnabas.client.producer.bulk.rows import HeadersArgument
 from barnabas.client.producer.bulk.send import TOO_FAR_AHEAD, BulkSend, bulk_of_lists, bulk_of_table
-from barnabas.client.producer.interceptors import ProducerRecord
 from barnabas.client.producer.kafka_producer import KafkaProducer
+from barnabas.client.producer.plugins import Interceptors, ProducerRecord
 from barnabas.client.producer.producer_batch import ProducerBatch, RecordHandle
 from barnabas.client.producer.record_appender import BUFFER_FULL, CLOSED, UNKNOWN_PARTITION, UNKNOWN_TOPIC
 from barnabas.client.producer.transactions.transaction_manager import PreparedTransaction, TransactionManager
@@ -82,6 +82,8 @@ class ProducerCalls:
         self.producer = driver.producer
         self.turn = driver.turn
         self._driver = driver
+        self._appender = driver.producer.appender
+        self._interceptors = driver.producer.interceptors
 
     def _block_s(self, timeout: float | None) -> float:
         """Returns how long a call may wait."""
@@ -92,14 +94,27 @@ class ProducerCalls:
 
     # --- records ----------------------------------------------------------------------------------------------------
 
-    async def send(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp: Any,
+        headers: Any,
+        on_delivery: Any,
+        is_serialized: bool = False,
+    ) -> Coroutine[Any, Any, RecordHandle]:
+        """Does what the fast way of `send` does not: waits, calls interceptors."""
+        if self._interceptors is None:
+            return self._send(topic, value, key, partition, timestamp, headers, on_delivery, is_serialized)
+        record = ProducerRecord(topic, value, key, partition, timestamp, headers)
+        return self._send_intercepted(self._interceptors, record, on_delivery)
+
+    async def _send_intercepted(
+        self, interceptors: Interceptors, record: ProducerRecord, on_delivery: Any
     ) -> RecordHandle:
-        """Does what the fast way of `send` does not: waits, calls interceptors, serializers and partitioners."""
-        interceptors = self.producer.interceptors
-        if interceptors is None:
-            return await self._send(topic, value, key, partition, timestamp, headers, on_delivery)
-        record = interceptors.on_send(ProducerRecord(topic, value, key, partition, timestamp, headers))
+        record = interceptors.on_send(record)
         try:
             return await self._send(*record, interceptors.watching(on_delivery))
         except Exception as error:
@@ -107,14 +122,24 @@ class ProducerCalls:
             raise
 
     async def _send(
-        self, topic: str, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp: Any,
+        headers: Any,
+        on_delivery: Any,
+        is_serialized: bool = False,
     ) -> RecordHandle:
-        deadline = self._block_until()
-        appender = self.producer.appender
-        if appender.has_plugins:
+        deadline = 0.0
+        appender = self._appender
+        if appender.has_plugins and not is_serialized:
             if topic not in appender.topics:
+                deadline = self._block_until()
                 await self._wait_for(UNKNOWN_TOPIC, topic, partition, deadline)
-            value, key, partition = self.producer.serialize(topic, value, key, partition)
+            count = int(appender.topics[topic].partition_count)
+            value, key, partition = self.producer.serializer.serialize(topic, count, value, key, partition)
         while True:
             with self._driver.lock:
                 handle = appender.append(topic, value, key, partition, timestamp, headers, on_delivery)
@@ -124,6 +149,7 @@ class ProducerCalls:
                 if turn_due:
                     self._driver.turn()
                 return handle
+            deadline = deadline or self._block_until()
             await self._wait_for(refusal, topic, partition, deadline)
 
     async def send_many(
@@ -157,13 +183,13 @@ class ProducerCalls:
 
     async def _send_bulk(self, topic: str, make: Callable[[], BulkSend]) -> Delivery:
         topic_name("topic", topic)
-        if self.producer.interceptors is not None:
+        if self._interceptors is not None:
             raise UsageError(
                 "interceptor.classes see single records, which a bulk call does not have: use send, or a producer"
                 " without interceptors"
             )
         deadline = self._block_until()
-        appender = self.producer.appender
+        appender = self._appender
         if topic not in appender.topics or appender.closed:
             await self._wait_for(CLOSED if appender.closed else UNKNOWN_TOPIC, topic, None, deadline)
         with self._driver.through:
@@ -198,7 +224,7 @@ class ProducerCalls:
 
     async def _wait_for(self, refusal: int, topic: str, partition: int | None, deadline: float) -> None:
         """Waits until the reason why a record was refused may be gone. Raises when it will not be, or not in time."""
-        producer, appender = self.producer, self.producer.appender
+        producer, appender = self.producer, self._appender
         left_s = max(deadline - time.monotonic(), 0.0)
         if refusal == CLOSED:
             raise producer.why_closed()
@@ -219,7 +245,7 @@ class ProducerCalls:
     def _check_partition(self, topic: str, partition: int | None, refreshed: Promise[None], *, is_last: bool) -> None:
         """Raises TopicNotFound for a partition that fresh metadata does not list. Without an answer (`refreshed` has
         failed or is not done) the caller may ask again, unless this was its last try."""
-        info = self.producer.appender.topics.get(topic)
+        info = self._appender.topics.get(topic)
         if partition is None or info is None or partition < info.partition_count:
             return
         if is_last or (refreshed.done and refreshed.error is None):

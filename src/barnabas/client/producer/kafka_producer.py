@@ -6,7 +6,7 @@ from typing import Any
 from librt.threading import Lock
 
 from barnabas.client.arguments import topic_name
-from barnabas.client.producer.interceptors import Interceptors
+from barnabas.client.producer.plugins import Interceptors, RecordSerializer
 from barnabas.client.producer.producer_batch import ProducerDriver
 from barnabas.client.producer.producer_id import NO_PRODUCER_ID_AND_EPOCH, ProducerIds
 from barnabas.client.producer.record_accumulator import RecordAccumulator
@@ -17,7 +17,7 @@ from barnabas.client.settings import ProducerSettings
 from barnabas.connection.cluster import TopicView
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.promise import Promise
-from barnabas.errors import BarnabasError, ClientClosed, UsageError
+from barnabas.errors import BarnabasError, ClientClosed
 
 __all__ = ["KafkaProducer"]
 
@@ -38,7 +38,8 @@ class KafkaProducer:
         self.driver = driver
         self._rng = rng or random.Random()
         self.interceptors = Interceptors(settings.interceptor_classes) if settings.interceptor_classes else None
-        self.accumulator = RecordAccumulator(client, settings, driver, lock, self._rng)
+        self.serializer = RecordSerializer(settings)
+        self.accumulator = RecordAccumulator(client, settings, driver, self.serializer, lock, self._rng)
         self.appender = self.accumulator.appender
         self.producer_ids = ProducerIds(client) if settings.enable_idempotence else None
         self.transactions: TransactionManager | None = None
@@ -122,24 +123,6 @@ class KafkaProducer:
         if self.accumulator.closed or self.transactions is None:
             return ClientClosed("the producer is closed")
         return self.transactions.refusal("send")
-
-    def serialize(self, topic: str, value: Any, key: Any, partition: int | None) -> tuple[Any, Any, int | None]:
-        """Calls the application's serializers and partitioner for a record of a known topic. Returns value, key and
-        partition."""
-        settings = self.settings
-        if key is not None and settings.key_serializer is not None:
-            key = settings.key_serializer(key)
-        if value is not None and settings.value_serializer is not None:
-            value = settings.value_serializer(value)
-        partitioner = settings.partitioner_class
-        if partition is None and callable(partitioner):
-            count = self.appender.topics[topic].partition_count
-            partition = partitioner(topic, key, value, count)
-            if not isinstance(partition, int) or not 0 <= partition < count:
-                raise UsageError(
-                    f"partitioner.class chose {partition!r} for {topic}, which has partitions 0 to {count - 1}"
-                )
-        return value, key, partition
 
     def metrics(self) -> dict[str, int]:
         appender, sender = self.appender, self.sender

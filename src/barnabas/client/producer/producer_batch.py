@@ -53,9 +53,17 @@ class ProducerDriver(Protocol):
         """Sees to it that the linger of the first open batch is kept. The lock is held."""
 
     def send_slowly(
-        self, topic: Any, value: Any, key: Any, partition: Any, timestamp: Any, headers: Any, on_delivery: Any
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp: Any,
+        headers: Any,
+        on_delivery: Any,
+        is_serialized: bool,
     ) -> RecordHandle:
-        """Sends a record that `RecordAppender.send` cannot append at once: waits, calls plugins of the application."""
+        """Sends a record that `RecordAppender.send` cannot append at once: waits, calls interceptors."""
 
     def wait_for_batch(self, batch: ProducerBatch, timeout: float | None) -> None:
         """Waits until the batch is done or was split. Raises OperationTimedOut."""

@@ -16,7 +16,7 @@ from librt.threading import Lock
 from barnabas.client.producer.partition_batches import PartitionBatches
 from barnabas.client.producer.partitioner import BuiltInPartitioner
 from barnabas.client.producer.producer_batch import ProducerBatch, ProducerDriver
-from barnabas.client.producer.record_appender import BATCH_OVERHEAD, RecordAppender
+from barnabas.client.producer.record_appender import BATCH_OVERHEAD, RecordAppender, Serializer
 from barnabas.client.settings import ProducerSettings
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.timers import NEVER
@@ -41,6 +41,7 @@ class RecordAccumulator:
         client: NetworkClient,
         settings: ProducerSettings,
         driver: ProducerDriver,
+        serializer: Serializer,
         lock: Lock,
         rng: random.Random,
     ) -> None:
@@ -80,6 +81,7 @@ class RecordAccumulator:
                 or settings.interceptor_classes
                 or callable(settings.partitioner_class)
             ),
+            serializer=None if settings.interceptor_classes else serializer,
             round_robin=settings.partitioner_class == "round_robin",
             ignore_keys=settings.partitioner_ignore_keys,
         )

@@ -91,6 +91,15 @@ class Partitioner(Protocol):
         """Returns the next sticky partition."""
 
 
+class Serializer(Protocol):
+    """Calls the serializers and the partitioner of the application."""
+
+    def serialize(
+        self, topic: str, partition_count: int, value: Any, key: Any, partition: Any
+    ) -> tuple[Any, Any, int | None]:
+        """Returns value, key and partition."""
+
+
 class RecordAppender:
     """Appends records to open batches. All but `send` is called with the lock held."""
 
@@ -107,6 +116,7 @@ class RecordAppender:
         buffer_memory: i64,
         record_size_max: i64,
         has_plugins: bool = False,
+        serializer: Serializer | None = None,
         round_robin: bool = False,
         ignore_keys: bool = False,
     ) -> None:
@@ -137,6 +147,8 @@ class RecordAppender:
         self.closed: bool = False
         self.has_plugins: bool = has_plugins
         """Whether the application gave serializers, interceptors or a partitioner."""
+        self.serializer: Serializer | None = serializer
+        """Calls the serializers and the partitioner of the application, where there are no interceptors."""
         self.round_robin: bool = round_robin
         self.ignore_keys: bool = ignore_keys
         self.turn_due_ms: i64 = NEVER_MS
@@ -162,12 +174,17 @@ class RecordAppender:
     ) -> RecordHandle:
         """The synchronous producer's `send`. Arguments are checked one by one, so their types are not declared here."""
         if self.has_plugins:
-            return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
+            serializer = self.serializer
+            info = self.topics.get(topic) if isinstance(topic, str) else None
+            if serializer is None or info is None:
+                return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery, False)
+            value, key, partition = serializer.serialize(topic, info.partition_count, value, key, partition)
         with self.lock:  # Ctrl-C may come after a call of `acquire`
             handle = self.append(topic, value, key, partition, timestamp, headers, on_delivery)
             turn = self.turn_due
         if handle is None:
-            return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery)
+            is_serialized = self.has_plugins
+            return self.driver.send_slowly(topic, value, key, partition, timestamp, headers, on_delivery, is_serialized)
         if turn:
             self.driver.turn()
         return handle

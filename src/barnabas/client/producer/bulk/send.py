@@ -93,9 +93,10 @@ def _serialized(
 ) -> tuple[list[Any], list[Any] | None, list[int] | None]:
     """Calls the application's serializers and partitioner for each row. Returns values, keys and partitions."""
     rows = []
+    count = int(producer.appender.topics[topic].partition_count)
     for index, (value, key) in enumerate(zip(values, repeat(None) if keys is None else keys, strict=False)):
         try:
-            rows.append(producer.serialize(topic, value, key, partition))
+            rows.append(producer.serializer.serialize(topic, count, value, key, partition))
         except Exception as error:
             error.add_note(f"at row {index} of {len(values)}; none was sent")
             raise
