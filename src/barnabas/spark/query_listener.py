@@ -53,17 +53,17 @@ class BarnabasQueryListener(StreamingQueryListener):
     # --- what others ask --------------------------------------------------------------------------------------------
 
     def queries(self) -> list[QueryProgress]:
-        """Those that run, each as of its last report."""
+        """Returns the running queries, each as of its last report."""
         with self._lock:
             return list(self._queries.values())
 
     def text(self) -> str:
-        """In Prometheus' text format."""
+        """Returns the metrics in Prometheus' text format."""
         return prometheus_text(self.queries())
 
     @property
     def port(self) -> int | None:
-        """Where it is served."""
+        """The port of the HTTP server, None without one."""
         return None if self._server is None else int(self._server.server_address[1])
 
     def _serve(self, host: str, port: int) -> None:
@@ -87,7 +87,7 @@ class BarnabasQueryListener(StreamingQueryListener):
         threading.Thread(target=self._server.serve_forever, name="barnabas-query-metrics", daemon=True).start()
 
     def close(self) -> None:
-        """Serve no longer."""
+        """Stops the HTTP server."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()

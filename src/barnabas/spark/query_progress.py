@@ -1,7 +1,5 @@
-"""What a streaming query's progress reports say of lag and throughput; as a line for logs and as text for Prometheus.
-
-Pure: reports in Spark's JSON come in, texts go out.
-"""
+"""Lag and throughput of streaming queries, out of Spark's progress reports, as lines of a log and as text for
+Prometheus."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +13,7 @@ __all__ = ["QueryProgress", "prometheus_text"]
 
 
 class QueryProgress(NamedTuple):
-    """One query's last report, with what the ones before it came to."""
+    """The last report of a query, with the totals of the reports before."""
 
     query_id: str
     name: str
@@ -25,17 +23,17 @@ class QueryProgress(NamedTuple):
     rows_per_second: float
     batch_ms: int
     lag: Mapping[TopicPartition, int]
-    """Of partitions whose end is known, as they were when the batch began."""
+    """The lag of the partitions whose end is known, at the beginning of the batch."""
     read: Mapping[TopicPartition, int] = {}
-    """Up to where each partition is read."""
+    """The offset up to which each partition was read."""
     watermark: str | None = None
-    """Up to where a query with event time has seen everything, as Spark writes it."""
+    """The watermark of a query with event time, as Spark writes it."""
     bytes_behind: int = 0
-    """About how many bytes on disk the lag is."""
+    """The estimated size of the lag on disk."""
 
     @classmethod
     def of(cls, report: Mapping[str, Any], before: "QueryProgress | None" = None) -> "QueryProgress":
-        """Out of a report as StreamingQueryProgress.json has it."""
+        """Makes the progress of a report as StreamingQueryProgress.json has it."""
         rows = int(report.get("numInputRows") or 0)
         return cls(
             str(report.get("id", "")),
@@ -60,7 +58,7 @@ class QueryProgress(NamedTuple):
         text += f" ({self.rows_per_second:,.0f} a second), lag {self.total_lag:,}"
         if self.bytes_behind:
             text += f" (about {self.bytes_behind:,} bytes)"
-        worst = max(self.lag, key=lambda where: self.lag[where], default=None)
+        worst = max(self.lag, key=lambda partition: self.lag[partition], default=None)
         return text + (f", most of it in {worst}" if worst is not None and self.lag[worst] else "")
 
 
@@ -68,18 +66,18 @@ def _lag(sources: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     for source in sources:
         read, there = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        for where, end in there.items():
-            if where in read:
-                found[where] = found.get(where, 0) + max(end - read[where], 0)
+        for partition, end in there.items():
+            if partition in read:
+                found[partition] = found.get(partition, 0) + max(end - read[partition], 0)
     return found
 
 
 def _read(sources: Iterable[Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    return {where: offset for source in sources for where, offset in _offsets(source.get("endOffset")).items()}
+    return {partition: offset for source in sources for partition, offset in _offsets(source.get("endOffset")).items()}
 
 
 def _offsets(document: Any) -> Mapping[TopicPartition, int]:
-    """Of a source of ours, or of Spark's Kafka connector; nothing for all others."""
+    """Returns the offsets of our source or of Spark's Kafka connector; nothing for others."""
     try:
         return parse_stream_offset(_object(document)).offsets
     except UsageError:
@@ -113,7 +111,7 @@ _METRICS: Final[tuple[tuple[str, str, str, Callable[[QueryProgress], float]], ..
 
 
 def prometheus_text(queries: Iterable[QueryProgress]) -> str:
-    """All queries in Prometheus' text format."""
+    """Returns the metrics of all queries in Prometheus' text format."""
     there = list(queries)
     lines = []
     for name, kind, doc, value in _METRICS:

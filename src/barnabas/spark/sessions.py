@@ -46,16 +46,16 @@ def session(
     where there is no Java that Spark can use."""
     from pyspark.sql import SparkSession
 
-    where = master or os.environ.get("SPARK_MASTER") or "local[*]"
+    master_url = master or os.environ.get("SPARK_MASTER") or "local[*]"
     home = find_java()
     if home is not None:
         os.environ["JAVA_HOME"] = home
-    if where.startswith("local"):
+    if master_url.startswith("local"):
         use_compiled_pyspark()
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take the first python3 on the PATH
-    builder = SparkSession.builder.appName(app_name).master(where)
-    ours = session_settings(local_disk=where.startswith("local"))
-    if where.startswith("local"):
+    builder = SparkSession.builder.appName(app_name).master(master_url)
+    ours = session_settings(local_disk=master_url.startswith("local"))
+    if master_url.startswith("local"):
         ours |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
     for name, value in {**ours, **(settings or {})}.items():
         builder = builder.config(name, str(value))

@@ -1,5 +1,5 @@
-"""What Spark's Python workers need to be quick in a session with Spark's defaults: less garbage collection, and no
-waiting for one another on the TCP connection that each has to the JVM."""
+"""Makes Spark's Python workers quick in a session with Spark's defaults: less garbage collection, and no delayed
+acknowledgements on the TCP connections between workers and the JVM."""
 
 import contextlib
 import gc
@@ -24,11 +24,11 @@ _OPTIONS: Final = (socket.TCP_NODELAY, getattr(socket, "TCP_QUICKACK", socket.TC
 
 
 def settle() -> None:
-    """Call it first of all in whatever Spark calls.
+    """Prepares the process for tasks; called first in all methods that Spark calls.
 
-    Spark's workers run a full garbage collection after each task. What is there by the second call stays for good:
-    frozen, it is not looked at again, which saves most of a small task's time. A process that is no worker, as the one
-    that a stream's source lives in, is started anew for each query, so there is nothing to gain.
+    Spark's workers run a full garbage collection after each task. The objects that exist by the second call are frozen:
+    the collector does not visit them again, which saves most of a small task's time. A process that is no worker, such
+    as that of a stream's source, is started anew for each query, so there is nothing to gain.
     """
     global _calls
     _calls += 1
@@ -43,14 +43,14 @@ def settle() -> None:
 
 
 def _serves_many() -> bool:
-    """Whether this is a fork of Spark's daemon."""
+    """Returns whether this process is a fork of Spark's daemon."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return spec is not None and spec.name == "pyspark.daemon"
 
 
 def _keep_memory() -> None:
-    """A fetch's answer is some megabytes, and so is the next one. glibc gives such pieces back to the system each time,
-    which then brings in and clears the next one page by page: a fifth of a reading task's time."""
+    """Has glibc keep freed memory: a fetch's answer is some megabytes, and so is the next one. glibc would give such
+    pieces back to the system, which then clears the next one page by page: a fifth of a reading task's time."""
     with contextlib.suppress(ImportError, OSError, TypeError, AttributeError):  # no glibc
         import ctypes
 
@@ -60,7 +60,7 @@ def _keep_memory() -> None:
 
 
 class TaskState:
-    """What is pickled with each task: a worker unpickles it, then waits for the task's input."""
+    """State that is pickled with each task: a worker unpickles it, then waits for the task's input."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -68,10 +68,10 @@ class TaskState:
 
 
 def speak_up() -> None:
-    """Acknowledge at once what has come, and send at once what is to go.
+    """Turns delayed acknowledgements and Nagle's algorithm off on all TCP connections.
 
-    The JVM sends a task in pieces, each when the one before is acknowledged; and who has nothing to answer yet puts
-    that off for 40 ms. Linux forgets that it was told otherwise, so it is told for each task.
+    The JVM sends a task in pieces, each when the one before is acknowledged, and a side that has nothing to answer yet
+    delays that by 40 ms. Linux forgets the setting, so it is set for each task.
     """
     for connection in _tcp_connections():
         with contextlib.suppress(OSError):
@@ -80,7 +80,8 @@ def speak_up() -> None:
 
 
 def _tcp_connections() -> Iterator[socket.socket]:
-    """All of this process: Spark does not say which is its own. None where the system does not list them."""
+    """Yields all TCP connections of this process: Spark does not say which is its own. None where the system does not
+    list them."""
     try:
         names = os.listdir(_OPEN_FILES)
     except OSError:

@@ -45,7 +45,7 @@ def _one_topic(options: Mapping[str, str]) -> str:
     if not topics and "assign" in given:
         from barnabas.spark.source.offsets import parse_partitions
 
-        topics = list(dict.fromkeys(where.topic for where in parse_partitions(given["assign"], "assign")))
+        topics = list(dict.fromkeys(partition.topic for partition in parse_partitions(given["assign"], "assign")))
     if len(topics) != 1:
         raise UsageError(
             "valueFormat=confluent-avro takes the reader's schema from the registry for one topic (option subscribe);"

@@ -40,14 +40,14 @@ def find_segments(paths: str, wants: Callable[[TopicPartition], bool] | None = N
     Raises UsageError."""
     found: dict[TopicPartition, tuple[str, list[SegmentFile]]] = {}
     for directory, names in _directories(paths, wants):
-        where = _partition_of(directory)
-        if where in found and found[where][0] != os.path.realpath(directory):
+        partition = _partition_of(directory)
+        if partition in found and found[partition][0] != os.path.realpath(directory):
             raise UsageError(
-                f"option segments: {where} is in {found[where][0]} and in {directory}, its records would come twice;"
-                " name one of them"
+                f"option segments: {partition} is in {found[partition][0]} and in {directory}, its records would come"
+                " twice; name one of them"
             )
-        if wants is None or wants(where):
-            found.setdefault(where, (os.path.realpath(directory), _files_in(directory, where, names)))
+        if wants is None or wants(partition):
+            found.setdefault(partition, (os.path.realpath(directory), _files_in(directory, partition, names)))
     if not found:
         raise UsageError(f"option segments={paths}: there is no log of the topics that the query wants")
     return [file for _, (_, files) in sorted(found.items()) for file in files]
@@ -81,10 +81,10 @@ def _within(path: str, wants: Callable[[TopicPartition], bool] | None) -> Iterat
     with os.scandir(path) as entries:
         children = sorted(entry.path for entry in entries if entry.is_dir())
     for child in children:
-        where = parse_directory_name(os.path.basename(child))
-        if where is None or where.topic == METADATA_TOPIC or not _has_segments(child):
+        partition = parse_directory_name(os.path.basename(child))
+        if partition is None or partition.topic == METADATA_TOPIC or not _has_segments(child):
             continue
-        if wants is not None or not where.topic.startswith("__"):
+        if wants is not None or not partition.topic.startswith("__"):
             yield child, None
 
 
@@ -106,16 +106,16 @@ def _nothing_at(pattern: str) -> UsageError:
 
 def _partition_of(directory: str) -> TopicPartition:
     name = os.path.basename(os.path.abspath(directory))
-    where = parse_directory_name(name)
-    if where is None:
+    partition = parse_directory_name(name)
+    if partition is None:
         raise UsageError(
             f"option segments: {directory} holds segments, but its name does not say of what; name it (or a link to it)"
             " <topic>-<partition>, as orders-0"
         )
-    return where
+    return partition
 
 
-def _files_in(directory: str, where: TopicPartition, names: frozenset[str] | None) -> list[SegmentFile]:
+def _files_in(directory: str, partition: TopicPartition, names: frozenset[str] | None) -> list[SegmentFile]:
     all_of_them = sorted(name for name in os.listdir(directory) if _SEGMENT.fullmatch(name))
     found = []
     for name, following in pairwise([*all_of_them, None]):
@@ -125,5 +125,5 @@ def _files_in(directory: str, where: TopicPartition, names: frozenset[str] | Non
         path = os.path.join(os.path.abspath(directory), name)
         status = os.stat(path)
         next_base = OFFSETS_END if following is None else int(following[:20])
-        found.append(SegmentFile(path, where, int(name[:20]), next_base, status.st_size, status.st_ino))
+        found.append(SegmentFile(path, partition, int(name[:20]), next_base, status.st_size, status.st_ino))
     return found

@@ -67,10 +67,10 @@ class _SegmentOptions:
 def _wanting(subscription: Subscription) -> Callable[[TopicPartition], bool]:
     if subscription.pattern is not None:
         pattern = re.compile(subscription.pattern)
-        return lambda where: pattern.fullmatch(where.topic) is not None
+        return lambda partition: pattern.fullmatch(partition.topic) is not None
     if subscription.topics:
-        return lambda where: where.topic in subscription.topics
-    return lambda where: where in subscription.partitions
+        return lambda partition: partition.topic in subscription.topics
+    return lambda partition: partition in subscription.partitions
 
 
 class _FilePartition(TaskState, InputPartition):

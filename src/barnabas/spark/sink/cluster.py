@@ -285,7 +285,9 @@ class SinkCluster:
         there = {view.name for view in self.admin.list_topics()}
         places = [place]
         if not again:
-            places += [where.topic for found in _open_ones(self.admin, self.writer) for where in found.partitions]
+            places += [
+                partition.topic for found in _open_ones(self.admin, self.writer) for partition in found.partitions
+            ]
         return next((topic for topic in places if topic in there), None)
 
     def _superseded(self) -> Superseded:

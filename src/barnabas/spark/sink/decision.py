@@ -126,8 +126,8 @@ def read_decision(offsets: Mapping[TopicPartition, OffsetAndMetadata], prefix: s
 def place_of(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> str:
     """The topic of the latest. Raises DamagedDecision."""
     batch = max(committed.offset for committed in offsets.values())
-    there = [where for where, committed in offsets.items() if committed.offset == batch]
-    return max(there, key=lambda where: _parsed(offsets[where].metadata).run != NOBODY).topic
+    there = [partition for partition, committed in offsets.items() if committed.offset == batch]
+    return max(there, key=lambda partition: _parsed(offsets[partition].metadata).run != NOBODY).topic
 
 
 class _Note(NamedTuple):

@@ -55,7 +55,7 @@ class BatchReader(DataSourceReader):
         if options.ending.kind == "offsets":
             end = self._reachable(end, lookup.latest(partitions))
         self._check_order(start, end)
-        ranges = [OffsetRange(where, start[where], end[where]) for where in partitions]
+        ranges = [OffsetRange(partition, start[partition], end[partition]) for partition in partitions]
         return self._narrowed(ranges, lookup)
 
     def _narrowed(self, ranges: list[OffsetRange], lookup: OffsetReader) -> list[OffsetRange]:
@@ -72,20 +72,24 @@ class BatchReader(DataSourceReader):
         self, wanted: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Not beyond the end of the log: nobody knows whether those records will ever be there. Raises DataLoss."""
-        beyond = [OffsetRange(where, latest[where], end) for where, end in wanted.items() if end > latest[where]]
+        beyond = [
+            OffsetRange(partition, latest[partition], end)
+            for partition, end in wanted.items()
+            if end > latest[partition]
+        ]
         if beyond:
             what = self.options.ending.option
             lost(self.options.on_data_loss, beyond, f"option {what} wants more than the log has (or has committed)")
-        return {where: min(end, latest[where]) for where, end in wanted.items()}
+        return {partition: min(end, latest[partition]) for partition, end in wanted.items()}
 
     def _check_order(self, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> None:
         """Only what was written down can be a mistake; two times may well have nothing between them."""
         starting, ending = self.options.starting, self.options.ending
-        for where, first in start.items() if starting.kind == ending.kind == "offsets" else ():
-            if first > end[where]:
+        for partition, first in start.items() if starting.kind == ending.kind == "offsets" else ():
+            if first > end[partition]:
                 raise UsageError(
-                    f"options {starting.option} and {ending.option}: {where} begins at {first}, behind its end"
-                    f" {end[where]}; an end is the offset behind the last one to read"
+                    f"options {starting.option} and {ending.option}: {partition} begins at {first}, behind its end"
+                    f" {end[partition]}; an end is the offset behind the last one to read"
                 )
 
     def read(self, partition: RangePartition) -> "Iterator[pyarrow.RecordBatch]":

@@ -1,4 +1,4 @@
-"""What is said, and done, when offsets that a query wanted are not there."""
+"""Reports offsets that a query needs and that the log does not have, and stops the query or lets it go on."""
 
 import json
 import logging
@@ -18,20 +18,21 @@ DEAD_LETTERS: Final = "dlq"
 
 
 class DataLoss(BarnabasError):
-    """Offsets that a query wanted are gone, and it is not to go on without them."""
+    """Offsets that a query needs are gone, and onDataLoss=fail."""
 
 
 class OnLoss(NamedTuple):
-    """What to do: `fail`, `warn`, `skip`, or `dlq`, which is `warn` and a record in a topic for each range."""
+    """The option onDataLoss: `fail`, `warn`, `skip`, or `dlq`, which is `warn` with a record in a topic for each
+    range."""
 
     what: str
     topic: str = ""
     client: Mapping[str, str] = {}
-    """Settings of the producer that writes there."""
+    """The settings of the producer of these records."""
 
 
 def lost(on_loss: OnLoss, gone: Sequence[OffsetRange], why: str) -> None:
-    """Tell of these offsets. Raises DataLoss unless the query is to go on."""
+    """Reports lost ranges. Raises DataLoss unless the query is to go on."""
     which = "; ".join(map(str, gone[:_SHOWN_MAX])) + (" and more" if len(gone) > _SHOWN_MAX else "")
     lost_for(on_loss, f"{sum(each.size for each in gone)} offsets are lost ({which}): {why}")
     if on_loss.what == DEAD_LETTERS:
@@ -39,14 +40,14 @@ def lost(on_loss: OnLoss, gone: Sequence[OffsetRange], why: str) -> None:
 
 
 def lost_from(on_loss: OnLoss, gone: Mapping[TopicPartition, int], what: str) -> None:
-    """The same for partitions that are gone: nobody knows any more where they ended."""
+    """Reports partitions that no longer exist, so that nobody knows where they ended."""
     lost_for(on_loss, what)
     if on_loss.what == DEAD_LETTERS:
-        _write(on_loss, [_letter(where, start, None, what) for where, start in gone.items()])
+        _write(on_loss, [_letter(partition, start, None, what) for partition, start in gone.items()])
 
 
 def lost_for(on_loss: OnLoss, what: str) -> None:
-    """The same for what has no offsets."""
+    """Reports a loss without offsets."""
     if on_loss.what == "fail":
         raise DataLoss(
             f"{what}. To go on without them set option onDataLoss=warn; to read from elsewhere begin with a new"
@@ -55,13 +56,13 @@ def lost_for(on_loss: OnLoss, what: str) -> None:
     _log.log(logging.INFO if on_loss.what == "skip" else logging.WARNING, "%s; they are left out", what)
 
 
-def _letter(where: TopicPartition, start: int, end: int | None, why: str) -> tuple[bytes, bytes]:
-    told = {"topic": where.topic, "partition": where.partition, "from": start, "to": end, "reason": why}
-    return str(where).encode(), json.dumps(told).encode()
+def _letter(partition: TopicPartition, start: int, end: int | None, why: str) -> tuple[bytes, bytes]:
+    told = {"topic": partition.topic, "partition": partition.partition, "from": start, "to": end, "reason": why}
+    return str(partition).encode(), json.dumps(told).encode()
 
 
 def _write(on_loss: OnLoss, letters: Sequence[tuple[bytes, bytes]]) -> None:
-    """Raises what the client raises: a query does not go on before they are written."""
+    """Writes the records and waits for them: the query goes on only then. Raises the client's errors."""
     from barnabas.client.producer.front import Producer  # losses are rare
 
     with Producer({"client.id": "barnabas-spark", **on_loss.client}) as producer:

@@ -1,7 +1,7 @@
-"""A streaming query's view of its topics: where it begins, what the next micro-batch holds, how far behind it is.
+"""Plans the micro-batches of a streaming query.
 
-It lives in the process that Spark keeps on the driver for each source of a query. What it decides goes into the offset
-that Spark writes into the checkpoint before anything is read, so that a replay reads the same.
+MicroBatches lives in the process that Spark keeps on the driver for each source of a query. Spark writes the offsets
+that it returns into the checkpoint before anything is read, so that a replay reads the same.
 """
 
 import logging
@@ -23,16 +23,16 @@ _log = logging.getLogger("barnabas.spark")
 
 _PAUSE_FIRST_S: Final = 0.01
 _PAUSE_MAX_S: Final = 0.05
-"""Between two looks for new records when the first found too few, or something was wrong."""
+"""The pause before the ends are asked for again, when there were too few new records or an error."""
 _RETREATS: Final = 3
 _RETREAT_S: Final = 0.3
-"""An end that moves back is asked for again: a new leader may need a moment to know its end."""
+"""The pause before an end that moved back is asked for again: a new leader may need a moment to know its end."""
 
 Offsets = Mapping[TopicPartition, int]
 
 
 class Cluster(Protocol):
-    """What a feed asks; `OffsetReader`."""
+    """The questions to brokers, which OffsetReader answers."""
 
     def topics(self, *, missing_ok: bool = False) -> Topics: ...
     def earliest(self, partitions: Any) -> dict[TopicPartition, int]: ...
@@ -45,15 +45,18 @@ class Cluster(Protocol):
 
 
 def ranges_of(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
-    """What a micro-batch reads. A function of its two offsets alone, so that a replay reads the same."""
+    """Returns the ranges of a micro-batch. They depend on its two offsets alone, so that a replay reads the same."""
     if start == end:  # it says where its own batch began, which is not to be read again
         return []
     begin = {**start.offsets, **end.start}
-    return [OffsetRange(where, begin.get(where, offset), offset) for where, offset in sorted(end.offsets.items())]
+    return [
+        OffsetRange(partition, begin.get(partition, offset), offset)
+        for partition, offset in sorted(end.offsets.items())
+    ]
 
 
 class _Seen(NamedTuple):
-    """What one look finds."""
+    """The topics, and the ends and leader epochs of their partitions, at one time."""
 
     topics: Topics
     ends: dict[TopicPartition, int]
@@ -61,7 +64,7 @@ class _Seen(NamedTuple):
 
 
 class MicroBatches:
-    """See the module."""
+    """Decides where a streaming query begins, where each micro-batch ends, and how far the query is behind."""
 
     def __init__(
         self,
@@ -76,29 +79,30 @@ class MicroBatches:
         self._sleep = sleep
         self._frozen = False
         self._known: _Seen | None = None
-        """Topics and ends, as they are or as they were when they were frozen."""
+        """The last known state, or the state when it was frozen."""
         self._batch_at = float("-inf")
-        """When the last micro-batch was given."""
+        """The time when the last micro-batch was planned."""
         self._given: StreamOffset | None = None
         self._committed: Offsets = {}
         self._sound: dict[TopicPartition, tuple[int, int]] = {}
-        """Logs that were not cut between these two epochs, below what was read."""
+        """Partitions whose logs were not truncated between these two epochs, below the records that were read."""
 
     # --- what Spark asks --------------------------------------------------------------------------------------------
 
     def initial(self) -> StreamOffset:
-        """Where a query begins that has no checkpoint. Asked again for as long as its first batch has not succeeded."""
+        """Returns the first offsets of a query without a checkpoint. Spark asks again until the first batch has
+        succeeded."""
         topics = self._cluster.topics()
         offsets = self._cluster.resolve(self._options.starting, topics.partitions)
         return StreamOffset(offsets, ids=topics.ids, is_initial=True)
 
     def freeze(self) -> None:
-        """From now on there is what the next look finds, and no more (trigger AvailableNow)."""
+        """Freezes the ends at the next look at the brokers (trigger AvailableNow)."""
         self._frozen = True
         self._known = None
 
     def latest(self) -> dict[TopicPartition, int] | None:
-        """The ends as of the last look."""
+        """Returns the ends of the partitions as they were known last."""
         return None if self._known is None else self._known.ends
 
     def behind(self) -> dict[str, str]:
@@ -127,8 +131,8 @@ class MicroBatches:
         return {**found, "estimatedTotalBytesBehindLatest": str(round(size))}
 
     def to_read(self, start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
-        """What a micro-batch reads. A replay may find that a topic is another one by now: its offsets mean nothing
-        there. Raises DataLoss."""
+        """Returns the ranges of a micro-batch. Those of topics that were created anew before a replay are left out:
+        their offsets mean nothing there. Raises DataLoss."""
         ranges = ranges_of(start, end)
         if end == self._given or not end.ids:
             return ranges
@@ -141,8 +145,8 @@ class MicroBatches:
         return [each for each in ranges if each not in gone]
 
     def after(self, start: StreamOffset, *, everything: bool = False) -> StreamOffset:
-        """The end of the next micro-batch; `start` itself if there is nothing to do. `everything`: without limits.
-        Raises DataLoss."""
+        """Returns the end of the next micro-batch; `start` itself if there is nothing to do. `everything`: without
+        limits. Raises DataLoss."""
         self._commit_for_lag(start)
         deadline = self._clock() + self._options.poll_timeout_ms / 1000
         pause = 0.0
@@ -150,8 +154,8 @@ class MicroBatches:
             seen = self._look(start)
             begin = self._begin(start, seen)
             moved = any(
-                begin.get(where) != offset or not _is_same(start, seen.topics, where.topic)
-                for where, offset in start.offsets.items()
+                begin.get(partition) != offset or not _is_same(start, seen.topics, partition.topic)
+                for partition, offset in start.offsets.items()
             )
             if start.is_initial or moved or self._is_enough(begin, seen.ends, everything):
                 self._batch_at = self._clock()
@@ -186,58 +190,66 @@ class MicroBatches:
 
     def _seen(self, topics: Topics) -> "_Seen":
         ends = self._cluster.ends(topics.partitions)
-        epochs = {where: each.epoch for where, each in ends.items() if each.epoch >= 0}
-        return _Seen(topics, {where: each.offset for where, each in ends.items()}, epochs)
+        epochs = {partition: each.epoch for partition, each in ends.items() if each.epoch >= 0}
+        return _Seen(topics, {partition: each.offset for partition, each in ends.items()}, epochs)
 
     def _check_gone(self, start: StreamOffset, topics: Topics) -> None:
         gone = set(start.offsets).difference(topics.partitions)
         if gone:
             what = f"{partitions_text(gone)} is no longer there: what was not read of it is lost"
-            lost_from(self._options.on_data_loss, {where: start.offsets[where] for where in sorted(gone)}, what)
+            lost_from(
+                self._options.on_data_loss, {partition: start.offsets[partition] for partition in sorted(gone)}, what
+            )
 
     def _begin(self, start: StreamOffset, seen: "_Seen") -> dict[TopicPartition, int]:
-        """Where each partition goes on; those that are new, or of topics that were made again, at their beginning."""
+        """Returns the first offset of each partition; new partitions, and those of topics that were created anew, begin
+        at their first record."""
         topics = seen.topics
         again = {topic for topic in topics.ids if not _is_same(start, topics, topic)}
         for topic in sorted(again):
-            before = {where: offset for where, offset in start.offsets.items() if where.topic == topic}
+            before = {partition: offset for partition, offset in start.offsets.items() if partition.topic == topic}
             if before:
-                read = ", ".join(f"{where} up to {offset}" for where, offset in before.items())
+                read = ", ".join(f"{partition} up to {offset}" for partition, offset in before.items())
                 what = (
                     f"topic {topic} was deleted and made again (its id was {start.ids[topic]}, now {topics.ids[topic]})"
                 )
                 what = f"{what}: {read} was read of the old one, what else it had is lost"
                 lost_from(self._options.on_data_loss, before, what)
         found = {w: offset for w, offset in start.offsets.items() if w.topic not in again}
-        found = {where: found[where] for where in topics.partitions if where in found}
+        found = {partition: found[partition] for partition in topics.partitions if partition in found}
         found |= self._cuts(start, seen)
-        return {**found, **self._cluster.earliest([where for where in topics.partitions if where not in found])}
+        return {
+            **found,
+            **self._cluster.earliest([partition for partition in topics.partitions if partition not in found]),
+        }
 
     def _cuts(self, start: StreamOffset, seen: "_Seen") -> dict[TopicPartition, int]:
-        """Where logs were cut below what was read, and have grown again since: by a leader that did not have all
-        records. It tells by where the epochs end that were read."""
+        """Returns the ends of logs that were truncated below the records that were read and have grown again, because
+        the new leader lacked records. The ends of the leader epochs tell."""
         changed = {
-            where: epoch
-            for where, epoch in start.epochs.items()
-            if _is_same(start, seen.topics, where.topic)
-            and where in start.offsets
-            and seen.epochs.get(where, epoch) != epoch
-            and self._sound.get(where) != (epoch, seen.epochs[where])
+            partition: epoch
+            for partition, epoch in start.epochs.items()
+            if _is_same(start, seen.topics, partition.topic)
+            and partition in start.offsets
+            and seen.epochs.get(partition, epoch) != epoch
+            and self._sound.get(partition) != (epoch, seen.epochs[partition])
         }
         ends = self._cluster.ends_of_epochs(changed) if changed else {}
-        cuts = {where: end for where, end in ends.items() if end < start.offsets[where]}
+        cuts = {partition: end for partition, end in ends.items() if end < start.offsets[partition]}
         if cuts:
-            gone = [OffsetRange(where, end, start.offsets[where]) for where, end in cuts.items()]
+            gone = [OffsetRange(partition, end, start.offsets[partition]) for partition, end in cuts.items()]
             why = "they were read, and a new leader has others in their place, which were not (unclean leader election)"
             lost(self._options.on_data_loss, gone, why)
-        self._sound |= {where: (epoch, seen.epochs[where]) for where, epoch in changed.items() if where not in cuts}
+        self._sound |= {
+            partition: (epoch, seen.epochs[partition]) for partition, epoch in changed.items() if partition not in cuts
+        }
         return cuts
 
     # --- how much of it ---------------------------------------------------------------------------------------------
 
     def _is_enough(self, begin: Offsets, ends: Offsets, everything: bool) -> bool:
-        count = sum(max(end - begin[where], 0) for where, end in ends.items())
-        retreated = any(end < begin[where] for where, end in ends.items())
+        count = sum(max(end - begin[partition], 0) for partition, end in ends.items())
+        retreated = any(end < begin[partition] for partition, end in ends.items())
         limits = self._options.limits
         waits = limits.min_offsets > count and not (everything or self._frozen or retreated)  # a loss is told once
         if waits and count and self._clock() < self._batch_at + limits.max_delay_ms / 1000:
@@ -257,7 +269,7 @@ class MicroBatches:
         return found
 
     def _offset(self, start: StreamOffset, seen: "_Seen", begin: Offsets, ends: Offsets) -> StreamOffset:
-        """The end, with where it begins if Spark could not know that."""
+        """Returns the end of a micro-batch, with those first offsets that Spark cannot know."""
         limits = self._options.limits
         unknown = {w: offset for w, offset in begin.items() if start.is_initial or start.offsets.get(w) != offset}
         plan = Plan(limits.min_partitions, limits.max_records)
@@ -268,8 +280,8 @@ class MicroBatches:
     # --- lag --------------------------------------------------------------------------------------------------------
 
     def _commit_for_lag(self, start: StreamOffset) -> None:
-        """When Spark asks for what comes after `start`, all before it has been processed. For tools alone, so that a
-        failure is no reason to stop."""
+        """Commits `start` for tools that show lag: Spark asks for the next offsets when all before them were processed.
+        An error does not stop the query."""
         group_id = self._options.group_id_for_lag
         if group_id is None or start.is_initial or start.offsets == self._committed:
             return
@@ -281,11 +293,11 @@ class MicroBatches:
 
 
 def _retreats(start: StreamOffset, seen: _Seen) -> list[OffsetRange]:
-    """What was read and is behind the ends now."""
+    """Returns the ranges that were read and now lie behind the ends."""
     found = [
-        OffsetRange(where, seen.ends.get(where, offset), offset)
-        for where, offset in start.offsets.items()
-        if _is_same(start, seen.topics, where.topic)
+        OffsetRange(partition, seen.ends.get(partition, offset), offset)
+        for partition, offset in start.offsets.items()
+        if _is_same(start, seen.topics, partition.topic)
     ]
     return [each for each in found if each.size]
 

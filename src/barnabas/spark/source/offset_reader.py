@@ -1,4 +1,4 @@
-"""What a query asks the cluster: which partitions there are, and which offsets they have."""
+"""Reads from brokers which partitions a query has, and which offsets these have."""
 
 import logging
 import re
@@ -36,12 +36,12 @@ _NO_ID: Final = "00000000-0000-0000-0000-000000000000"
 
 
 class Topics:
-    """The partitions that a subscription means now, and the ids of their topics."""
+    """The partitions of a subscription, and the ids of their topics."""
 
     def __init__(self, partitions: Iterable[TopicPartition], ids: Mapping[str, str]) -> None:
         self.partitions = sorted(partitions)
         self.ids = {topic: each for topic, each in ids.items() if each != _NO_ID}
-        """Without those of brokers that have none."""
+        """Brokers before 2.8 have no topic ids."""
 
 
 class LogEnd(NamedTuple):
@@ -52,7 +52,7 @@ class LogEnd(NamedTuple):
 
 
 class OffsetReader:
-    """Asks brokers, by connections that are kept. Close it."""
+    """Asks brokers over connections that are kept. Close it."""
 
     def __init__(self, options: SourceOptions) -> None:
         known = AdminSettings.definitions
@@ -76,7 +76,8 @@ class OffsetReader:
     # --- partitions -------------------------------------------------------------------------------------------------
 
     def topics(self, *, missing_ok: bool = False) -> Topics:
-        """Raises UsageError for topics and partitions that do not exist, unless they may have gone."""
+        """Returns the partitions of the subscription. Raises UsageError for those that do not exist, unless
+        `missing_ok`."""
         wanted = self._options.subscription
         if wanted.pattern is not None:
             pattern = re.compile(wanted.pattern)
@@ -87,12 +88,12 @@ class OffsetReader:
                     if pattern.fullmatch(view.name)
                 ]
             )
-        names = wanted.topics or tuple(dict.fromkeys(where.topic for where in wanted.partitions))
+        names = wanted.topics or tuple(dict.fromkeys(partition.topic for partition in wanted.partitions))
         views = self._described(names, missing_ok=missing_ok)
         if wanted.topics:
             return _all_of(views.values())
-        there = [where for where in wanted.partitions if where.topic in views]
-        there = [where for where in there if where.partition in views[where.topic].partitions]
+        there = [partition for partition in wanted.partitions if partition.topic in views]
+        there = [partition for partition in there if partition.partition in views[partition.topic].partitions]
         if len(there) < len(wanted.partitions) and not missing_ok:
             gone = partitions_text(set(wanted.partitions).difference(there))
             raise UsageError(f"option assign: {gone} does not exist; the topic has fewer partitions")
@@ -133,24 +134,24 @@ class OffsetReader:
         return self.at_times(dict.fromkeys(partitions, EARLIEST))
 
     def latest(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Behind the last record; with read_committed behind the last that is decided."""
+        """Returns the offsets behind the last records; with read_committed the last stable offsets."""
         return self.at_times(dict.fromkeys(partitions, LATEST))
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, LogEnd]:
-        """The same, with epochs."""
+        """Returns the ends as `latest` does, with leader epochs."""
         found = self._asked(dict.fromkeys(partitions, LATEST))
-        return {where: LogEnd(each.offset, each.leader_epoch) for where, each in found.items()}
+        return {partition: LogEnd(each.offset, each.leader_epoch) for partition, each in found.items()}
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first record at or after each time in ms, -1 for none."""
-        return {where: each.offset for where, each in self._asked(times).items()}
+        """Returns the offset of the first record at or after each time in ms, -1 for none."""
+        return {partition: each.offset for partition, each in self._asked(times).items()}
 
     def _asked(self, times: Mapping[TopicPartition, int]) -> "dict[TopicPartition, PartitionOffset]":
         return self._watcher.offsets_at(times, read_committed=self._read_committed) if times else {}
 
     def ends_of_epochs(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Where each leader epoch, or the last one before it, ends; nothing for partitions whose brokers do not
-        know."""
+        """Returns the end of each leader epoch, or of the last one before it; nothing for partitions whose brokers do
+        not know."""
         if not self._tells_epochs:
             return {}
         try:
@@ -159,14 +160,14 @@ class OffsetReader:
             _log.warning("whether logs were cut cannot be told: %s", error)
             self._tells_epochs = False
             return {}
-        return {where: end for where, (_, end) in found.items() if end >= 0}
+        return {partition: end for partition, (_, end) in found.items() if end >= 0}
 
     def wait_for_records(self, offsets: Mapping[TopicPartition, int], seconds: float) -> bool:
-        """Until there is a record at one of the offsets, or something is wrong with one; False: neither in time."""
+        """Waits for a record at one of the offsets, or an error. Returns False if there is neither in time."""
         return self._watcher.wait_for_records(offsets, seconds, read_committed=self._read_committed)
 
     def resolve(self, position: Position, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each partition begins or ends. Raises UsageError."""
+        """Returns the offsets that an option means. Raises UsageError."""
         kind = position.kind
         if kind == "earliest":
             return self.earliest(partitions)
@@ -182,16 +183,16 @@ class OffsetReader:
         return self._settled(position.offsets)
 
     def _settled(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """With numbers for -1 and -2."""
+        """Returns the offsets with numbers in place of -1 and -2."""
         return {
             **offsets,
-            **self.latest(where for where, offset in offsets.items() if offset == LATEST),
-            **self.earliest(where for where, offset in offsets.items() if offset == EARLIEST),
+            **self.latest(partition for partition, offset in offsets.items() if offset == LATEST),
+            **self.earliest(partition for partition, offset in offsets.items() if offset == EARLIEST),
         }
 
     def _timed(self, position: Position, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         found = self.at_times(times)
-        late = [where for where, offset in found.items() if offset < 0]
+        late = [partition for partition, offset in found.items() if offset < 0]
         if late and position.option.startswith("starting") and not self._options.begins_at_end:
             raise UsageError(
                 f"option {position.option}: {partitions_text(late)} has no record at or after {times[late[0]]} ms;"
@@ -200,20 +201,20 @@ class OffsetReader:
         return self._settled(found)
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What the group has committed; the beginning where it has not."""
+        """Returns the offsets that the group has committed; the first offsets of partitions without a commit."""
         group_id = self._options.group_id
         assert group_id is not None, "checked with the options"
         committed = self._watcher.admin(
             lambda calls: calls.list_group_offsets(group_id, partitions, require_stable=True)
         )
         return {
-            where: committed[where].offset if where in committed else offset
-            for where, offset in self.earliest(partitions).items()
+            partition: committed[partition].offset if partition in committed else offset
+            for partition, offset in self.earliest(partitions).items()
         }
 
     def record_bytes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, float]:
-        """What a record of each partition takes on disk in the mean, as of a minute ago at most; a guess where brokers
-        do not say."""
+        """Returns the mean size of each partition's records on disk, at most a minute old; a guess if brokers do not
+        tell."""
         now = time.monotonic()
         if now > self._sizes_until or not self._sizes.keys() >= set(partitions):
             self._sizes, self._sizes_until = self._mean_sizes(partitions), now + _SIZES_S
@@ -226,18 +227,18 @@ class OffsetReader:
             found = self._watcher.admin(lambda calls: calls.describe_log_dirs(partitions=partitions))
             for directories in found.values():
                 for replica in (each for directory in directories for each in directory.replicas):
-                    where = TopicPartition(replica.topic, replica.partition)
-                    stored[where] = max(stored.get(where, 0), replica.size_bytes)
+                    partition = TopicPartition(replica.topic, replica.partition)
+                    stored[partition] = max(stored.get(partition, 0), replica.size_bytes)
         except KafkaError as error:
             _log.warning("the size of records is taken for %d bytes: %s", _RECORD_BYTES, error)
         sizes = {}
-        for where in partitions:
-            count = latest[where] - earliest[where]
-            sizes[where] = stored[where] / count if stored[where] and count > 0 else float(_RECORD_BYTES)
+        for partition in partitions:
+            count = latest[partition] - earliest[partition]
+            sizes[partition] = stored[partition] / count if stored[partition] and count > 0 else float(_RECORD_BYTES)
         return sizes
 
     def commit_for_lag(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """For tools that show lag."""
+        """Commits offsets for tools that show lag."""
         self._watcher.admin(lambda calls: calls.alter_group_offsets(group_id, dict(offsets.items()), timeout=5))
 
 
@@ -248,7 +249,8 @@ def _all_of(views: "Iterable[TopicView]") -> Topics:
 
 
 def _check_same(position: Position, partitions: Collection[TopicPartition]) -> None:
-    """All partitions need an offset, as with Spark's connector: one that was forgotten would begin somewhere."""
+    """Raises UsageError unless the option has an offset for each partition and no other, as with Spark's connector: a
+    partition without one would begin anywhere."""
     there, given = set(partitions), set(position.offsets)
     if there - given:
         raise UsageError(

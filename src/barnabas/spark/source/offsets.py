@@ -43,23 +43,23 @@ BEHIND: Final = "@behind"
 
 
 class Plan(NamedTuple):
-    """What ranges of offsets are cut by; 0: not at all."""
+    """The options that cut ranges of offsets into tasks; 0: no limit."""
 
     min_partitions: int = 0
     max_records: int = 0
 
 
 class StreamOffset(NamedTuple):
-    """Up to where a query has read, or will have with this batch."""
+    """The offsets up to which a query has read, or will have with this batch."""
 
     offsets: Mapping[TopicPartition, int]
     start: Mapping[TopicPartition, int] = {}
     plan: Plan = Plan()
     ids: Mapping[str, str] = {}
     is_initial: bool = False
-    """Of a query that has not read anything: its start may be another one the next time."""
+    """The query has not read anything: it may begin at other offsets the next time."""
     epochs: Mapping[TopicPartition, int] = {}
-    """Of leaders: no record before the offset is of a later one."""
+    """Leader epochs: no record before the offset is of a later one."""
     record_bytes: Mapping[TopicPartition, int] = {}
     """The mean size of records, where tasks are cut by bytes."""
 
@@ -79,7 +79,7 @@ class StreamOffset(NamedTuple):
 
 
 def nested(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
-    """Under their topics, sorted, with texts for keys, as JSON has them."""
+    """Returns the offsets under their topics, sorted, with texts for keys as in JSON."""
     found: dict[str, Any] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
@@ -168,7 +168,8 @@ def _is_int(value: object, least: int, most: int) -> bool:
 
 
 def parse_stream_offset(document: Mapping[str, Any]) -> StreamOffset:
-    """What `StreamOffset.to_json` gave, or the connector of the JVM. Raises UsageError for anything else."""
+    """Parses an offset of a checkpoint, written by `StreamOffset.to_json` or by Spark's Kafka connector. Raises
+    UsageError."""
     extras = {name: value for name, value in document.items() if name.startswith("@")}
     unknown = extras.keys() - {_START, _PLAN, _IDS, _EPOCHS, _BYTES, BEHIND}
     if unknown:
@@ -214,7 +215,7 @@ def _unreadable(reason: str) -> UsageError:
 
 
 def partitions_text(partitions: Iterable[TopicPartition], most: int = 10) -> str:
-    """For messages."""
+    """Returns a list of partitions for a message."""
     named = [f"{topic}-{partition}" for topic, partition in sorted(partitions)]
     more = len(named) - most
     return ", ".join(named[:most]) + (f" and {more} more" if more > 0 else "")

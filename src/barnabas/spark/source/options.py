@@ -1,7 +1,7 @@
-"""What a read asks for, out of Spark's options: which partitions, from where to where, in what portions.
+"""The options of a read: which partitions, from which offsets to which, in what portions.
 
-Pure: it reads texts and gives values. Names and rules are those of Spark's Kafka connector. Whatever is wrong is a
-UsageError that names the option, the rule and the way out.
+Names and rules are those of Spark's Kafka connector. Errors are UsageErrors that name the option, the rule and the way
+out.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Subscription(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where to begin or to stop, and the option that says so."""
+    """The offsets to begin or to stop at, and the option that has them."""
 
     kind: str
     """earliest, latest, offsets, time, times or group."""
@@ -55,7 +55,7 @@ class Position(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What a micro-batch and a task may hold at most, and a micro-batch at least; 0: no limit."""
+    """The most that a micro-batch and a task may have, and the least of a micro-batch; 0: no limit."""
 
     max_offsets: int = 0
     max_bytes: int = 0
@@ -74,7 +74,7 @@ class SourceOptions(NamedTuple):
     starting: Position
     ending: Position
     begins_at_end: bool
-    """Where no record is so new as the starting time."""
+    """Whether to begin at the end where no record is as new as the starting time."""
     limits: Limits
     on_data_loss: OnLoss
     include_headers: bool
@@ -82,7 +82,7 @@ class SourceOptions(NamedTuple):
     poll_timeout_ms: int
     fetch_timeout_ms: int
     group_id: str | None
-    """Of startingOffsets=group."""
+    """The group of startingOffsets=group."""
     group_id_for_lag: str | None
 
     @classmethod
@@ -119,8 +119,8 @@ class SourceOptions(NamedTuple):
 
 
 def client_settings(given: Mapping[str, str]) -> dict[str, str]:
-    """What begins with `kafka.`, under Kafka's names, and where the brokers are. `given` is in lower case. Raises
-    UsageError."""
+    """Returns the settings of the client: the options that begin with `kafka.`, and the addresses of brokers. `given`
+    has names in lower case. Raises UsageError."""
     client = {name.removeprefix(KAFKA): value for name, value in given.items() if name.startswith(KAFKA)}
     _same(client, given, "bootstrap.servers", "bootstrap.servers")
     if not client.get("bootstrap.servers", "").strip():
@@ -144,7 +144,7 @@ def _client(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _same(client: dict[str, str], given: Mapping[str, str], setting: str, option: str) -> None:
-    """An option that is another name for a setting of the client."""
+    """Merges an option that is another name for a setting of the client."""
     ours, theirs = given.get(option.lower()), client.get(setting)
     if ours is None:
         return
@@ -208,7 +208,7 @@ def _ending(given: Mapping[str, str], *, streaming: bool) -> Position:
 
 
 def _position(given: Mapping[str, str], side: str, default: str, words: tuple[str, ...]) -> Position:
-    """The first of the three options of one side that is given."""
+    """Returns the first of the three options for one end that is given."""
     option = f"{side}Timestamp"
     if option.lower() in given:
         return Position("time", option, time_ms=parse_count(given[option.lower()], option, least=0))

@@ -1,7 +1,5 @@
-"""What a batch holds and how its tasks share it: functions of numbers, so that a replay plans the same.
-
-The rules are those of Spark's Kafka connector, weighted by bytes where these are known.
-"""
+"""Plans which offsets a batch has and how tasks share them. All are functions of numbers, so that a replay plans the
+same."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -38,7 +36,8 @@ class OffsetRange(NamedTuple):
 def bounded(
     limit: int, start: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Ends for about `limit` offsets, in proportion to what each partition has; none that has some goes without."""
+    """Returns ends for about `limit` offsets, in proportion to what each partition has; each that has some gets
+    some."""
     return _bounded(limit, start, ends, {})
 
 
@@ -48,7 +47,7 @@ def bounded_by_bytes(
     ends: Mapping[TopicPartition, int],
     record_bytes: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    """The same for about `limit` bytes, given what a record of each partition takes in the mean."""
+    """Returns ends for about `limit` bytes, given the mean size of each partition's records."""
     return _bounded(limit, start, ends, record_bytes)
 
 
@@ -58,16 +57,16 @@ def _bounded(
     ends: Mapping[TopicPartition, int],
     record_bytes: Mapping[TopicPartition, float],
 ) -> dict[TopicPartition, int]:
-    weights = {where: max(record_bytes.get(where, 1.0), 1e-3) for where in ends}
-    sizes = {where: (end - start.get(where, end)) * weights[where] for where, end in ends.items()}
+    weights = {partition: max(record_bytes.get(partition, 1.0), 1e-3) for partition in ends}
+    sizes = {partition: (end - start.get(partition, end)) * weights[partition] for partition, end in ends.items()}
     total = sum(size for size in sizes.values() if size > 0)
     found = dict(ends)
     if total <= limit:
         return found
-    for where, size in sizes.items():
+    for partition, size in sizes.items():
         if size > 0:
-            share = limit * (size / total) / weights[where]
-            found[where] = min(ends[where], start[where] + (ceil(share) if share < 1 else floor(share)))
+            share = limit * (size / total) / weights[partition]
+            found[partition] = min(ends[partition], start[partition] + (ceil(share) if share < 1 else floor(share)))
     return found
 
 
@@ -77,8 +76,7 @@ def _bounded(
 def split(
     ranges: Sequence[OffsetRange], plan: Plan, record_bytes: Mapping[TopicPartition, float] | None = None
 ) -> list[OffsetRange]:
-    """At least `min_partitions` pieces, none above `max_records`; without either the ranges as they are. Empty ones are
-    left out."""
+    """Cuts ranges into at least `min_partitions` pieces, none above `max_records`. Empty ranges are left out."""
     found = [each for each in ranges if each.size]
     if plan.max_records:
         found = [piece for each in found for piece in _cut(each, ceil(each.size / plan.max_records))]
@@ -94,8 +92,8 @@ def split(
 
 
 def shares(sizes: Sequence[float], most: Sequence[int], wanted: int) -> list[int]:
-    """How many pieces each gets: one at least, the large ones more, `wanted` together where there are so many
-    records."""
+    """Returns the number of pieces of each range: at least one, more for large ones, `wanted` in all if there are so
+    many records."""
     counts = [1] * len(sizes)
     total = sum(sizes)
     if total > 0:
@@ -109,15 +107,15 @@ def shares(sizes: Sequence[float], most: Sequence[int], wanted: int) -> list[int
 
 
 def _cut(whole: OffsetRange, count: int) -> list[OffsetRange]:
-    """Equal pieces, as whole numbers have it."""
+    """Returns about equal pieces."""
     count = min(count, whole.size)
     edges = [whole.start + whole.size * index // count for index in range(count + 1)]
     return [OffsetRange(whole.partition, start, end) for start, end in pairwise(edges)]
 
 
 def combined(pieces: Sequence[OffsetRange], plan: Plan) -> list[tuple[OffsetRange, ...]]:
-    """What each task reads: neighbours that have `TOGETHER_MAX` offsets at most (`max_records`, where that is less)
-    share one, unless that leaves less than `min_partitions` tasks."""
+    """Returns the ranges of each task. Neighbours that have `TOGETHER_MAX` offsets at most (`max_records`, if that is
+    less) share a task, unless that leaves less than `min_partitions` tasks."""
     most = min(TOGETHER_MAX, plan.max_records or TOGETHER_MAX)
     tasks: list[list[OffsetRange]] = []
     room = 0

@@ -50,7 +50,7 @@ _MEANING: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def conditions_of(filters: Iterable[Any]) -> tuple[list[Condition], list[Any]]:
-    """What we can do with Spark's filters, and those that Spark has to look at itself."""
+    """Returns the filters that decide what is read, and those that Spark has to apply itself."""
     conditions, rest = [], []
     for each in filters:
         kind = type(each).__name__
@@ -79,13 +79,13 @@ def _is_ours(condition: Condition) -> bool:
 
 
 def first_ms(conditions: Iterable[Condition]) -> int | None:
-    """No record before that time is wanted; None: no such bound."""
+    """Returns the time before which no record is wanted; None without such a condition."""
     times = [(each.value - _EPOCH) // timedelta(milliseconds=1) for each in conditions if each.column == "timestamp"]
     return max(times, default=None)
 
 
 def narrowed(ranges: Sequence[OffsetRange], conditions: Sequence[Condition]) -> list[OffsetRange]:
-    """What of the ranges may hold records that are wanted."""
+    """Returns the parts of the ranges that may have records which meet the conditions."""
     found = [each for each in ranges if _is_wanted(each.partition, conditions)]
     for condition in conditions:
         if condition.column == "offset":
@@ -93,9 +93,9 @@ def narrowed(ranges: Sequence[OffsetRange], conditions: Sequence[Condition]) -> 
     return [each for each in found if each.size]
 
 
-def _is_wanted(where: TopicPartition, conditions: Iterable[Condition]) -> bool:
+def _is_wanted(partition: TopicPartition, conditions: Iterable[Condition]) -> bool:
     return all(
-        _MEANING[test](getattr(where, column), value)
+        _MEANING[test](getattr(partition, column), value)
         for column, test, value in conditions
         if column in ("topic", "partition")
     )

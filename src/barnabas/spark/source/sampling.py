@@ -12,12 +12,12 @@ from barnabas.spark.source.options import SourceOptions
 __all__ = ["newest_values"]
 
 _OF_POSITIONS: Final = ("starting", "ending", "min", "max")
-"""How the options begin that say from where to where, and in what portions: for a sample they mean nothing."""
+"""The beginnings of options about offsets and portions, which mean nothing for a sample."""
 _SHOWN: Final = 3
 
 
 def newest_values(options: Mapping[str, str], count: int) -> tuple[list[bytes | None], str]:
-    """About `count` values, and what they are of, in words. Raises UsageError, and what brokers say."""
+    """Returns about `count` values, and a description of their topics. Raises UsageError and the errors of brokers."""
     if "segments" in options:
         from barnabas.spark.segments.reader import newest_values_of_segments
 
@@ -28,15 +28,15 @@ def newest_values(options: Mapping[str, str], count: int) -> tuple[list[bytes | 
     with OffsetReader(parsed) as lookup:
         partitions = lookup.topics().partitions
         starts, ends = lookup.earliest(partitions), lookup.latest(partitions)
-    there = [where for where in partitions if ends[where] > starts[where]]
+    there = [partition for partition in partitions if ends[partition] > starts[partition]]
     share = ceil(count / max(len(there), 1))
     reader = PartitionReader({"client.id": "barnabas-spark", **parsed.client})
     with closing(reader):
-        for where in there:
-            begin = max(starts[where], ends[where] - share)
-            for batch in reader.read(where, begin, ends[where], timeout=parsed.fetch_timeout_ms / 1000):
+        for partition in there:
+            begin = max(starts[partition], ends[partition] - share)
+            for batch in reader.read(partition, begin, ends[partition], timeout=parsed.fetch_timeout_ms / 1000):
                 found += batch.column("value").to_pylist()
-    topics = list(dict.fromkeys(where.topic for where in partitions))
+    topics = list(dict.fromkeys(partition.topic for partition in partitions))
     more = len(topics) - _SHOWN
     what = "topic " + ", ".join(topics[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
     return found[-count:] if len(there) == 1 else found, what

@@ -38,13 +38,14 @@ _FIELDS: Final = {
     "headers": ArrayType(_HEADER),
 }
 _OURS: Final = {"timestampType": "timestamp_type"}
-"""Where our client has another name."""
+"""Columns that have another name in our client's batches."""
 _MICROS_MAX: Final = 2**63 // 1000 - 1
 _AS_THEY_ARE: Final = FormatRules()
 
 
 def record_schema(*, headers: bool, rules: FormatRules = _AS_THEY_ARE) -> StructType | str:
-    """All columns; `headers` if they are asked for. A text where only Spark can read the type of values."""
+    """Returns the schema of all columns, with `headers` if they are asked for; a text where only Spark can read the
+    type of values."""
     kinds = {**_FIELDS, "key": _key_type(rules), "value": rules.value_type or BinaryType()}
     if rules.is_parsed:
         kinds[CORRUPT] = BinaryType()
@@ -82,7 +83,7 @@ class Columns:
         self.__init__(*state)  # type: ignore[misc]
 
     def convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of our client's in the form that Spark wants, to the letter of its schema."""
+        """Returns a batch of our client's with exactly the query's schema."""
         if self._arrow is None:
             self._arrow = to_arrow_schema(self.schema, timezone="UTC")
             self._take = [_taking(field) for field in self._arrow]
@@ -92,7 +93,7 @@ class Columns:
 
 
 def _parser(schema: StructType, rules: FormatRules) -> ValueParser:
-    """What is not asked for still has to parse, or `_corrupt` would say nothing."""
+    """Returns the parser of values, also if only `_corrupt` is wanted: that column needs them parsed."""
     kind = schema["value"].dataType if "value" in schema.names else rules.value_type
     if kind is None:
         raise UsageError(f"column {CORRUPT} needs the schema of values: add option valueSchema, or the column value")
@@ -131,7 +132,7 @@ def _check(field: StructField, rules: FormatRules) -> None:
 
 
 def _check_nullable(kind: DataType, path: str) -> None:
-    """Raises UsageError: a producer may leave out what a schema calls `not null`."""
+    """Raises UsageError for a field that is `not null`: a producer may leave it out."""
     children: list[tuple[str, DataType, bool]] = []
     if isinstance(kind, StructType):
         children = [(f"{path}.{field.name}", field.dataType, field.nullable) for field in kind]
@@ -157,8 +158,8 @@ def _taking(field: pa.Field) -> Callable[[pa.RecordBatch], pa.Array]:
 
 
 def _micros(millis: pa.Array, kind: Any) -> pa.Array:
-    """Spark counts in microseconds. A time that does not fit (some producers send nanoseconds) becomes null: it must
-    not keep a query from its other records."""
+    """Returns times in microseconds. A time that does not fit (some producers send nanoseconds) becomes null: the query
+    still gets its other records."""
     try:
         return millis.cast(kind)
     except pa.ArrowInvalid:
@@ -170,7 +171,7 @@ def _micros(millis: pa.Array, kind: Any) -> pa.Array:
 
 
 def _relabelled(headers: pa.Array, kind: Any) -> pa.Array:
-    """The same buffers under Spark's names and nullability."""
+    """Returns the same buffers with Spark's names and nullability."""
     pairs = headers.values
     struct = kind.value_type
     renamed = pa.StructArray.from_arrays([pairs.field(0), pairs.field(1)], fields=list(struct))

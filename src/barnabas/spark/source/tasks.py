@@ -1,6 +1,6 @@
-"""What a task does: it reads ranges of offsets, and hands over Arrow batches in Spark's form.
+"""The tasks of a read: they read ranges of offsets and return Arrow batches in Spark's form.
 
-A worker process serves many tasks. Connections and metadata stay with it, in this module.
+A worker process serves many tasks. Its readers, with their connections and metadata, stay in this module.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 __all__ = ["RangePartition", "TaskRules", "read_ranges"]
 
 _READERS_MAX: Final = 4
-"""Clusters, or users, that one worker keeps connections for."""
+"""The number of clusters or users whose connections one worker keeps."""
 _readers: "dict[tuple[tuple[str, str], ...], PartitionReader]" = {}
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """The ranges of one task."""
 
     def __init__(self, wanted: Sequence[OffsetRange]) -> None:
         self.wanted = tuple(wanted)
 
 
 class TaskRules(TaskState):
-    """What all tasks of a query need to know; it is pickled with each of them."""
+    """The rules of a query's tasks, which are pickled with each task."""
 
     def __init__(
         self, client: Mapping[str, str], on_data_loss: OnLoss, fetch_timeout_ms: int, columns: Columns
@@ -46,7 +46,7 @@ class TaskRules(TaskState):
 
 
 def read_ranges(rules: TaskRules, wanted: Sequence[OffsetRange]) -> "Iterator[pyarrow.RecordBatch]":
-    """The task's batches. Raises DataLoss, and what the client raises."""
+    """Yields the batches of a task. Raises DataLoss and the client's errors."""
     settle()
     reader = _reader(rules.client)
     for each in wanted:
@@ -70,14 +70,14 @@ def _read(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> "
 
 
 def _behind_the_gap(reader: "PartitionReader", rules: TaskRules, wanted: OffsetRange) -> OffsetRange:
-    """What is left of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
-    where = wanted.partition
-    first, end = reader.bounds(where)
+    """Returns the rest of a range whose first offsets are gone. Raises DataLoss if the query is not to go on."""
+    partition = wanted.partition
+    first, end = reader.bounds(partition)
     if first > wanted.start:
-        gone = OffsetRange(where, wanted.start, min(first, wanted.end))
+        gone = OffsetRange(partition, wanted.start, min(first, wanted.end))
         lost(rules.on_data_loss, [gone], f"the log begins at {first} now: retention or DeleteRecords took them")
         return wanted._replace(start=gone.end)
-    gone = OffsetRange(where, max(wanted.start, end), wanted.end)
+    gone = OffsetRange(partition, max(wanted.start, end), wanted.end)
     lost(rules.on_data_loss, [gone], f"the log ends at {end} now: the topic was made again, or its leader lost records")
     return wanted._replace(end=min(wanted.end, end))
 
