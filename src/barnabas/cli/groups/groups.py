@@ -88,9 +88,9 @@ def describe(
     for name in names:
         if name not in descriptions and name not in listings and not rows[name]:
             raise GroupIdNotFound(f"group {name!r} does not exist; `barnabas groups list` shows what does")
-    reports = [_report(name, descriptions.get(name), listings.get(name), rows[name]) for name in names]
+    reports = [group_report(name, descriptions.get(name), listings.get(name), rows[name]) for name in names]
     one = groups is not None and len(groups) == 1 and not is_pattern(groups[0])
-    show(reports[0] if one else reports, json, lambda: "\n\n".join(map(_text, reports)) or "no groups")
+    show(reports[0] if one else reports, json, lambda: "\n\n".join(map(group_text, reports)) or "no groups")
 
 
 def _described(admin: Admin, names: Sequence[str]) -> dict[str, GroupDescription]:
@@ -103,7 +103,7 @@ def _described(admin: Admin, names: Sequence[str]) -> dict[str, GroupDescription
         raise
 
 
-def _report(
+def group_report(
     group: str, description: GroupDescription | None, listing: GroupListing | None, rows: list[dict[str, Any]]
 ) -> dict[str, Any]:
     return {
@@ -132,7 +132,7 @@ def _report(
     }
 
 
-def _text(report: Mapping[str, Any]) -> str:
+def group_text(report: Mapping[str, Any]) -> str:
     parts = [f"group {report['group']}", f"state {report['state']}", f"type {report['type']}"]
     if report["protocol"]:
         parts.append(f"assignor {report['protocol']}")

@@ -1,8 +1,7 @@
-"""The commands that look after pipelines, against a broker."""
+"""The commands of `barnabas pipeline`, against a broker and without Spark."""
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,12 @@ import pytest
 import barnabas
 from barnabas.cli.main import run
 from barnabas.errors import UsageError
-from barnabas.pipeline.errors import PipelineFailed, error_text
-from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings, project_lock
+from barnabas.pipeline.errors import PipelineFailed
+from barnabas.pipeline.project import TEMPLATES, Project, create, load, load_settings
 from barnabas.pipeline.runner import check_checkpoints
 from barnabas.spark.sink.decision import Decision, notes_of
 from barnabas.testing import Broker
-
-from .checkpoints import write_checkpoint
+from pipeline.checkpoints import write_checkpoint
 
 
 @pytest.fixture
@@ -171,65 +169,3 @@ def test_a_damaged_checkpoint_is_not_run(project: Path) -> None:
         PipelineFailed, match=r"offsets/2 cannot be read.* `barnabas pipeline repair-checkpoint .*mine`"
     ):
         check_checkpoints(*paths_of(load(project)), anew=False)
-
-
-def test_code_that_is_none(project: Path) -> None:
-    code = project / "pipeline.py"
-    code.write_text("x = 1\ndef start(:\n")
-    with pytest.raises(UsageError, match=r"pipeline.py, line 2: "):
-        load(project)
-    code.write_text("x = 1\n")
-    with pytest.raises(UsageError, match=r"must have a function start"):
-        load(project)
-    code.unlink()
-    with pytest.raises(UsageError, match=r"pipeline.py is not there"):
-        load(project)
-
-
-def test_stages(tmp_path: Path) -> None:
-    """A list is one stage; a later one is not begun before it is asked for."""
-    begun: list[str] = []
-
-    def chain(*_: object) -> Iterator[list[str]]:
-        for name in ("silver", "gold"):
-            begun.append(name)
-            yield [name]
-
-    assert list(Project(tmp_path, {}, lambda *_: ["copy"]).stages(None, {})) == [["copy"]]
-    stages = Project(tmp_path, {}, chain).stages(None, {})
-    assert (next(stages), begun) == (["silver"], ["silver"])
-    assert (next(stages), begun) == (["gold"], ["silver", "gold"])
-
-
-def test_what_is_told_of_an_output() -> None:
-    said = """WARN x
-Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark
-\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1068)
-"""
-    assert error_text(said) == "org.apache.spark.SparkException: Master must either be yarn or start with spark"
-    assert error_text(ValueError("[A] b\n\nJVM stacktrace:\norg.X: [A] b\n\tat c")) == "[A] b"
-    python = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
-  File "/x/layers.py", line 3, in schema
-    import nothing
-ModuleNotFoundError: No module named 'nothing'
-
-During handling of the above exception, another exception occurred:
-
-Traceback (most recent call last):
-UnboundLocalError: cannot access local variable 'reader'
-"""
-    assert error_text(ValueError(python)) == (
-        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan: ModuleNotFoundError: No module named 'nothing'"
-    )
-
-
-def test_one_at_a_time(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copy = project / "checkpoints" / "copy"
-    (copy / "offsets" / "2").write_text("v1")
-    with project_lock(project):
-        with pytest.raises(UsageError, match=r"another process runs .*mine; stop that first"), project_lock(project):
-            pytest.fail("it was entered")
-        assert run(["pipeline", "repair-checkpoint", str(copy), "--yes"]) == 2
-        assert "mine; stop that first" in capsys.readouterr().err
-        assert run(["pipeline", "repair-checkpoint", str(copy)]) == 1, "which changes nothing"
-    assert run(["pipeline", "repair-checkpoint", str(copy), "--yes"]) == 0

@@ -1,17 +1,14 @@
-"""What is wrong with a checkpoint is found, named and put right, or the way out is."""
+"""Problems of checkpoints, and their repair."""
 
 from pathlib import Path
 
 import pytest
 
-from barnabas.errors import UsageError
-from barnabas.pipeline.checkpoint import find_checkpoints, read_checkpoint
+from barnabas.pipeline.checkpoint import read_checkpoint
 from barnabas.pipeline.diagnosis import BrokerView, Problem, find_problems
-from barnabas.pipeline.repair import backup_of, repair
-from barnabas.pipeline.status import lag_rows, status_row
+from barnabas.pipeline.repair import repair
 from barnabas.types import TopicPartition
-
-from .checkpoints import IDS, write_checkpoint
+from pipeline.checkpoints import IDS, write_checkpoint
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 WELL = BrokerView(IDS, {ZERO: 0, ONE: 0}, {ZERO: 50, ONE: 70}, None)
@@ -32,38 +29,6 @@ def mended(path: Path, broker: BrokerView | None = WELL) -> list[Problem]:
     """What is wrong after the repair."""
     repair(path, problems(path, broker), path.with_name("kept"))
     return problems(path, broker)
-
-
-def test_what_stands_in_one(path: Path) -> None:
-    found = read_checkpoint(path)
-    assert (found.query_id, found.done.number, found.last.number) == ("22222222-2222-2222-2222-222222222222", 2, 3)  # type: ignore[union-attr]
-    assert found.done is not None
-    assert found.done.offsets == {ZERO: 40, ONE: 60}
-    assert problems(path) == []
-    assert problems(path, None) == []
-
-
-def test_status_and_lag(path: Path) -> None:
-    found = read_checkpoint(path)
-    row = status_row(found, WELL.ends)
-    assert (row["batch"], row["state"], row["lag"]) == (3, "under way, or interrupted", 20)
-    assert row["offsets_per_second"] == 35.0, "70 offsets in the two seconds from batch 0 to batch 2"
-    assert [(each["partition"], each["read"], each["end"], each["lag"]) for each in lag_rows(found, WELL.ends)] == [
-        (0, 40, 50, 10),
-        (1, 60, 70, 10),
-    ]
-    new = lag_rows(found, {TopicPartition("orders", 2): 5})
-    assert (new[0]["read"], new[0]["lag"]) == (None, 5), "a partition that is new"
-    assert status_row(found, None)["lag"] is None
-
-
-def test_a_query_named_by_digits(tmp_path: Path) -> None:
-    """Only flows of declarative pipelines number their checkpoints."""
-    path = write_checkpoint(tmp_path / "checkpoints" / "2024", commits=0)
-    assert read_checkpoint(path).name == "2024"
-    assert backup_of(path).name.startswith("2024.backup-")
-    flow = write_checkpoint(tmp_path / "_checkpoints" / "to_orders" / "orders" / "0", commits=0)
-    assert read_checkpoint(flow).name == "orders"
 
 
 @pytest.mark.parametrize(
@@ -172,16 +137,3 @@ def test_sources_of_other_kinds_stay_as_they_are(tmp_path: Path) -> None:
     assert problems(path) == []
     assert mended(path, WELL._replace(starts={ZERO: 5, ONE: 0})) == []
     assert file.read_text().splitlines()[-2:] == ['{"logOffset":3}', "-"]
-
-
-def test_where_checkpoints_are_looked_for(tmp_path: Path, path: Path) -> None:
-    project = tmp_path / "project"
-    write_checkpoint(project / "checkpoints" / "b", commits=0)
-    write_checkpoint(project / "checkpoints" / "a.backup-20260101-000000", commits=0)
-    assert find_checkpoints(path) == [path]
-    assert find_checkpoints(project) == [project / "checkpoints" / "b"]
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match=r"there is no checkpoint in .*empty .* begins anew, as startingOffsets says"):
-        find_checkpoints(tmp_path / "empty")
-    with pytest.raises(UsageError, match="nowhere is no directory"):
-        find_checkpoints(tmp_path / "nowhere")

@@ -1,6 +1,6 @@
 import json
 
-from barnabas.cli.groups.groups import _report, _text
+from barnabas.cli.groups.groups import group_report, group_text
 from barnabas.cli.groups.lag import lag_text, total_lag
 from barnabas.client.admin.groups import GroupDescription, GroupListing, GroupMemberView, rebalances_of
 from barnabas.types import TopicPartition
@@ -20,7 +20,7 @@ EVENT = {
 def test_rebalances_are_told_with_their_reasons() -> None:
     rebalances = rebalances_of(json.dumps([EVENT, EVENT | {"completed_ms": None, "notes": [], "notes_dropped": 0}]))
     description = GroupDescription("g", "Stable", "consumer", "range", 1, (), rebalances)
-    lines = _text(_report("g", description, None, [])).splitlines()
+    lines = group_text(group_report("g", description, None, [])).splitlines()
     assert lines[0] == "group g, state Stable, type classic, assignor range, coordinator 1, no members, no commits"
     assert "member a left: the consumer is closed; member b joined; and 4 more" in lines[-2]
     assert lines[-2].startswith("2013-01-01T05:00:00.000Z  3")
@@ -48,9 +48,9 @@ def test_other_brokers_tell_none() -> None:
 
 def test_members_that_a_broker_does_not_show_are_not_counted() -> None:
     listing = GroupListing("g", "consumer", "Stable", "consumer")
-    report = _report("g", None, listing, [])
+    report = group_report("g", None, listing, [])
     assert report["members"] is None
-    assert "members not shown by this broker" in _text(report)
+    assert "members not shown by this broker" in group_text(report)
 
 
 def test_no_id_or_reason_forges_a_line() -> None:
@@ -58,7 +58,7 @@ def test_no_id_or_reason_forges_a_line() -> None:
     events = rebalances_of(json.dumps([EVENT | {"reason": f"left{forged}"}]))
     member = GroupMemberView(f"m{forged}", f"i{forged}", f"c{forged}", "/127.0.0.1", (TopicPartition("t", 0),), ("t",))
     description = GroupDescription(f"g{forged}", "Stable", "consumer", f"range{forged}", 1, (member,), events)
-    text = _text(_report(f"g{forged}", description, None, []))
+    text = group_text(group_report(f"g{forged}", description, None, []))
     assert "\x1b" not in text
     assert [line for line in text.splitlines() if line.startswith("group ")] == [text.splitlines()[0]]
     assert text.count("\\n\\x1b[2Jgroup other") == 5

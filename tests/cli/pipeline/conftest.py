@@ -1,0 +1,1 @@
+from pipeline.conftest import broker as broker
