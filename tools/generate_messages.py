@@ -153,50 +153,25 @@ def annotation(attribute: Attribute) -> str:
     inner = attribute.kind if attribute.struct else PYTHON_TYPES[attribute.kind]
     if attribute.array:
         inner = f"Sequence[{inner}]"
-    if attribute.nullable or (attribute.struct and not attribute.array):
-        inner += " | None"
-    return inner
+    return f"{inner} | None" if attribute.nullable else inner
 
 
 def render_class(struct: Struct, base: str, extra: list[str]) -> str:
-    lines = [f"class {struct.name}({base}):"]
-    attributes = [struct.attributes[name] for name in struct.order]
-    names = "".join(f'"{a.name}", ' for a in attributes)
-    lines.append(f"    __slots__ = ({names.rstrip()})" if names else "    __slots__ = ()")
-    lines += [f"    {line}" for line in extra]
-    lines.append("    SCHEMA = (")
-    for a in attributes:
+    lines = [f"    {line}" for line in extra]
+    for a in (struct.attributes[name] for name in struct.order):
         low, high = min(a.versions), max(a.versions)
         assert sorted(set(a.versions)) == list(range(low, high + 1)), (struct.name, a.name, a.versions)
         assert not a.tag_versions or sorted(a.tag_versions) == sorted(a.versions), (struct.name, a.name)
         kind = a.kind if a.struct else f'"{a.kind}"'
-        default = "ZERO_UUID" if a.kind == "uuid" and not a.array else repr(a.default)
-        options = ""
+        options = f"default={'ZERO_UUID' if a.kind == 'uuid' and not a.array else repr(a.default)}"
         if a.array:
             options += ", array=True"
         if a.nullable:
             options += f", nullable_from={min(a.nullable)}"
         if a.tag >= 0:
             options += f", tag={a.tag}"
-        lines.append(f'        Field("{a.name}", {kind}, {low}, {high}, {default}{options}),')
-    lines.append("    )")
-    if attributes:
-        arguments = []
-        for a in attributes:
-            default = "ZERO_UUID" if a.kind == "uuid" and not a.array else repr(a.default)
-            arguments.append(f"{a.name}: {annotation(a)} = {default}")
-        lines.append("")
-        lines.append("    def __init__(")
-        lines.append("        self,")
-        lines.append("        *,")
-        lines += [f"        {argument}," for argument in arguments]
-        lines.append("    ) -> None:")
-        for a in attributes:
-            if a.struct and not a.array and not a.nullable:
-                lines.append(f"        self.{a.name}: {a.kind} = {a.kind}() if {a.name} is None else {a.name}")
-            else:
-                lines.append(f"        self.{a.name} = {a.name}")
-    return "\n".join(lines)
+        lines.append(f"    {a.name}: {annotation(a)} = field({kind}, {low}, {high}, {options})")
+    return "\n".join([f"class {struct.name}({base}):", *(lines or ["    pass"])])
 
 
 def collect(name: str, kind: EntityType) -> tuple[Collector, str, dict[int, bool], int]:
@@ -276,7 +251,7 @@ def render_module(name: str) -> str:
     if head[-1] != "":
         head.append("")
     bases = [base for base in ("Message", "Request", "Response") if f"({base})" in text]
-    head.append(f"from barnabas.protocol.schema import {', '.join(['Field', *bases])}")
+    head.append(f"from barnabas.protocol.schema import {', '.join([*bases, 'field'])}")
     head.append("")
     if "ZERO_UUID" in text:
         head += ["ZERO_UUID = UUID(int=0)", ""]

@@ -1,12 +1,18 @@
 """How a message class says what each version of it looks like on the wire.
 
-Every message is a plain class with slots, the union of the fields of all its versions, and a `SCHEMA`: one `Field` per
-attribute in wire order. `codec` compiles readers and writers from it. Source: the protocol guide's primitive types.
+A message class names each of its fields once, the union of the fields of all its versions, in wire order:
+
+    class Heartbeat(Request):
+        API_KEY = 12
+        group_id: str = field("string", 0, 4, default="")
+
+Its slots, its `SCHEMA` and its constructor, which takes keywords, follow from that. `codec` compiles readers and
+writers from the schema. Source: the protocol guide's primitive types.
 """
 
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, dataclass_transform
 
-__all__ = ["NEVER", "Field", "Message"]
+__all__ = ["NEVER", "Field", "Message", "Request", "Response", "field"]
 
 NEVER: Final = 32767
 
@@ -26,15 +32,50 @@ class Field(NamedTuple):
     """The tag of a tagged field, -1 for a field in the body."""
 
 
-class Message:
-    """Base of all messages: equality and repr over the slots."""
+def field(
+    kind: "str | type[Message]",
+    first: int,
+    last: int,
+    *,
+    default: Any,
+    array: bool = False,
+    nullable_from: int = NEVER,
+    tag: int = -1,
+) -> Any:
+    """Declares a field of a message; the parameters are those of `Field`. A struct that cannot be null has the default
+    None: each message gets a struct of its own then."""
+    return Field("", kind, first, last, default, array, nullable_from, tag)
 
-    __slots__ = ()
+
+class MessageType(type):
+    """Makes the slots and the schema of a message class from its fields."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> "MessageType":
+        fields = {key: value for key, value in namespace.items() if type(value) is Field}
+        if fields:
+            for key in fields:
+                del namespace[key]
+            namespace["SCHEMA"] = tuple(Field(key, *value[1:]) for key, value in fields.items())
+        namespace["__slots__"] = tuple(fields)
+        return super().__new__(cls, name, bases, namespace)
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(field,))
+class Message(metaclass=MessageType):
+    """Base of all messages: constructor, equality and repr over the fields."""
+
     SCHEMA: ClassVar[tuple[Field, ...]] = ()
     FLEXIBLE_FROM: ClassVar[int] = NEVER
     """The first version with compact types and tagged fields."""
     FIRST_VERSION: ClassVar[int] = 0
     LAST_VERSION: ClassVar[int] = 0
+
+    def __init__(self, **values: Any) -> None:
+        """Gives the class its own constructor when its first message is made: most classes that a process imports never
+        have one."""
+        cls = type(self)
+        cls.__init__ = _compile_constructor(cls.SCHEMA)  # type: ignore[method-assign]
+        cls.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -56,15 +97,30 @@ class Message:
         return f"{type(self).__name__}({body})"
 
 
+def _compile_constructor(schema: tuple[Field, ...]) -> Any:
+    parameters, body, names = ["self"], ["pass"], {}
+    if schema:
+        parameters.append("*")
+    for field in schema:
+        name, value = field.name, field.name
+        names[f"d_{name}"] = field.default
+        parameters.append(f"{name}=d_{name}")
+        if not isinstance(field.kind, str) and not field.array and field.nullable_from == NEVER:
+            names[f"t_{name}"] = field.kind
+            value = f"t_{name}() if {name} is None else {name}"
+        body.append(f"self.{name} = {value}")
+    source = f"def __init__({', '.join(parameters)}):\n " + "\n ".join(body)
+    exec(source, names)  # noqa: S102  the source is ours, from the schema
+    return names["__init__"]
+
+
 class Request(Message):
     """A request: knows its API key and the class of its response."""
 
-    __slots__ = ()
     API_KEY: ClassVar[int] = -1
 
 
 class Response(Message):
     """A response."""
 
-    __slots__ = ()
     API_KEY: ClassVar[int] = -1

@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Field, Request, Response
+from barnabas.protocol.schema import Request, Response, field
 
 
 class AddOffsetsToTxnRequest(Request):
-    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "group_id",)
     API_KEY = 25
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("transactional_id", "string", 0, 4, ''),
-        Field("producer_id", "int64", 0, 4, 0),
-        Field("producer_epoch", "int16", 0, 4, 0),
-        Field("group_id", "string", 0, 4, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str = '',
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        group_id: str = '',
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.group_id = group_id
+    transactional_id: str = field("string", 0, 4, default='')
+    producer_id: int = field("int64", 0, 4, default=0)
+    producer_epoch: int = field("int16", 0, 4, default=0)
+    group_id: str = field("string", 0, 4, default='')
 
 
 class AddOffsetsToTxnResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code",)
     API_KEY = 25
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 4, 0),
-        Field("error_code", "int16", 0, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
+    throttle_time_ms: int = field("int32", 0, 4, default=0)
+    error_code: int = field("int16", 0, 4, default=0)

@@ -4,155 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class AddPartitionsToTxnTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 5, ''),
-        Field("partitions", "int32", 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 5, default='')
+    partitions: Sequence[int] = field("int32", 0, 5, default=(), array=True)
 
 
 class AddPartitionsToTxnTransaction(Message):
-    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "verify_only", "topics",)
-    SCHEMA = (
-        Field("transactional_id", "string", 4, 5, ''),
-        Field("producer_id", "int64", 4, 5, 0),
-        Field("producer_epoch", "int16", 4, 5, 0),
-        Field("verify_only", "bool", 4, 5, False),
-        Field("topics", AddPartitionsToTxnTopic, 4, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str = '',
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        verify_only: bool = False,
-        topics: Sequence[AddPartitionsToTxnTopic] = (),
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.verify_only = verify_only
-        self.topics = topics
+    transactional_id: str = field("string", 4, 5, default='')
+    producer_id: int = field("int64", 4, 5, default=0)
+    producer_epoch: int = field("int16", 4, 5, default=0)
+    verify_only: bool = field("bool", 4, 5, default=False)
+    topics: Sequence[AddPartitionsToTxnTopic] = field(AddPartitionsToTxnTopic, 4, 5, default=(), array=True)
 
 
 class AddPartitionsToTxnRequest(Request):
-    __slots__ = ("transactions", "v3_and_below_transactional_id", "v3_and_below_producer_id", "v3_and_below_producer_epoch", "v3_and_below_topics",)
     API_KEY = 24
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("transactions", AddPartitionsToTxnTransaction, 4, 5, (), array=True),
-        Field("v3_and_below_transactional_id", "string", 0, 3, ''),
-        Field("v3_and_below_producer_id", "int64", 0, 3, 0),
-        Field("v3_and_below_producer_epoch", "int16", 0, 3, 0),
-        Field("v3_and_below_topics", AddPartitionsToTxnTopic, 0, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactions: Sequence[AddPartitionsToTxnTransaction] = (),
-        v3_and_below_transactional_id: str = '',
-        v3_and_below_producer_id: int = 0,
-        v3_and_below_producer_epoch: int = 0,
-        v3_and_below_topics: Sequence[AddPartitionsToTxnTopic] = (),
-    ) -> None:
-        self.transactions = transactions
-        self.v3_and_below_transactional_id = v3_and_below_transactional_id
-        self.v3_and_below_producer_id = v3_and_below_producer_id
-        self.v3_and_below_producer_epoch = v3_and_below_producer_epoch
-        self.v3_and_below_topics = v3_and_below_topics
+    transactions: Sequence[AddPartitionsToTxnTransaction] = field(AddPartitionsToTxnTransaction, 4, 5, default=(), array=True)
+    v3_and_below_transactional_id: str = field("string", 0, 3, default='')
+    v3_and_below_producer_id: int = field("int64", 0, 3, default=0)
+    v3_and_below_producer_epoch: int = field("int16", 0, 3, default=0)
+    v3_and_below_topics: Sequence[AddPartitionsToTxnTopic] = field(AddPartitionsToTxnTopic, 0, 3, default=(), array=True)
 
 
 class AddPartitionsToTxnPartitionResult(Message):
-    __slots__ = ("partition_index", "partition_error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 5, 0),
-        Field("partition_error_code", "int16", 0, 5, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        partition_error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.partition_error_code = partition_error_code
+    partition_index: int = field("int32", 0, 5, default=0)
+    partition_error_code: int = field("int16", 0, 5, default=0)
 
 
 class AddPartitionsToTxnTopicResult(Message):
-    __slots__ = ("name", "results_by_partition",)
-    SCHEMA = (
-        Field("name", "string", 0, 5, ''),
-        Field("results_by_partition", AddPartitionsToTxnPartitionResult, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        results_by_partition: Sequence[AddPartitionsToTxnPartitionResult] = (),
-    ) -> None:
-        self.name = name
-        self.results_by_partition = results_by_partition
+    name: str = field("string", 0, 5, default='')
+    results_by_partition: Sequence[AddPartitionsToTxnPartitionResult] = field(AddPartitionsToTxnPartitionResult, 0, 5, default=(), array=True)
 
 
 class AddPartitionsToTxnResult(Message):
-    __slots__ = ("transactional_id", "topic_results",)
-    SCHEMA = (
-        Field("transactional_id", "string", 4, 5, ''),
-        Field("topic_results", AddPartitionsToTxnTopicResult, 4, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str = '',
-        topic_results: Sequence[AddPartitionsToTxnTopicResult] = (),
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.topic_results = topic_results
+    transactional_id: str = field("string", 4, 5, default='')
+    topic_results: Sequence[AddPartitionsToTxnTopicResult] = field(AddPartitionsToTxnTopicResult, 4, 5, default=(), array=True)
 
 
 class AddPartitionsToTxnResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "results_by_transaction", "results_by_topic_v3_and_below",)
     API_KEY = 24
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 5, 0),
-        Field("error_code", "int16", 4, 5, 0),
-        Field("results_by_transaction", AddPartitionsToTxnResult, 4, 5, (), array=True),
-        Field("results_by_topic_v3_and_below", AddPartitionsToTxnTopicResult, 0, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        results_by_transaction: Sequence[AddPartitionsToTxnResult] = (),
-        results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.results_by_transaction = results_by_transaction
-        self.results_by_topic_v3_and_below = results_by_topic_v3_and_below
+    throttle_time_ms: int = field("int32", 0, 5, default=0)
+    error_code: int = field("int16", 4, 5, default=0)
+    results_by_transaction: Sequence[AddPartitionsToTxnResult] = field(AddPartitionsToTxnResult, 4, 5, default=(), array=True)
+    results_by_topic_v3_and_below: Sequence[AddPartitionsToTxnTopicResult] = field(AddPartitionsToTxnTopicResult, 0, 3, default=(), array=True)

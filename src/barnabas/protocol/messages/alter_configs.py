@@ -4,106 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class AlterableConfig(Message):
-    __slots__ = ("name", "value",)
-    SCHEMA = (
-        Field("name", "string", 0, 2, ''),
-        Field("value", "string", 0, 2, '', nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        value: str | None = '',
-    ) -> None:
-        self.name = name
-        self.value = value
+    name: str = field("string", 0, 2, default='')
+    value: str | None = field("string", 0, 2, default='', nullable_from=0)
 
 
 class AlterConfigsResource(Message):
-    __slots__ = ("resource_type", "resource_name", "configs",)
-    SCHEMA = (
-        Field("resource_type", "int8", 0, 2, 0),
-        Field("resource_name", "string", 0, 2, ''),
-        Field("configs", AlterableConfig, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type: int = 0,
-        resource_name: str = '',
-        configs: Sequence[AlterableConfig] = (),
-    ) -> None:
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.configs = configs
+    resource_type: int = field("int8", 0, 2, default=0)
+    resource_name: str = field("string", 0, 2, default='')
+    configs: Sequence[AlterableConfig] = field(AlterableConfig, 0, 2, default=(), array=True)
 
 
 class AlterConfigsRequest(Request):
-    __slots__ = ("resources", "validate_only",)
     API_KEY = 33
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("resources", AlterConfigsResource, 0, 2, (), array=True),
-        Field("validate_only", "bool", 0, 2, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        resources: Sequence[AlterConfigsResource] = (),
-        validate_only: bool = False,
-    ) -> None:
-        self.resources = resources
-        self.validate_only = validate_only
+    resources: Sequence[AlterConfigsResource] = field(AlterConfigsResource, 0, 2, default=(), array=True)
+    validate_only: bool = field("bool", 0, 2, default=False)
 
 
 class AlterConfigsResourceResponse(Message):
-    __slots__ = ("error_code", "error_message", "resource_type", "resource_name",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 2, 0),
-        Field("error_message", "string", 0, 2, '', nullable_from=0),
-        Field("resource_type", "int8", 0, 2, 0),
-        Field("resource_name", "string", 0, 2, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-        resource_type: int = 0,
-        resource_name: str = '',
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.resource_type = resource_type
-        self.resource_name = resource_name
+    error_code: int = field("int16", 0, 2, default=0)
+    error_message: str | None = field("string", 0, 2, default='', nullable_from=0)
+    resource_type: int = field("int8", 0, 2, default=0)
+    resource_name: str = field("string", 0, 2, default='')
 
 
 class AlterConfigsResponse(Response):
-    __slots__ = ("throttle_time_ms", "responses",)
     API_KEY = 33
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 2, 0),
-        Field("responses", AlterConfigsResourceResponse, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        responses: Sequence[AlterConfigsResourceResponse] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.responses = responses
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    responses: Sequence[AlterConfigsResourceResponse] = field(AlterConfigsResourceResponse, 0, 2, default=(), array=True)

@@ -4,129 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ReassignablePartition(Message):
-    __slots__ = ("partition_index", "replicas",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 1, 0),
-        Field("replicas", "int32", 0, 1, None, array=True, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        replicas: Sequence[int] | None = None,
-    ) -> None:
-        self.partition_index = partition_index
-        self.replicas = replicas
+    partition_index: int = field("int32", 0, 1, default=0)
+    replicas: Sequence[int] | None = field("int32", 0, 1, default=None, array=True, nullable_from=0)
 
 
 class ReassignableTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 1, ''),
-        Field("partitions", ReassignablePartition, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[ReassignablePartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 1, default='')
+    partitions: Sequence[ReassignablePartition] = field(ReassignablePartition, 0, 1, default=(), array=True)
 
 
 class AlterPartitionReassignmentsRequest(Request):
-    __slots__ = ("timeout_ms", "allow_replication_factor_change", "topics",)
     API_KEY = 45
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("timeout_ms", "int32", 0, 1, 60000),
-        Field("allow_replication_factor_change", "bool", 1, 1, True),
-        Field("topics", ReassignableTopic, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        timeout_ms: int = 60000,
-        allow_replication_factor_change: bool = True,
-        topics: Sequence[ReassignableTopic] = (),
-    ) -> None:
-        self.timeout_ms = timeout_ms
-        self.allow_replication_factor_change = allow_replication_factor_change
-        self.topics = topics
+    timeout_ms: int = field("int32", 0, 1, default=60000)
+    allow_replication_factor_change: bool = field("bool", 1, 1, default=True)
+    topics: Sequence[ReassignableTopic] = field(ReassignableTopic, 0, 1, default=(), array=True)
 
 
 class ReassignablePartitionResponse(Message):
-    __slots__ = ("partition_index", "error_code", "error_message",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 1, 0),
-        Field("error_code", "int16", 0, 1, 0),
-        Field("error_message", "string", 0, 1, '', nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-        error_message: str | None = '',
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
-        self.error_message = error_message
+    partition_index: int = field("int32", 0, 1, default=0)
+    error_code: int = field("int16", 0, 1, default=0)
+    error_message: str | None = field("string", 0, 1, default='', nullable_from=0)
 
 
 class ReassignableTopicResponse(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 1, ''),
-        Field("partitions", ReassignablePartitionResponse, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[ReassignablePartitionResponse] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 1, default='')
+    partitions: Sequence[ReassignablePartitionResponse] = field(ReassignablePartitionResponse, 0, 1, default=(), array=True)
 
 
 class AlterPartitionReassignmentsResponse(Response):
-    __slots__ = ("throttle_time_ms", "allow_replication_factor_change", "error_code", "error_message", "responses",)
     API_KEY = 45
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 1, 0),
-        Field("allow_replication_factor_change", "bool", 1, 1, True),
-        Field("error_code", "int16", 0, 1, 0),
-        Field("error_message", "string", 0, 1, '', nullable_from=0),
-        Field("responses", ReassignableTopicResponse, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        allow_replication_factor_change: bool = True,
-        error_code: int = 0,
-        error_message: str | None = '',
-        responses: Sequence[ReassignableTopicResponse] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.allow_replication_factor_change = allow_replication_factor_change
-        self.error_code = error_code
-        self.error_message = error_message
-        self.responses = responses
+    throttle_time_ms: int = field("int32", 0, 1, default=0)
+    allow_replication_factor_change: bool = field("bool", 1, 1, default=True)
+    error_code: int = field("int16", 0, 1, default=0)
+    error_message: str | None = field("string", 0, 1, default='', nullable_from=0)
+    responses: Sequence[ReassignableTopicResponse] = field(ReassignableTopicResponse, 0, 1, default=(), array=True)

@@ -4,121 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ApiVersionsRequest(Request):
-    __slots__ = ("client_software_name", "client_software_version",)
     API_KEY = 18
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("client_software_name", "string", 3, 4, ''),
-        Field("client_software_version", "string", 3, 4, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        client_software_name: str = '',
-        client_software_version: str = '',
-    ) -> None:
-        self.client_software_name = client_software_name
-        self.client_software_version = client_software_version
+    client_software_name: str = field("string", 3, 4, default='')
+    client_software_version: str = field("string", 3, 4, default='')
 
 
 class ApiVersion(Message):
-    __slots__ = ("api_key", "min_version", "max_version",)
-    SCHEMA = (
-        Field("api_key", "int16", 0, 4, 0),
-        Field("min_version", "int16", 0, 4, 0),
-        Field("max_version", "int16", 0, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        api_key: int = 0,
-        min_version: int = 0,
-        max_version: int = 0,
-    ) -> None:
-        self.api_key = api_key
-        self.min_version = min_version
-        self.max_version = max_version
+    api_key: int = field("int16", 0, 4, default=0)
+    min_version: int = field("int16", 0, 4, default=0)
+    max_version: int = field("int16", 0, 4, default=0)
 
 
 class SupportedFeatureKey(Message):
-    __slots__ = ("name", "min_version", "max_version",)
-    SCHEMA = (
-        Field("name", "string", 3, 4, ''),
-        Field("min_version", "int16", 3, 4, 0),
-        Field("max_version", "int16", 3, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        min_version: int = 0,
-        max_version: int = 0,
-    ) -> None:
-        self.name = name
-        self.min_version = min_version
-        self.max_version = max_version
+    name: str = field("string", 3, 4, default='')
+    min_version: int = field("int16", 3, 4, default=0)
+    max_version: int = field("int16", 3, 4, default=0)
 
 
 class FinalizedFeatureKey(Message):
-    __slots__ = ("name", "max_version_level", "min_version_level",)
-    SCHEMA = (
-        Field("name", "string", 3, 4, ''),
-        Field("max_version_level", "int16", 3, 4, 0),
-        Field("min_version_level", "int16", 3, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        max_version_level: int = 0,
-        min_version_level: int = 0,
-    ) -> None:
-        self.name = name
-        self.max_version_level = max_version_level
-        self.min_version_level = min_version_level
+    name: str = field("string", 3, 4, default='')
+    max_version_level: int = field("int16", 3, 4, default=0)
+    min_version_level: int = field("int16", 3, 4, default=0)
 
 
 class ApiVersionsResponse(Response):
-    __slots__ = ("error_code", "api_keys", "throttle_time_ms", "supported_features", "finalized_features_epoch", "finalized_features", "zk_migration_ready",)
     API_KEY = 18
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("error_code", "int16", 0, 4, 0),
-        Field("api_keys", ApiVersion, 0, 4, (), array=True),
-        Field("throttle_time_ms", "int32", 1, 4, 0),
-        Field("supported_features", SupportedFeatureKey, 3, 4, (), array=True, tag=0),
-        Field("finalized_features_epoch", "int64", 3, 4, -1, tag=1),
-        Field("finalized_features", FinalizedFeatureKey, 3, 4, (), array=True, tag=2),
-        Field("zk_migration_ready", "bool", 3, 4, False, tag=3),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        api_keys: Sequence[ApiVersion] = (),
-        throttle_time_ms: int = 0,
-        supported_features: Sequence[SupportedFeatureKey] = (),
-        finalized_features_epoch: int = -1,
-        finalized_features: Sequence[FinalizedFeatureKey] = (),
-        zk_migration_ready: bool = False,
-    ) -> None:
-        self.error_code = error_code
-        self.api_keys = api_keys
-        self.throttle_time_ms = throttle_time_ms
-        self.supported_features = supported_features
-        self.finalized_features_epoch = finalized_features_epoch
-        self.finalized_features = finalized_features
-        self.zk_migration_ready = zk_migration_ready
+    error_code: int = field("int16", 0, 4, default=0)
+    api_keys: Sequence[ApiVersion] = field(ApiVersion, 0, 4, default=(), array=True)
+    throttle_time_ms: int = field("int32", 1, 4, default=0)
+    supported_features: Sequence[SupportedFeatureKey] = field(SupportedFeatureKey, 3, 4, default=(), array=True, tag=0)
+    finalized_features_epoch: int = field("int64", 3, 4, default=-1, tag=1)
+    finalized_features: Sequence[FinalizedFeatureKey] = field(FinalizedFeatureKey, 3, 4, default=(), array=True, tag=2)
+    zk_migration_ready: bool = field("bool", 3, 4, default=False, tag=3)

@@ -4,40 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message
+from barnabas.protocol.schema import Message, field
 
 
 class TopicPartition(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 0, 3, ''),
-        Field("partitions", "int32", 0, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 0, 3, default='')
+    partitions: Sequence[int] = field("int32", 0, 3, default=(), array=True)
 
 
 class ConsumerProtocolAssignment(Message):
-    __slots__ = ("assigned_partitions", "user_data",)
     FIRST_VERSION = 0
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("assigned_partitions", TopicPartition, 0, 3, (), array=True),
-        Field("user_data", "bytes", 0, 3, None, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        assigned_partitions: Sequence[TopicPartition] = (),
-        user_data: bytes | None = None,
-    ) -> None:
-        self.assigned_partitions = assigned_partitions
-        self.user_data = user_data
+    assigned_partitions: Sequence[TopicPartition] = field(TopicPartition, 0, 3, default=(), array=True)
+    user_data: bytes | None = field("bytes", 0, 3, default=None, nullable_from=0)

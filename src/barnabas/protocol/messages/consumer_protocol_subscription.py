@@ -4,49 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message
+from barnabas.protocol.schema import Message, field
 
 
 class TopicPartition(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 1, 3, ''),
-        Field("partitions", "int32", 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 1, 3, default='')
+    partitions: Sequence[int] = field("int32", 1, 3, default=(), array=True)
 
 
 class ConsumerProtocolSubscription(Message):
-    __slots__ = ("topics", "user_data", "owned_partitions", "generation_id", "rack_id",)
     FIRST_VERSION = 0
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("topics", "string", 0, 3, (), array=True),
-        Field("user_data", "bytes", 0, 3, None, nullable_from=0),
-        Field("owned_partitions", TopicPartition, 1, 3, (), array=True),
-        Field("generation_id", "int32", 2, 3, -1),
-        Field("rack_id", "string", 3, 3, None, nullable_from=3),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[str] = (),
-        user_data: bytes | None = None,
-        owned_partitions: Sequence[TopicPartition] = (),
-        generation_id: int = -1,
-        rack_id: str | None = None,
-    ) -> None:
-        self.topics = topics
-        self.user_data = user_data
-        self.owned_partitions = owned_partitions
-        self.generation_id = generation_id
-        self.rack_id = rack_id
+    topics: Sequence[str] = field("string", 0, 3, default=(), array=True)
+    user_data: bytes | None = field("bytes", 0, 3, default=None, nullable_from=0)
+    owned_partitions: Sequence[TopicPartition] = field(TopicPartition, 1, 3, default=(), array=True)
+    generation_id: int = field("int32", 2, 3, default=-1)
+    rack_id: str | None = field("string", 3, 3, default=None, nullable_from=3)

@@ -4,92 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class AclCreation(Message):
-    __slots__ = ("resource_type", "resource_name", "resource_pattern_type", "principal", "host", "operation", "permission_type",)
-    SCHEMA = (
-        Field("resource_type", "int8", 1, 3, 0),
-        Field("resource_name", "string", 1, 3, ''),
-        Field("resource_pattern_type", "int8", 1, 3, 3),
-        Field("principal", "string", 1, 3, ''),
-        Field("host", "string", 1, 3, ''),
-        Field("operation", "int8", 1, 3, 0),
-        Field("permission_type", "int8", 1, 3, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type: int = 0,
-        resource_name: str = '',
-        resource_pattern_type: int = 3,
-        principal: str = '',
-        host: str = '',
-        operation: int = 0,
-        permission_type: int = 0,
-    ) -> None:
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.resource_pattern_type = resource_pattern_type
-        self.principal = principal
-        self.host = host
-        self.operation = operation
-        self.permission_type = permission_type
+    resource_type: int = field("int8", 1, 3, default=0)
+    resource_name: str = field("string", 1, 3, default='')
+    resource_pattern_type: int = field("int8", 1, 3, default=3)
+    principal: str = field("string", 1, 3, default='')
+    host: str = field("string", 1, 3, default='')
+    operation: int = field("int8", 1, 3, default=0)
+    permission_type: int = field("int8", 1, 3, default=0)
 
 
 class CreateAclsRequest(Request):
-    __slots__ = ("creations",)
     API_KEY = 30
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("creations", AclCreation, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        creations: Sequence[AclCreation] = (),
-    ) -> None:
-        self.creations = creations
+    creations: Sequence[AclCreation] = field(AclCreation, 1, 3, default=(), array=True)
 
 
 class AclCreationResult(Message):
-    __slots__ = ("error_code", "error_message",)
-    SCHEMA = (
-        Field("error_code", "int16", 1, 3, 0),
-        Field("error_message", "string", 1, 3, '', nullable_from=1),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
+    error_code: int = field("int16", 1, 3, default=0)
+    error_message: str | None = field("string", 1, 3, default='', nullable_from=1)
 
 
 class CreateAclsResponse(Response):
-    __slots__ = ("throttle_time_ms", "results",)
     API_KEY = 30
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 3, 0),
-        Field("results", AclCreationResult, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        results: Sequence[AclCreationResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.results = results
+    throttle_time_ms: int = field("int32", 1, 3, default=0)
+    results: Sequence[AclCreationResult] = field(AclCreationResult, 1, 3, default=(), array=True)

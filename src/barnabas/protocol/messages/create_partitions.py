@@ -4,103 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class CreatePartitionsAssignment(Message):
-    __slots__ = ("broker_ids",)
-    SCHEMA = (
-        Field("broker_ids", "int32", 0, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        broker_ids: Sequence[int] = (),
-    ) -> None:
-        self.broker_ids = broker_ids
+    broker_ids: Sequence[int] = field("int32", 0, 3, default=(), array=True)
 
 
 class CreatePartitionsTopic(Message):
-    __slots__ = ("name", "count", "assignments",)
-    SCHEMA = (
-        Field("name", "string", 0, 3, ''),
-        Field("count", "int32", 0, 3, 0),
-        Field("assignments", CreatePartitionsAssignment, 0, 3, (), array=True, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        count: int = 0,
-        assignments: Sequence[CreatePartitionsAssignment] | None = (),
-    ) -> None:
-        self.name = name
-        self.count = count
-        self.assignments = assignments
+    name: str = field("string", 0, 3, default='')
+    count: int = field("int32", 0, 3, default=0)
+    assignments: Sequence[CreatePartitionsAssignment] | None = field(CreatePartitionsAssignment, 0, 3, default=(), array=True, nullable_from=0)
 
 
 class CreatePartitionsRequest(Request):
-    __slots__ = ("topics", "timeout_ms", "validate_only",)
     API_KEY = 37
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("topics", CreatePartitionsTopic, 0, 3, (), array=True),
-        Field("timeout_ms", "int32", 0, 3, 0),
-        Field("validate_only", "bool", 0, 3, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[CreatePartitionsTopic] = (),
-        timeout_ms: int = 0,
-        validate_only: bool = False,
-    ) -> None:
-        self.topics = topics
-        self.timeout_ms = timeout_ms
-        self.validate_only = validate_only
+    topics: Sequence[CreatePartitionsTopic] = field(CreatePartitionsTopic, 0, 3, default=(), array=True)
+    timeout_ms: int = field("int32", 0, 3, default=0)
+    validate_only: bool = field("bool", 0, 3, default=False)
 
 
 class CreatePartitionsTopicResult(Message):
-    __slots__ = ("name", "error_code", "error_message",)
-    SCHEMA = (
-        Field("name", "string", 0, 3, ''),
-        Field("error_code", "int16", 0, 3, 0),
-        Field("error_message", "string", 0, 3, None, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        error_code: int = 0,
-        error_message: str | None = None,
-    ) -> None:
-        self.name = name
-        self.error_code = error_code
-        self.error_message = error_message
+    name: str = field("string", 0, 3, default='')
+    error_code: int = field("int16", 0, 3, default=0)
+    error_message: str | None = field("string", 0, 3, default=None, nullable_from=0)
 
 
 class CreatePartitionsResponse(Response):
-    __slots__ = ("throttle_time_ms", "results",)
     API_KEY = 37
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 3, 0),
-        Field("results", CreatePartitionsTopicResult, 0, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        results: Sequence[CreatePartitionsTopicResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.results = results
+    throttle_time_ms: int = field("int32", 0, 3, default=0)
+    results: Sequence[CreatePartitionsTopicResult] = field(CreatePartitionsTopicResult, 0, 3, default=(), array=True)

@@ -5,172 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class CreatableReplicaAssignment(Message):
-    __slots__ = ("partition_index", "broker_ids",)
-    SCHEMA = (
-        Field("partition_index", "int32", 2, 7, 0),
-        Field("broker_ids", "int32", 2, 7, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        broker_ids: Sequence[int] = (),
-    ) -> None:
-        self.partition_index = partition_index
-        self.broker_ids = broker_ids
+    partition_index: int = field("int32", 2, 7, default=0)
+    broker_ids: Sequence[int] = field("int32", 2, 7, default=(), array=True)
 
 
 class CreatableTopicConfig(Message):
-    __slots__ = ("name", "value",)
-    SCHEMA = (
-        Field("name", "string", 2, 7, ''),
-        Field("value", "string", 2, 7, '', nullable_from=2),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        value: str | None = '',
-    ) -> None:
-        self.name = name
-        self.value = value
+    name: str = field("string", 2, 7, default='')
+    value: str | None = field("string", 2, 7, default='', nullable_from=2)
 
 
 class CreatableTopic(Message):
-    __slots__ = ("name", "num_partitions", "replication_factor", "assignments", "configs",)
-    SCHEMA = (
-        Field("name", "string", 2, 7, ''),
-        Field("num_partitions", "int32", 2, 7, 0),
-        Field("replication_factor", "int16", 2, 7, 0),
-        Field("assignments", CreatableReplicaAssignment, 2, 7, (), array=True),
-        Field("configs", CreatableTopicConfig, 2, 7, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        num_partitions: int = 0,
-        replication_factor: int = 0,
-        assignments: Sequence[CreatableReplicaAssignment] = (),
-        configs: Sequence[CreatableTopicConfig] = (),
-    ) -> None:
-        self.name = name
-        self.num_partitions = num_partitions
-        self.replication_factor = replication_factor
-        self.assignments = assignments
-        self.configs = configs
+    name: str = field("string", 2, 7, default='')
+    num_partitions: int = field("int32", 2, 7, default=0)
+    replication_factor: int = field("int16", 2, 7, default=0)
+    assignments: Sequence[CreatableReplicaAssignment] = field(CreatableReplicaAssignment, 2, 7, default=(), array=True)
+    configs: Sequence[CreatableTopicConfig] = field(CreatableTopicConfig, 2, 7, default=(), array=True)
 
 
 class CreateTopicsRequest(Request):
-    __slots__ = ("topics", "timeout_ms", "validate_only",)
     API_KEY = 19
     FLEXIBLE_FROM = 5
     FIRST_VERSION = 2
     LAST_VERSION = 7
-    SCHEMA = (
-        Field("topics", CreatableTopic, 2, 7, (), array=True),
-        Field("timeout_ms", "int32", 2, 7, 60000),
-        Field("validate_only", "bool", 2, 7, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[CreatableTopic] = (),
-        timeout_ms: int = 60000,
-        validate_only: bool = False,
-    ) -> None:
-        self.topics = topics
-        self.timeout_ms = timeout_ms
-        self.validate_only = validate_only
+    topics: Sequence[CreatableTopic] = field(CreatableTopic, 2, 7, default=(), array=True)
+    timeout_ms: int = field("int32", 2, 7, default=60000)
+    validate_only: bool = field("bool", 2, 7, default=False)
 
 
 class CreatableTopicConfigs(Message):
-    __slots__ = ("name", "value", "read_only", "config_source", "is_sensitive",)
-    SCHEMA = (
-        Field("name", "string", 5, 7, ''),
-        Field("value", "string", 5, 7, '', nullable_from=5),
-        Field("read_only", "bool", 5, 7, False),
-        Field("config_source", "int8", 5, 7, -1),
-        Field("is_sensitive", "bool", 5, 7, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        value: str | None = '',
-        read_only: bool = False,
-        config_source: int = -1,
-        is_sensitive: bool = False,
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.read_only = read_only
-        self.config_source = config_source
-        self.is_sensitive = is_sensitive
+    name: str = field("string", 5, 7, default='')
+    value: str | None = field("string", 5, 7, default='', nullable_from=5)
+    read_only: bool = field("bool", 5, 7, default=False)
+    config_source: int = field("int8", 5, 7, default=-1)
+    is_sensitive: bool = field("bool", 5, 7, default=False)
 
 
 class CreatableTopicResult(Message):
-    __slots__ = ("name", "topic_id", "error_code", "error_message", "topic_config_error_code", "num_partitions", "replication_factor", "configs",)
-    SCHEMA = (
-        Field("name", "string", 2, 7, ''),
-        Field("topic_id", "uuid", 7, 7, ZERO_UUID),
-        Field("error_code", "int16", 2, 7, 0),
-        Field("error_message", "string", 2, 7, '', nullable_from=2),
-        Field("topic_config_error_code", "int16", 5, 7, 0, tag=0),
-        Field("num_partitions", "int32", 5, 7, -1),
-        Field("replication_factor", "int16", 5, 7, -1),
-        Field("configs", CreatableTopicConfigs, 5, 7, (), array=True, nullable_from=5),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        topic_id: UUID = ZERO_UUID,
-        error_code: int = 0,
-        error_message: str | None = '',
-        topic_config_error_code: int = 0,
-        num_partitions: int = -1,
-        replication_factor: int = -1,
-        configs: Sequence[CreatableTopicConfigs] | None = (),
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.error_code = error_code
-        self.error_message = error_message
-        self.topic_config_error_code = topic_config_error_code
-        self.num_partitions = num_partitions
-        self.replication_factor = replication_factor
-        self.configs = configs
+    name: str = field("string", 2, 7, default='')
+    topic_id: UUID = field("uuid", 7, 7, default=ZERO_UUID)
+    error_code: int = field("int16", 2, 7, default=0)
+    error_message: str | None = field("string", 2, 7, default='', nullable_from=2)
+    topic_config_error_code: int = field("int16", 5, 7, default=0, tag=0)
+    num_partitions: int = field("int32", 5, 7, default=-1)
+    replication_factor: int = field("int16", 5, 7, default=-1)
+    configs: Sequence[CreatableTopicConfigs] | None = field(CreatableTopicConfigs, 5, 7, default=(), array=True, nullable_from=5)
 
 
 class CreateTopicsResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 19
     FLEXIBLE_FROM = 5
     FIRST_VERSION = 2
     LAST_VERSION = 7
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 2, 7, 0),
-        Field("topics", CreatableTopicResult, 2, 7, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[CreatableTopicResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 2, 7, default=0)
+    topics: Sequence[CreatableTopicResult] = field(CreatableTopicResult, 2, 7, default=(), array=True)

@@ -4,133 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DeleteAclsFilter(Message):
-    __slots__ = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter", "operation", "permission_type",)
-    SCHEMA = (
-        Field("resource_type_filter", "int8", 1, 3, 0),
-        Field("resource_name_filter", "string", 1, 3, '', nullable_from=1),
-        Field("pattern_type_filter", "int8", 1, 3, 3),
-        Field("principal_filter", "string", 1, 3, '', nullable_from=1),
-        Field("host_filter", "string", 1, 3, '', nullable_from=1),
-        Field("operation", "int8", 1, 3, 0),
-        Field("permission_type", "int8", 1, 3, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type_filter: int = 0,
-        resource_name_filter: str | None = '',
-        pattern_type_filter: int = 3,
-        principal_filter: str | None = '',
-        host_filter: str | None = '',
-        operation: int = 0,
-        permission_type: int = 0,
-    ) -> None:
-        self.resource_type_filter = resource_type_filter
-        self.resource_name_filter = resource_name_filter
-        self.pattern_type_filter = pattern_type_filter
-        self.principal_filter = principal_filter
-        self.host_filter = host_filter
-        self.operation = operation
-        self.permission_type = permission_type
+    resource_type_filter: int = field("int8", 1, 3, default=0)
+    resource_name_filter: str | None = field("string", 1, 3, default='', nullable_from=1)
+    pattern_type_filter: int = field("int8", 1, 3, default=3)
+    principal_filter: str | None = field("string", 1, 3, default='', nullable_from=1)
+    host_filter: str | None = field("string", 1, 3, default='', nullable_from=1)
+    operation: int = field("int8", 1, 3, default=0)
+    permission_type: int = field("int8", 1, 3, default=0)
 
 
 class DeleteAclsRequest(Request):
-    __slots__ = ("filters",)
     API_KEY = 31
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("filters", DeleteAclsFilter, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        filters: Sequence[DeleteAclsFilter] = (),
-    ) -> None:
-        self.filters = filters
+    filters: Sequence[DeleteAclsFilter] = field(DeleteAclsFilter, 1, 3, default=(), array=True)
 
 
 class DeleteAclsMatchingAcl(Message):
-    __slots__ = ("error_code", "error_message", "resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission_type",)
-    SCHEMA = (
-        Field("error_code", "int16", 1, 3, 0),
-        Field("error_message", "string", 1, 3, '', nullable_from=1),
-        Field("resource_type", "int8", 1, 3, 0),
-        Field("resource_name", "string", 1, 3, ''),
-        Field("pattern_type", "int8", 1, 3, 3),
-        Field("principal", "string", 1, 3, ''),
-        Field("host", "string", 1, 3, ''),
-        Field("operation", "int8", 1, 3, 0),
-        Field("permission_type", "int8", 1, 3, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-        resource_type: int = 0,
-        resource_name: str = '',
-        pattern_type: int = 3,
-        principal: str = '',
-        host: str = '',
-        operation: int = 0,
-        permission_type: int = 0,
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.pattern_type = pattern_type
-        self.principal = principal
-        self.host = host
-        self.operation = operation
-        self.permission_type = permission_type
+    error_code: int = field("int16", 1, 3, default=0)
+    error_message: str | None = field("string", 1, 3, default='', nullable_from=1)
+    resource_type: int = field("int8", 1, 3, default=0)
+    resource_name: str = field("string", 1, 3, default='')
+    pattern_type: int = field("int8", 1, 3, default=3)
+    principal: str = field("string", 1, 3, default='')
+    host: str = field("string", 1, 3, default='')
+    operation: int = field("int8", 1, 3, default=0)
+    permission_type: int = field("int8", 1, 3, default=0)
 
 
 class DeleteAclsFilterResult(Message):
-    __slots__ = ("error_code", "error_message", "matching_acls",)
-    SCHEMA = (
-        Field("error_code", "int16", 1, 3, 0),
-        Field("error_message", "string", 1, 3, '', nullable_from=1),
-        Field("matching_acls", DeleteAclsMatchingAcl, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-        matching_acls: Sequence[DeleteAclsMatchingAcl] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.matching_acls = matching_acls
+    error_code: int = field("int16", 1, 3, default=0)
+    error_message: str | None = field("string", 1, 3, default='', nullable_from=1)
+    matching_acls: Sequence[DeleteAclsMatchingAcl] = field(DeleteAclsMatchingAcl, 1, 3, default=(), array=True)
 
 
 class DeleteAclsResponse(Response):
-    __slots__ = ("throttle_time_ms", "filter_results",)
     API_KEY = 31
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 3, 0),
-        Field("filter_results", DeleteAclsFilterResult, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        filter_results: Sequence[DeleteAclsFilterResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.filter_results = filter_results
+    throttle_time_ms: int = field("int32", 1, 3, default=0)
+    filter_results: Sequence[DeleteAclsFilterResult] = field(DeleteAclsFilterResult, 1, 3, default=(), array=True)

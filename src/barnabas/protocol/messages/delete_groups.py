@@ -4,60 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DeleteGroupsRequest(Request):
-    __slots__ = ("groups_names",)
     API_KEY = 42
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("groups_names", "string", 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        groups_names: Sequence[str] = (),
-    ) -> None:
-        self.groups_names = groups_names
+    groups_names: Sequence[str] = field("string", 0, 2, default=(), array=True)
 
 
 class DeletableGroupResult(Message):
-    __slots__ = ("group_id", "error_code",)
-    SCHEMA = (
-        Field("group_id", "string", 0, 2, ''),
-        Field("error_code", "int16", 0, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        error_code: int = 0,
-    ) -> None:
-        self.group_id = group_id
-        self.error_code = error_code
+    group_id: str = field("string", 0, 2, default='')
+    error_code: int = field("int16", 0, 2, default=0)
 
 
 class DeleteGroupsResponse(Response):
-    __slots__ = ("throttle_time_ms", "results",)
     API_KEY = 42
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 2, 0),
-        Field("results", DeletableGroupResult, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        results: Sequence[DeletableGroupResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.results = results
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    results: Sequence[DeletableGroupResult] = field(DeletableGroupResult, 0, 2, default=(), array=True)

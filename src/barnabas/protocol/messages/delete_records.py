@@ -4,117 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DeleteRecordsPartition(Message):
-    __slots__ = ("partition_index", "offset",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 2, 0),
-        Field("offset", "int64", 0, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        offset: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.offset = offset
+    partition_index: int = field("int32", 0, 2, default=0)
+    offset: int = field("int64", 0, 2, default=0)
 
 
 class DeleteRecordsTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 2, ''),
-        Field("partitions", DeleteRecordsPartition, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[DeleteRecordsPartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 2, default='')
+    partitions: Sequence[DeleteRecordsPartition] = field(DeleteRecordsPartition, 0, 2, default=(), array=True)
 
 
 class DeleteRecordsRequest(Request):
-    __slots__ = ("topics", "timeout_ms",)
     API_KEY = 21
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("topics", DeleteRecordsTopic, 0, 2, (), array=True),
-        Field("timeout_ms", "int32", 0, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DeleteRecordsTopic] = (),
-        timeout_ms: int = 0,
-    ) -> None:
-        self.topics = topics
-        self.timeout_ms = timeout_ms
+    topics: Sequence[DeleteRecordsTopic] = field(DeleteRecordsTopic, 0, 2, default=(), array=True)
+    timeout_ms: int = field("int32", 0, 2, default=0)
 
 
 class DeleteRecordsPartitionResult(Message):
-    __slots__ = ("partition_index", "low_watermark", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 2, 0),
-        Field("low_watermark", "int64", 0, 2, 0),
-        Field("error_code", "int16", 0, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        low_watermark: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.low_watermark = low_watermark
-        self.error_code = error_code
+    partition_index: int = field("int32", 0, 2, default=0)
+    low_watermark: int = field("int64", 0, 2, default=0)
+    error_code: int = field("int16", 0, 2, default=0)
 
 
 class DeleteRecordsTopicResult(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 2, ''),
-        Field("partitions", DeleteRecordsPartitionResult, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[DeleteRecordsPartitionResult] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 2, default='')
+    partitions: Sequence[DeleteRecordsPartitionResult] = field(DeleteRecordsPartitionResult, 0, 2, default=(), array=True)
 
 
 class DeleteRecordsResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 21
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 2, 0),
-        Field("topics", DeleteRecordsTopicResult, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[DeleteRecordsTopicResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    topics: Sequence[DeleteRecordsTopicResult] = field(DeleteRecordsTopicResult, 0, 2, default=(), array=True)

@@ -5,91 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class DeleteTopicState(Message):
-    __slots__ = ("name", "topic_id",)
-    SCHEMA = (
-        Field("name", "string", 6, 6, None, nullable_from=6),
-        Field("topic_id", "uuid", 6, 6, ZERO_UUID),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str | None = None,
-        topic_id: UUID = ZERO_UUID,
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
+    name: str | None = field("string", 6, 6, default=None, nullable_from=6)
+    topic_id: UUID = field("uuid", 6, 6, default=ZERO_UUID)
 
 
 class DeleteTopicsRequest(Request):
-    __slots__ = ("topics", "topic_names", "timeout_ms",)
     API_KEY = 20
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 1
     LAST_VERSION = 6
-    SCHEMA = (
-        Field("topics", DeleteTopicState, 6, 6, (), array=True),
-        Field("topic_names", "string", 1, 5, (), array=True),
-        Field("timeout_ms", "int32", 1, 6, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DeleteTopicState] = (),
-        topic_names: Sequence[str] = (),
-        timeout_ms: int = 0,
-    ) -> None:
-        self.topics = topics
-        self.topic_names = topic_names
-        self.timeout_ms = timeout_ms
+    topics: Sequence[DeleteTopicState] = field(DeleteTopicState, 6, 6, default=(), array=True)
+    topic_names: Sequence[str] = field("string", 1, 5, default=(), array=True)
+    timeout_ms: int = field("int32", 1, 6, default=0)
 
 
 class DeletableTopicResult(Message):
-    __slots__ = ("name", "topic_id", "error_code", "error_message",)
-    SCHEMA = (
-        Field("name", "string", 1, 6, '', nullable_from=6),
-        Field("topic_id", "uuid", 6, 6, ZERO_UUID),
-        Field("error_code", "int16", 1, 6, 0),
-        Field("error_message", "string", 5, 6, None, nullable_from=5),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str | None = '',
-        topic_id: UUID = ZERO_UUID,
-        error_code: int = 0,
-        error_message: str | None = None,
-    ) -> None:
-        self.name = name
-        self.topic_id = topic_id
-        self.error_code = error_code
-        self.error_message = error_message
+    name: str | None = field("string", 1, 6, default='', nullable_from=6)
+    topic_id: UUID = field("uuid", 6, 6, default=ZERO_UUID)
+    error_code: int = field("int16", 1, 6, default=0)
+    error_message: str | None = field("string", 5, 6, default=None, nullable_from=5)
 
 
 class DeleteTopicsResponse(Response):
-    __slots__ = ("throttle_time_ms", "responses",)
     API_KEY = 20
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 1
     LAST_VERSION = 6
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 6, 0),
-        Field("responses", DeletableTopicResult, 1, 6, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        responses: Sequence[DeletableTopicResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.responses = responses
+    throttle_time_ms: int = field("int32", 1, 6, default=0)
+    responses: Sequence[DeletableTopicResult] = field(DeletableTopicResult, 1, 6, default=(), array=True)

@@ -4,113 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DescribeAclsRequest(Request):
-    __slots__ = ("resource_type_filter", "resource_name_filter", "pattern_type_filter", "principal_filter", "host_filter", "operation", "permission_type",)
     API_KEY = 29
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("resource_type_filter", "int8", 1, 3, 0),
-        Field("resource_name_filter", "string", 1, 3, '', nullable_from=1),
-        Field("pattern_type_filter", "int8", 1, 3, 3),
-        Field("principal_filter", "string", 1, 3, '', nullable_from=1),
-        Field("host_filter", "string", 1, 3, '', nullable_from=1),
-        Field("operation", "int8", 1, 3, 0),
-        Field("permission_type", "int8", 1, 3, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type_filter: int = 0,
-        resource_name_filter: str | None = '',
-        pattern_type_filter: int = 3,
-        principal_filter: str | None = '',
-        host_filter: str | None = '',
-        operation: int = 0,
-        permission_type: int = 0,
-    ) -> None:
-        self.resource_type_filter = resource_type_filter
-        self.resource_name_filter = resource_name_filter
-        self.pattern_type_filter = pattern_type_filter
-        self.principal_filter = principal_filter
-        self.host_filter = host_filter
-        self.operation = operation
-        self.permission_type = permission_type
+    resource_type_filter: int = field("int8", 1, 3, default=0)
+    resource_name_filter: str | None = field("string", 1, 3, default='', nullable_from=1)
+    pattern_type_filter: int = field("int8", 1, 3, default=3)
+    principal_filter: str | None = field("string", 1, 3, default='', nullable_from=1)
+    host_filter: str | None = field("string", 1, 3, default='', nullable_from=1)
+    operation: int = field("int8", 1, 3, default=0)
+    permission_type: int = field("int8", 1, 3, default=0)
 
 
 class AclDescription(Message):
-    __slots__ = ("principal", "host", "operation", "permission_type",)
-    SCHEMA = (
-        Field("principal", "string", 1, 3, ''),
-        Field("host", "string", 1, 3, ''),
-        Field("operation", "int8", 1, 3, 0),
-        Field("permission_type", "int8", 1, 3, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        principal: str = '',
-        host: str = '',
-        operation: int = 0,
-        permission_type: int = 0,
-    ) -> None:
-        self.principal = principal
-        self.host = host
-        self.operation = operation
-        self.permission_type = permission_type
+    principal: str = field("string", 1, 3, default='')
+    host: str = field("string", 1, 3, default='')
+    operation: int = field("int8", 1, 3, default=0)
+    permission_type: int = field("int8", 1, 3, default=0)
 
 
 class DescribeAclsResource(Message):
-    __slots__ = ("resource_type", "resource_name", "pattern_type", "acls",)
-    SCHEMA = (
-        Field("resource_type", "int8", 1, 3, 0),
-        Field("resource_name", "string", 1, 3, ''),
-        Field("pattern_type", "int8", 1, 3, 3),
-        Field("acls", AclDescription, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type: int = 0,
-        resource_name: str = '',
-        pattern_type: int = 3,
-        acls: Sequence[AclDescription] = (),
-    ) -> None:
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.pattern_type = pattern_type
-        self.acls = acls
+    resource_type: int = field("int8", 1, 3, default=0)
+    resource_name: str = field("string", 1, 3, default='')
+    pattern_type: int = field("int8", 1, 3, default=3)
+    acls: Sequence[AclDescription] = field(AclDescription, 1, 3, default=(), array=True)
 
 
 class DescribeAclsResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "error_message", "resources",)
     API_KEY = 29
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 3
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 3, 0),
-        Field("error_code", "int16", 1, 3, 0),
-        Field("error_message", "string", 1, 3, '', nullable_from=1),
-        Field("resources", DescribeAclsResource, 1, 3, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        error_message: str | None = '',
-        resources: Sequence[DescribeAclsResource] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.error_message = error_message
-        self.resources = resources
+    throttle_time_ms: int = field("int32", 1, 3, default=0)
+    error_code: int = field("int16", 1, 3, default=0)
+    error_message: str | None = field("string", 1, 3, default='', nullable_from=1)
+    resources: Sequence[DescribeAclsResource] = field(DescribeAclsResource, 1, 3, default=(), array=True)

@@ -4,93 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DescribeClusterRequest(Request):
-    __slots__ = ("include_cluster_authorized_operations", "endpoint_type", "include_fenced_brokers",)
     API_KEY = 60
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("include_cluster_authorized_operations", "bool", 0, 2, False),
-        Field("endpoint_type", "int8", 1, 2, 1),
-        Field("include_fenced_brokers", "bool", 2, 2, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        include_cluster_authorized_operations: bool = False,
-        endpoint_type: int = 1,
-        include_fenced_brokers: bool = False,
-    ) -> None:
-        self.include_cluster_authorized_operations = include_cluster_authorized_operations
-        self.endpoint_type = endpoint_type
-        self.include_fenced_brokers = include_fenced_brokers
+    include_cluster_authorized_operations: bool = field("bool", 0, 2, default=False)
+    endpoint_type: int = field("int8", 1, 2, default=1)
+    include_fenced_brokers: bool = field("bool", 2, 2, default=False)
 
 
 class DescribeClusterBroker(Message):
-    __slots__ = ("broker_id", "host", "port", "rack", "is_fenced",)
-    SCHEMA = (
-        Field("broker_id", "int32", 0, 2, 0),
-        Field("host", "string", 0, 2, ''),
-        Field("port", "int32", 0, 2, 0),
-        Field("rack", "string", 0, 2, None, nullable_from=0),
-        Field("is_fenced", "bool", 2, 2, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        broker_id: int = 0,
-        host: str = '',
-        port: int = 0,
-        rack: str | None = None,
-        is_fenced: bool = False,
-    ) -> None:
-        self.broker_id = broker_id
-        self.host = host
-        self.port = port
-        self.rack = rack
-        self.is_fenced = is_fenced
+    broker_id: int = field("int32", 0, 2, default=0)
+    host: str = field("string", 0, 2, default='')
+    port: int = field("int32", 0, 2, default=0)
+    rack: str | None = field("string", 0, 2, default=None, nullable_from=0)
+    is_fenced: bool = field("bool", 2, 2, default=False)
 
 
 class DescribeClusterResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "error_message", "endpoint_type", "cluster_id", "controller_id", "brokers", "cluster_authorized_operations",)
     API_KEY = 60
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 2, 0),
-        Field("error_code", "int16", 0, 2, 0),
-        Field("error_message", "string", 0, 2, None, nullable_from=0),
-        Field("endpoint_type", "int8", 1, 2, 1),
-        Field("cluster_id", "string", 0, 2, ''),
-        Field("controller_id", "int32", 0, 2, -1),
-        Field("brokers", DescribeClusterBroker, 0, 2, (), array=True),
-        Field("cluster_authorized_operations", "int32", 0, 2, -2147483648),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        error_message: str | None = None,
-        endpoint_type: int = 1,
-        cluster_id: str = '',
-        controller_id: int = -1,
-        brokers: Sequence[DescribeClusterBroker] = (),
-        cluster_authorized_operations: int = -2147483648,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.error_message = error_message
-        self.endpoint_type = endpoint_type
-        self.cluster_id = cluster_id
-        self.controller_id = controller_id
-        self.brokers = brokers
-        self.cluster_authorized_operations = cluster_authorized_operations
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    error_code: int = field("int16", 0, 2, default=0)
+    error_message: str | None = field("string", 0, 2, default=None, nullable_from=0)
+    endpoint_type: int = field("int8", 1, 2, default=1)
+    cluster_id: str = field("string", 0, 2, default='')
+    controller_id: int = field("int32", 0, 2, default=-1)
+    brokers: Sequence[DescribeClusterBroker] = field(DescribeClusterBroker, 0, 2, default=(), array=True)
+    cluster_authorized_operations: int = field("int32", 0, 2, default=-2147483648)

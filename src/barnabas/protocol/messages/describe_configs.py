@@ -4,150 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DescribeConfigsResource(Message):
-    __slots__ = ("resource_type", "resource_name", "configuration_keys",)
-    SCHEMA = (
-        Field("resource_type", "int8", 1, 4, 0),
-        Field("resource_name", "string", 1, 4, ''),
-        Field("configuration_keys", "string", 1, 4, (), array=True, nullable_from=1),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type: int = 0,
-        resource_name: str = '',
-        configuration_keys: Sequence[str] | None = (),
-    ) -> None:
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.configuration_keys = configuration_keys
+    resource_type: int = field("int8", 1, 4, default=0)
+    resource_name: str = field("string", 1, 4, default='')
+    configuration_keys: Sequence[str] | None = field("string", 1, 4, default=(), array=True, nullable_from=1)
 
 
 class DescribeConfigsRequest(Request):
-    __slots__ = ("resources", "include_synonyms", "include_documentation",)
     API_KEY = 32
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 1
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("resources", DescribeConfigsResource, 1, 4, (), array=True),
-        Field("include_synonyms", "bool", 1, 4, False),
-        Field("include_documentation", "bool", 3, 4, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        resources: Sequence[DescribeConfigsResource] = (),
-        include_synonyms: bool = False,
-        include_documentation: bool = False,
-    ) -> None:
-        self.resources = resources
-        self.include_synonyms = include_synonyms
-        self.include_documentation = include_documentation
+    resources: Sequence[DescribeConfigsResource] = field(DescribeConfigsResource, 1, 4, default=(), array=True)
+    include_synonyms: bool = field("bool", 1, 4, default=False)
+    include_documentation: bool = field("bool", 3, 4, default=False)
 
 
 class DescribeConfigsSynonym(Message):
-    __slots__ = ("name", "value", "source",)
-    SCHEMA = (
-        Field("name", "string", 1, 4, ''),
-        Field("value", "string", 1, 4, '', nullable_from=1),
-        Field("source", "int8", 1, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        value: str | None = '',
-        source: int = 0,
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.source = source
+    name: str = field("string", 1, 4, default='')
+    value: str | None = field("string", 1, 4, default='', nullable_from=1)
+    source: int = field("int8", 1, 4, default=0)
 
 
 class DescribeConfigsResourceResult(Message):
-    __slots__ = ("name", "value", "read_only", "config_source", "is_sensitive", "synonyms", "config_type", "documentation",)
-    SCHEMA = (
-        Field("name", "string", 1, 4, ''),
-        Field("value", "string", 1, 4, '', nullable_from=1),
-        Field("read_only", "bool", 1, 4, False),
-        Field("config_source", "int8", 1, 4, -1),
-        Field("is_sensitive", "bool", 1, 4, False),
-        Field("synonyms", DescribeConfigsSynonym, 1, 4, (), array=True),
-        Field("config_type", "int8", 3, 4, 0),
-        Field("documentation", "string", 3, 4, '', nullable_from=3),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        value: str | None = '',
-        read_only: bool = False,
-        config_source: int = -1,
-        is_sensitive: bool = False,
-        synonyms: Sequence[DescribeConfigsSynonym] = (),
-        config_type: int = 0,
-        documentation: str | None = '',
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.read_only = read_only
-        self.config_source = config_source
-        self.is_sensitive = is_sensitive
-        self.synonyms = synonyms
-        self.config_type = config_type
-        self.documentation = documentation
+    name: str = field("string", 1, 4, default='')
+    value: str | None = field("string", 1, 4, default='', nullable_from=1)
+    read_only: bool = field("bool", 1, 4, default=False)
+    config_source: int = field("int8", 1, 4, default=-1)
+    is_sensitive: bool = field("bool", 1, 4, default=False)
+    synonyms: Sequence[DescribeConfigsSynonym] = field(DescribeConfigsSynonym, 1, 4, default=(), array=True)
+    config_type: int = field("int8", 3, 4, default=0)
+    documentation: str | None = field("string", 3, 4, default='', nullable_from=3)
 
 
 class DescribeConfigsResult(Message):
-    __slots__ = ("error_code", "error_message", "resource_type", "resource_name", "configs",)
-    SCHEMA = (
-        Field("error_code", "int16", 1, 4, 0),
-        Field("error_message", "string", 1, 4, '', nullable_from=1),
-        Field("resource_type", "int8", 1, 4, 0),
-        Field("resource_name", "string", 1, 4, ''),
-        Field("configs", DescribeConfigsResourceResult, 1, 4, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-        resource_type: int = 0,
-        resource_name: str = '',
-        configs: Sequence[DescribeConfigsResourceResult] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.configs = configs
+    error_code: int = field("int16", 1, 4, default=0)
+    error_message: str | None = field("string", 1, 4, default='', nullable_from=1)
+    resource_type: int = field("int8", 1, 4, default=0)
+    resource_name: str = field("string", 1, 4, default='')
+    configs: Sequence[DescribeConfigsResourceResult] = field(DescribeConfigsResourceResult, 1, 4, default=(), array=True)
 
 
 class DescribeConfigsResponse(Response):
-    __slots__ = ("throttle_time_ms", "results",)
     API_KEY = 32
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 1
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 4, 0),
-        Field("results", DescribeConfigsResult, 1, 4, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        results: Sequence[DescribeConfigsResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.results = results
+    throttle_time_ms: int = field("int32", 1, 4, default=0)
+    results: Sequence[DescribeConfigsResult] = field(DescribeConfigsResult, 1, 4, default=(), array=True)

@@ -4,113 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DescribeGroupsRequest(Request):
-    __slots__ = ("groups", "include_authorized_operations",)
     API_KEY = 15
     FLEXIBLE_FROM = 5
     FIRST_VERSION = 0
     LAST_VERSION = 6
-    SCHEMA = (
-        Field("groups", "string", 0, 6, (), array=True),
-        Field("include_authorized_operations", "bool", 3, 6, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        groups: Sequence[str] = (),
-        include_authorized_operations: bool = False,
-    ) -> None:
-        self.groups = groups
-        self.include_authorized_operations = include_authorized_operations
+    groups: Sequence[str] = field("string", 0, 6, default=(), array=True)
+    include_authorized_operations: bool = field("bool", 3, 6, default=False)
 
 
 class DescribedGroupMember(Message):
-    __slots__ = ("member_id", "group_instance_id", "client_id", "client_host", "member_metadata", "member_assignment",)
-    SCHEMA = (
-        Field("member_id", "string", 0, 6, ''),
-        Field("group_instance_id", "string", 4, 6, None, nullable_from=4),
-        Field("client_id", "string", 0, 6, ''),
-        Field("client_host", "string", 0, 6, ''),
-        Field("member_metadata", "bytes", 0, 6, b''),
-        Field("member_assignment", "bytes", 0, 6, b''),
-    )
-
-    def __init__(
-        self,
-        *,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        client_id: str = '',
-        client_host: str = '',
-        member_metadata: bytes = b'',
-        member_assignment: bytes = b'',
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.member_metadata = member_metadata
-        self.member_assignment = member_assignment
+    member_id: str = field("string", 0, 6, default='')
+    group_instance_id: str | None = field("string", 4, 6, default=None, nullable_from=4)
+    client_id: str = field("string", 0, 6, default='')
+    client_host: str = field("string", 0, 6, default='')
+    member_metadata: bytes = field("bytes", 0, 6, default=b'')
+    member_assignment: bytes = field("bytes", 0, 6, default=b'')
 
 
 class DescribedGroup(Message):
-    __slots__ = ("error_code", "error_message", "group_id", "group_state", "protocol_type", "protocol_data", "members", "authorized_operations", "rebalances",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 6, 0),
-        Field("error_message", "string", 6, 6, None, nullable_from=6),
-        Field("group_id", "string", 0, 6, ''),
-        Field("group_state", "string", 0, 6, ''),
-        Field("protocol_type", "string", 0, 6, ''),
-        Field("protocol_data", "string", 0, 6, ''),
-        Field("members", DescribedGroupMember, 0, 6, (), array=True),
-        Field("authorized_operations", "int32", 3, 6, -2147483648),
-        Field("rebalances", "string", 5, 6, None, nullable_from=5, tag=10000),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = None,
-        group_id: str = '',
-        group_state: str = '',
-        protocol_type: str = '',
-        protocol_data: str = '',
-        members: Sequence[DescribedGroupMember] = (),
-        authorized_operations: int = -2147483648,
-        rebalances: str | None = None,
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.group_id = group_id
-        self.group_state = group_state
-        self.protocol_type = protocol_type
-        self.protocol_data = protocol_data
-        self.members = members
-        self.authorized_operations = authorized_operations
-        self.rebalances = rebalances
+    error_code: int = field("int16", 0, 6, default=0)
+    error_message: str | None = field("string", 6, 6, default=None, nullable_from=6)
+    group_id: str = field("string", 0, 6, default='')
+    group_state: str = field("string", 0, 6, default='')
+    protocol_type: str = field("string", 0, 6, default='')
+    protocol_data: str = field("string", 0, 6, default='')
+    members: Sequence[DescribedGroupMember] = field(DescribedGroupMember, 0, 6, default=(), array=True)
+    authorized_operations: int = field("int32", 3, 6, default=-2147483648)
+    rebalances: str | None = field("string", 5, 6, default=None, nullable_from=5, tag=10000)
 
 
 class DescribeGroupsResponse(Response):
-    __slots__ = ("throttle_time_ms", "groups",)
     API_KEY = 15
     FLEXIBLE_FROM = 5
     FIRST_VERSION = 0
     LAST_VERSION = 6
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 6, 0),
-        Field("groups", DescribedGroup, 0, 6, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        groups: Sequence[DescribedGroup] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.groups = groups
+    throttle_time_ms: int = field("int32", 1, 6, default=0)
+    groups: Sequence[DescribedGroup] = field(DescribedGroup, 0, 6, default=(), array=True)

@@ -4,135 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DescribableLogDirTopic(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 1, 5, ''),
-        Field("partitions", "int32", 1, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 1, 5, default='')
+    partitions: Sequence[int] = field("int32", 1, 5, default=(), array=True)
 
 
 class DescribeLogDirsRequest(Request):
-    __slots__ = ("topics",)
     API_KEY = 35
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("topics", DescribableLogDirTopic, 1, 5, (), array=True, nullable_from=1),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[DescribableLogDirTopic] | None = (),
-    ) -> None:
-        self.topics = topics
+    topics: Sequence[DescribableLogDirTopic] | None = field(DescribableLogDirTopic, 1, 5, default=(), array=True, nullable_from=1)
 
 
 class DescribeLogDirsPartition(Message):
-    __slots__ = ("partition_index", "partition_size", "offset_lag", "is_future_key", "compaction",)
-    SCHEMA = (
-        Field("partition_index", "int32", 1, 5, 0),
-        Field("partition_size", "int64", 1, 5, 0),
-        Field("offset_lag", "int64", 1, 5, 0),
-        Field("is_future_key", "bool", 1, 5, False),
-        Field("compaction", "string", 2, 5, None, nullable_from=2, tag=10000),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        partition_size: int = 0,
-        offset_lag: int = 0,
-        is_future_key: bool = False,
-        compaction: str | None = None,
-    ) -> None:
-        self.partition_index = partition_index
-        self.partition_size = partition_size
-        self.offset_lag = offset_lag
-        self.is_future_key = is_future_key
-        self.compaction = compaction
+    partition_index: int = field("int32", 1, 5, default=0)
+    partition_size: int = field("int64", 1, 5, default=0)
+    offset_lag: int = field("int64", 1, 5, default=0)
+    is_future_key: bool = field("bool", 1, 5, default=False)
+    compaction: str | None = field("string", 2, 5, default=None, nullable_from=2, tag=10000)
 
 
 class DescribeLogDirsTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 1, 5, ''),
-        Field("partitions", DescribeLogDirsPartition, 1, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[DescribeLogDirsPartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 1, 5, default='')
+    partitions: Sequence[DescribeLogDirsPartition] = field(DescribeLogDirsPartition, 1, 5, default=(), array=True)
 
 
 class DescribeLogDirsResult(Message):
-    __slots__ = ("error_code", "log_dir", "topics", "total_bytes", "usable_bytes", "is_cordoned",)
-    SCHEMA = (
-        Field("error_code", "int16", 1, 5, 0),
-        Field("log_dir", "string", 1, 5, ''),
-        Field("topics", DescribeLogDirsTopic, 1, 5, (), array=True),
-        Field("total_bytes", "int64", 4, 5, -1),
-        Field("usable_bytes", "int64", 4, 5, -1),
-        Field("is_cordoned", "bool", 5, 5, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        log_dir: str = '',
-        topics: Sequence[DescribeLogDirsTopic] = (),
-        total_bytes: int = -1,
-        usable_bytes: int = -1,
-        is_cordoned: bool = False,
-    ) -> None:
-        self.error_code = error_code
-        self.log_dir = log_dir
-        self.topics = topics
-        self.total_bytes = total_bytes
-        self.usable_bytes = usable_bytes
-        self.is_cordoned = is_cordoned
+    error_code: int = field("int16", 1, 5, default=0)
+    log_dir: str = field("string", 1, 5, default='')
+    topics: Sequence[DescribeLogDirsTopic] = field(DescribeLogDirsTopic, 1, 5, default=(), array=True)
+    total_bytes: int = field("int64", 4, 5, default=-1)
+    usable_bytes: int = field("int64", 4, 5, default=-1)
+    is_cordoned: bool = field("bool", 5, 5, default=False)
 
 
 class DescribeLogDirsResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "results",)
     API_KEY = 35
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 1
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 5, 0),
-        Field("error_code", "int16", 3, 5, 0),
-        Field("results", DescribeLogDirsResult, 1, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        results: Sequence[DescribeLogDirsResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.results = results
+    throttle_time_ms: int = field("int32", 1, 5, default=0)
+    error_code: int = field("int16", 3, 5, default=0)
+    results: Sequence[DescribeLogDirsResult] = field(DescribeLogDirsResult, 1, 5, default=(), array=True)

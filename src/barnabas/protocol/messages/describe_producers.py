@@ -4,129 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class TopicRequest(Message):
-    __slots__ = ("name", "partition_indexes",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-        Field("partition_indexes", "int32", 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partition_indexes: Sequence[int] = (),
-    ) -> None:
-        self.name = name
-        self.partition_indexes = partition_indexes
+    name: str = field("string", 0, 0, default='')
+    partition_indexes: Sequence[int] = field("int32", 0, 0, default=(), array=True)
 
 
 class DescribeProducersRequest(Request):
-    __slots__ = ("topics",)
     API_KEY = 61
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("topics", TopicRequest, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[TopicRequest] = (),
-    ) -> None:
-        self.topics = topics
+    topics: Sequence[TopicRequest] = field(TopicRequest, 0, 0, default=(), array=True)
 
 
 class ProducerState(Message):
-    __slots__ = ("producer_id", "producer_epoch", "last_sequence", "last_timestamp", "coordinator_epoch", "current_txn_start_offset",)
-    SCHEMA = (
-        Field("producer_id", "int64", 0, 0, 0),
-        Field("producer_epoch", "int32", 0, 0, 0),
-        Field("last_sequence", "int32", 0, 0, -1),
-        Field("last_timestamp", "int64", 0, 0, -1),
-        Field("coordinator_epoch", "int32", 0, 0, 0),
-        Field("current_txn_start_offset", "int64", 0, 0, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        last_sequence: int = -1,
-        last_timestamp: int = -1,
-        coordinator_epoch: int = 0,
-        current_txn_start_offset: int = -1,
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.last_sequence = last_sequence
-        self.last_timestamp = last_timestamp
-        self.coordinator_epoch = coordinator_epoch
-        self.current_txn_start_offset = current_txn_start_offset
+    producer_id: int = field("int64", 0, 0, default=0)
+    producer_epoch: int = field("int32", 0, 0, default=0)
+    last_sequence: int = field("int32", 0, 0, default=-1)
+    last_timestamp: int = field("int64", 0, 0, default=-1)
+    coordinator_epoch: int = field("int32", 0, 0, default=0)
+    current_txn_start_offset: int = field("int64", 0, 0, default=-1)
 
 
 class PartitionResponse(Message):
-    __slots__ = ("partition_index", "error_code", "error_message", "active_producers",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 0, 0),
-        Field("error_code", "int16", 0, 0, 0),
-        Field("error_message", "string", 0, 0, None, nullable_from=0),
-        Field("active_producers", ProducerState, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-        error_message: str | None = None,
-        active_producers: Sequence[ProducerState] = (),
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
-        self.error_message = error_message
-        self.active_producers = active_producers
+    partition_index: int = field("int32", 0, 0, default=0)
+    error_code: int = field("int16", 0, 0, default=0)
+    error_message: str | None = field("string", 0, 0, default=None, nullable_from=0)
+    active_producers: Sequence[ProducerState] = field(ProducerState, 0, 0, default=(), array=True)
 
 
 class TopicResponse(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-        Field("partitions", PartitionResponse, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[PartitionResponse] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 0, default='')
+    partitions: Sequence[PartitionResponse] = field(PartitionResponse, 0, 0, default=(), array=True)
 
 
 class DescribeProducersResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 61
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 0, 0),
-        Field("topics", TopicResponse, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[TopicResponse] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 0, 0, default=0)
+    topics: Sequence[TopicResponse] = field(TopicResponse, 0, 0, default=(), array=True)

@@ -5,169 +5,61 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class TopicRequest(Message):
-    __slots__ = ("name",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-    ) -> None:
-        self.name = name
+    name: str = field("string", 0, 0, default='')
 
 
 class RequestedCursor(Message):
-    __slots__ = ("topic_name", "partition_index",)
-    SCHEMA = (
-        Field("topic_name", "string", 0, 0, ''),
-        Field("partition_index", "int32", 0, 0, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_name: str = '',
-        partition_index: int = 0,
-    ) -> None:
-        self.topic_name = topic_name
-        self.partition_index = partition_index
+    topic_name: str = field("string", 0, 0, default='')
+    partition_index: int = field("int32", 0, 0, default=0)
 
 
 class DescribeTopicPartitionsRequest(Request):
-    __slots__ = ("topics", "response_partition_limit", "cursor",)
     API_KEY = 75
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("topics", TopicRequest, 0, 0, (), array=True),
-        Field("response_partition_limit", "int32", 0, 0, 2000),
-        Field("cursor", RequestedCursor, 0, 0, None, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[TopicRequest] = (),
-        response_partition_limit: int = 2000,
-        cursor: RequestedCursor | None = None,
-    ) -> None:
-        self.topics = topics
-        self.response_partition_limit = response_partition_limit
-        self.cursor = cursor
+    topics: Sequence[TopicRequest] = field(TopicRequest, 0, 0, default=(), array=True)
+    response_partition_limit: int = field("int32", 0, 0, default=2000)
+    cursor: RequestedCursor | None = field(RequestedCursor, 0, 0, default=None, nullable_from=0)
 
 
 class DescribeTopicPartitionsResponsePartition(Message):
-    __slots__ = ("error_code", "partition_index", "leader_id", "leader_epoch", "replica_nodes", "isr_nodes", "eligible_leader_replicas", "last_known_elr", "offline_replicas",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 0, 0),
-        Field("partition_index", "int32", 0, 0, 0),
-        Field("leader_id", "int32", 0, 0, 0),
-        Field("leader_epoch", "int32", 0, 0, -1),
-        Field("replica_nodes", "int32", 0, 0, (), array=True),
-        Field("isr_nodes", "int32", 0, 0, (), array=True),
-        Field("eligible_leader_replicas", "int32", 0, 0, None, array=True, nullable_from=0),
-        Field("last_known_elr", "int32", 0, 0, None, array=True, nullable_from=0),
-        Field("offline_replicas", "int32", 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        partition_index: int = 0,
-        leader_id: int = 0,
-        leader_epoch: int = -1,
-        replica_nodes: Sequence[int] = (),
-        isr_nodes: Sequence[int] = (),
-        eligible_leader_replicas: Sequence[int] | None = None,
-        last_known_elr: Sequence[int] | None = None,
-        offline_replicas: Sequence[int] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.partition_index = partition_index
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
-        self.replica_nodes = replica_nodes
-        self.isr_nodes = isr_nodes
-        self.eligible_leader_replicas = eligible_leader_replicas
-        self.last_known_elr = last_known_elr
-        self.offline_replicas = offline_replicas
+    error_code: int = field("int16", 0, 0, default=0)
+    partition_index: int = field("int32", 0, 0, default=0)
+    leader_id: int = field("int32", 0, 0, default=0)
+    leader_epoch: int = field("int32", 0, 0, default=-1)
+    replica_nodes: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    isr_nodes: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    eligible_leader_replicas: Sequence[int] | None = field("int32", 0, 0, default=None, array=True, nullable_from=0)
+    last_known_elr: Sequence[int] | None = field("int32", 0, 0, default=None, array=True, nullable_from=0)
+    offline_replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
 
 
 class DescribeTopicPartitionsResponseTopic(Message):
-    __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 0, 0),
-        Field("name", "string", 0, 0, '', nullable_from=0),
-        Field("topic_id", "uuid", 0, 0, ZERO_UUID),
-        Field("is_internal", "bool", 0, 0, False),
-        Field("partitions", DescribeTopicPartitionsResponsePartition, 0, 0, (), array=True),
-        Field("topic_authorized_operations", "int32", 0, 0, -2147483648),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        name: str | None = '',
-        topic_id: UUID = ZERO_UUID,
-        is_internal: bool = False,
-        partitions: Sequence[DescribeTopicPartitionsResponsePartition] = (),
-        topic_authorized_operations: int = -2147483648,
-    ) -> None:
-        self.error_code = error_code
-        self.name = name
-        self.topic_id = topic_id
-        self.is_internal = is_internal
-        self.partitions = partitions
-        self.topic_authorized_operations = topic_authorized_operations
+    error_code: int = field("int16", 0, 0, default=0)
+    name: str | None = field("string", 0, 0, default='', nullable_from=0)
+    topic_id: UUID = field("uuid", 0, 0, default=ZERO_UUID)
+    is_internal: bool = field("bool", 0, 0, default=False)
+    partitions: Sequence[DescribeTopicPartitionsResponsePartition] = field(DescribeTopicPartitionsResponsePartition, 0, 0, default=(), array=True)
+    topic_authorized_operations: int = field("int32", 0, 0, default=-2147483648)
 
 
 class DescribedCursor(Message):
-    __slots__ = ("topic_name", "partition_index",)
-    SCHEMA = (
-        Field("topic_name", "string", 0, 0, ''),
-        Field("partition_index", "int32", 0, 0, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_name: str = '',
-        partition_index: int = 0,
-    ) -> None:
-        self.topic_name = topic_name
-        self.partition_index = partition_index
+    topic_name: str = field("string", 0, 0, default='')
+    partition_index: int = field("int32", 0, 0, default=0)
 
 
 class DescribeTopicPartitionsResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics", "next_cursor",)
     API_KEY = 75
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 0, 0),
-        Field("topics", DescribeTopicPartitionsResponseTopic, 0, 0, (), array=True),
-        Field("next_cursor", DescribedCursor, 0, 0, None, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[DescribeTopicPartitionsResponseTopic] = (),
-        next_cursor: DescribedCursor | None = None,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
-        self.next_cursor = next_cursor
+    throttle_time_ms: int = field("int32", 0, 0, default=0)
+    topics: Sequence[DescribeTopicPartitionsResponseTopic] = field(DescribeTopicPartitionsResponseTopic, 0, 0, default=(), array=True)
+    next_cursor: DescribedCursor | None = field(DescribedCursor, 0, 0, default=None, nullable_from=0)

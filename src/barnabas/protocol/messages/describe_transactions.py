@@ -4,95 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class DescribeTransactionsRequest(Request):
-    __slots__ = ("transactional_ids",)
     API_KEY = 65
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("transactional_ids", "string", 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_ids: Sequence[str] = (),
-    ) -> None:
-        self.transactional_ids = transactional_ids
+    transactional_ids: Sequence[str] = field("string", 0, 0, default=(), array=True)
 
 
 class TopicData(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 0, 0, ''),
-        Field("partitions", "int32", 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 0, 0, default='')
+    partitions: Sequence[int] = field("int32", 0, 0, default=(), array=True)
 
 
 class TransactionState(Message):
-    __slots__ = ("error_code", "transactional_id", "transaction_state", "transaction_timeout_ms", "transaction_start_time_ms", "producer_id", "producer_epoch", "topics",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 0, 0),
-        Field("transactional_id", "string", 0, 0, ''),
-        Field("transaction_state", "string", 0, 0, ''),
-        Field("transaction_timeout_ms", "int32", 0, 0, 0),
-        Field("transaction_start_time_ms", "int64", 0, 0, 0),
-        Field("producer_id", "int64", 0, 0, 0),
-        Field("producer_epoch", "int16", 0, 0, 0),
-        Field("topics", TopicData, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        transactional_id: str = '',
-        transaction_state: str = '',
-        transaction_timeout_ms: int = 0,
-        transaction_start_time_ms: int = 0,
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        topics: Sequence[TopicData] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.transactional_id = transactional_id
-        self.transaction_state = transaction_state
-        self.transaction_timeout_ms = transaction_timeout_ms
-        self.transaction_start_time_ms = transaction_start_time_ms
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.topics = topics
+    error_code: int = field("int16", 0, 0, default=0)
+    transactional_id: str = field("string", 0, 0, default='')
+    transaction_state: str = field("string", 0, 0, default='')
+    transaction_timeout_ms: int = field("int32", 0, 0, default=0)
+    transaction_start_time_ms: int = field("int64", 0, 0, default=0)
+    producer_id: int = field("int64", 0, 0, default=0)
+    producer_epoch: int = field("int16", 0, 0, default=0)
+    topics: Sequence[TopicData] = field(TopicData, 0, 0, default=(), array=True)
 
 
 class DescribeTransactionsResponse(Response):
-    __slots__ = ("throttle_time_ms", "transaction_states",)
     API_KEY = 65
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 0, 0),
-        Field("transaction_states", TransactionState, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        transaction_states: Sequence[TransactionState] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.transaction_states = transaction_states
+    throttle_time_ms: int = field("int32", 0, 0, default=0)
+    transaction_states: Sequence[TransactionState] = field(TransactionState, 0, 0, default=(), array=True)

@@ -4,106 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class TopicPartitions(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 0, 2, ''),
-        Field("partitions", "int32", 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 0, 2, default='')
+    partitions: Sequence[int] = field("int32", 0, 2, default=(), array=True)
 
 
 class ElectLeadersRequest(Request):
-    __slots__ = ("election_type", "topic_partitions", "timeout_ms",)
     API_KEY = 43
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("election_type", "int8", 1, 2, 0),
-        Field("topic_partitions", TopicPartitions, 0, 2, (), array=True, nullable_from=0),
-        Field("timeout_ms", "int32", 0, 2, 60000),
-    )
-
-    def __init__(
-        self,
-        *,
-        election_type: int = 0,
-        topic_partitions: Sequence[TopicPartitions] | None = (),
-        timeout_ms: int = 60000,
-    ) -> None:
-        self.election_type = election_type
-        self.topic_partitions = topic_partitions
-        self.timeout_ms = timeout_ms
+    election_type: int = field("int8", 1, 2, default=0)
+    topic_partitions: Sequence[TopicPartitions] | None = field(TopicPartitions, 0, 2, default=(), array=True, nullable_from=0)
+    timeout_ms: int = field("int32", 0, 2, default=60000)
 
 
 class PartitionResult(Message):
-    __slots__ = ("partition_id", "error_code", "error_message",)
-    SCHEMA = (
-        Field("partition_id", "int32", 0, 2, 0),
-        Field("error_code", "int16", 0, 2, 0),
-        Field("error_message", "string", 0, 2, '', nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_id: int = 0,
-        error_code: int = 0,
-        error_message: str | None = '',
-    ) -> None:
-        self.partition_id = partition_id
-        self.error_code = error_code
-        self.error_message = error_message
+    partition_id: int = field("int32", 0, 2, default=0)
+    error_code: int = field("int16", 0, 2, default=0)
+    error_message: str | None = field("string", 0, 2, default='', nullable_from=0)
 
 
 class ReplicaElectionResult(Message):
-    __slots__ = ("topic", "partition_result",)
-    SCHEMA = (
-        Field("topic", "string", 0, 2, ''),
-        Field("partition_result", PartitionResult, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partition_result: Sequence[PartitionResult] = (),
-    ) -> None:
-        self.topic = topic
-        self.partition_result = partition_result
+    topic: str = field("string", 0, 2, default='')
+    partition_result: Sequence[PartitionResult] = field(PartitionResult, 0, 2, default=(), array=True)
 
 
 class ElectLeadersResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "replica_election_results",)
     API_KEY = 43
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 2, 0),
-        Field("error_code", "int16", 1, 2, 0),
-        Field("replica_election_results", ReplicaElectionResult, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        replica_election_results: Sequence[ReplicaElectionResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.replica_election_results = replica_election_results
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    error_code: int = field("int16", 1, 2, default=0)
+    replica_election_results: Sequence[ReplicaElectionResult] = field(ReplicaElectionResult, 0, 2, default=(), array=True)

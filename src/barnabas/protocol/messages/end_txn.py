@@ -2,58 +2,26 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Field, Request, Response
+from barnabas.protocol.schema import Request, Response, field
 
 
 class EndTxnRequest(Request):
-    __slots__ = ("transactional_id", "producer_id", "producer_epoch", "committed",)
     API_KEY = 26
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("transactional_id", "string", 0, 5, ''),
-        Field("producer_id", "int64", 0, 5, 0),
-        Field("producer_epoch", "int16", 0, 5, 0),
-        Field("committed", "bool", 0, 5, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str = '',
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        committed: bool = False,
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.committed = committed
+    transactional_id: str = field("string", 0, 5, default='')
+    producer_id: int = field("int64", 0, 5, default=0)
+    producer_epoch: int = field("int16", 0, 5, default=0)
+    committed: bool = field("bool", 0, 5, default=False)
 
 
 class EndTxnResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "producer_id", "producer_epoch",)
     API_KEY = 26
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 5, 0),
-        Field("error_code", "int16", 0, 5, 0),
-        Field("producer_id", "int64", 5, 5, -1),
-        Field("producer_epoch", "int16", 5, 5, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        producer_id: int = -1,
-        producer_epoch: int = -1,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
+    throttle_time_ms: int = field("int32", 0, 5, default=0)
+    error_code: int = field("int16", 0, 5, default=0)
+    producer_id: int = field("int64", 5, 5, default=-1)
+    producer_epoch: int = field("int16", 5, 5, default=-1)

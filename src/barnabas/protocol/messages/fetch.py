@@ -5,334 +5,112 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class FetchPartition(Message):
-    __slots__ = ("partition", "current_leader_epoch", "fetch_offset", "last_fetched_epoch", "log_start_offset", "partition_max_bytes", "replica_directory_id", "high_watermark",)
-    SCHEMA = (
-        Field("partition", "int32", 4, 18, 0),
-        Field("current_leader_epoch", "int32", 9, 18, -1),
-        Field("fetch_offset", "int64", 4, 18, 0),
-        Field("last_fetched_epoch", "int32", 12, 18, -1),
-        Field("log_start_offset", "int64", 5, 18, -1),
-        Field("partition_max_bytes", "int32", 4, 18, 0),
-        Field("replica_directory_id", "uuid", 17, 18, ZERO_UUID, tag=0),
-        Field("high_watermark", "int64", 18, 18, 9223372036854775807, tag=1),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition: int = 0,
-        current_leader_epoch: int = -1,
-        fetch_offset: int = 0,
-        last_fetched_epoch: int = -1,
-        log_start_offset: int = -1,
-        partition_max_bytes: int = 0,
-        replica_directory_id: UUID = ZERO_UUID,
-        high_watermark: int = 9223372036854775807,
-    ) -> None:
-        self.partition = partition
-        self.current_leader_epoch = current_leader_epoch
-        self.fetch_offset = fetch_offset
-        self.last_fetched_epoch = last_fetched_epoch
-        self.log_start_offset = log_start_offset
-        self.partition_max_bytes = partition_max_bytes
-        self.replica_directory_id = replica_directory_id
-        self.high_watermark = high_watermark
+    partition: int = field("int32", 4, 18, default=0)
+    current_leader_epoch: int = field("int32", 9, 18, default=-1)
+    fetch_offset: int = field("int64", 4, 18, default=0)
+    last_fetched_epoch: int = field("int32", 12, 18, default=-1)
+    log_start_offset: int = field("int64", 5, 18, default=-1)
+    partition_max_bytes: int = field("int32", 4, 18, default=0)
+    replica_directory_id: UUID = field("uuid", 17, 18, default=ZERO_UUID, tag=0)
+    high_watermark: int = field("int64", 18, 18, default=9223372036854775807, tag=1)
 
 
 class FetchTopic(Message):
-    __slots__ = ("topic_id", "topic", "partitions",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 13, 18, ZERO_UUID),
-        Field("topic", "string", 4, 12, ''),
-        Field("partitions", FetchPartition, 4, 18, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        topic: str = '',
-        partitions: Sequence[FetchPartition] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.topic = topic
-        self.partitions = partitions
+    topic_id: UUID = field("uuid", 13, 18, default=ZERO_UUID)
+    topic: str = field("string", 4, 12, default='')
+    partitions: Sequence[FetchPartition] = field(FetchPartition, 4, 18, default=(), array=True)
 
 
 class ForgottenTopic(Message):
-    __slots__ = ("topic_id", "topic", "partitions",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 13, 18, ZERO_UUID),
-        Field("topic", "string", 7, 12, ''),
-        Field("partitions", "int32", 7, 18, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        topic: str = '',
-        partitions: Sequence[int] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.topic = topic
-        self.partitions = partitions
+    topic_id: UUID = field("uuid", 13, 18, default=ZERO_UUID)
+    topic: str = field("string", 7, 12, default='')
+    partitions: Sequence[int] = field("int32", 7, 18, default=(), array=True)
 
 
 class ReplicaState(Message):
-    __slots__ = ("replica_id", "replica_epoch",)
-    SCHEMA = (
-        Field("replica_id", "int32", 15, 18, -1),
-        Field("replica_epoch", "int64", 15, 18, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        replica_id: int = -1,
-        replica_epoch: int = -1,
-    ) -> None:
-        self.replica_id = replica_id
-        self.replica_epoch = replica_epoch
+    replica_id: int = field("int32", 15, 18, default=-1)
+    replica_epoch: int = field("int64", 15, 18, default=-1)
 
 
 class FetchRequest(Request):
-    __slots__ = ("cluster_id", "replica_state", "replica_id", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "session_id", "session_epoch", "topics", "forgotten_topics_data", "rack_id",)
     API_KEY = 1
     FLEXIBLE_FROM = 12
     FIRST_VERSION = 4
     LAST_VERSION = 18
-    SCHEMA = (
-        Field("cluster_id", "string", 12, 18, None, nullable_from=12, tag=0),
-        Field("replica_state", ReplicaState, 15, 18, ReplicaState(replica_id=-1, replica_epoch=-1), tag=1),
-        Field("replica_id", "int32", 4, 14, -1),
-        Field("max_wait_ms", "int32", 4, 18, 0),
-        Field("min_bytes", "int32", 4, 18, 0),
-        Field("max_bytes", "int32", 4, 18, 2147483647),
-        Field("isolation_level", "int8", 4, 18, 0),
-        Field("session_id", "int32", 7, 18, 0),
-        Field("session_epoch", "int32", 7, 18, -1),
-        Field("topics", FetchTopic, 4, 18, (), array=True),
-        Field("forgotten_topics_data", ForgottenTopic, 7, 18, (), array=True),
-        Field("rack_id", "string", 11, 18, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        cluster_id: str | None = None,
-        replica_state: ReplicaState | None = ReplicaState(replica_id=-1, replica_epoch=-1),
-        replica_id: int = -1,
-        max_wait_ms: int = 0,
-        min_bytes: int = 0,
-        max_bytes: int = 2147483647,
-        isolation_level: int = 0,
-        session_id: int = 0,
-        session_epoch: int = -1,
-        topics: Sequence[FetchTopic] = (),
-        forgotten_topics_data: Sequence[ForgottenTopic] = (),
-        rack_id: str = '',
-    ) -> None:
-        self.cluster_id = cluster_id
-        self.replica_state: ReplicaState = ReplicaState() if replica_state is None else replica_state
-        self.replica_id = replica_id
-        self.max_wait_ms = max_wait_ms
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
-        self.isolation_level = isolation_level
-        self.session_id = session_id
-        self.session_epoch = session_epoch
-        self.topics = topics
-        self.forgotten_topics_data = forgotten_topics_data
-        self.rack_id = rack_id
+    cluster_id: str | None = field("string", 12, 18, default=None, nullable_from=12, tag=0)
+    replica_state: ReplicaState = field(ReplicaState, 15, 18, default=ReplicaState(replica_id=-1, replica_epoch=-1), tag=1)
+    replica_id: int = field("int32", 4, 14, default=-1)
+    max_wait_ms: int = field("int32", 4, 18, default=0)
+    min_bytes: int = field("int32", 4, 18, default=0)
+    max_bytes: int = field("int32", 4, 18, default=2147483647)
+    isolation_level: int = field("int8", 4, 18, default=0)
+    session_id: int = field("int32", 7, 18, default=0)
+    session_epoch: int = field("int32", 7, 18, default=-1)
+    topics: Sequence[FetchTopic] = field(FetchTopic, 4, 18, default=(), array=True)
+    forgotten_topics_data: Sequence[ForgottenTopic] = field(ForgottenTopic, 7, 18, default=(), array=True)
+    rack_id: str = field("string", 11, 18, default='')
 
 
 class AbortedTransaction(Message):
-    __slots__ = ("producer_id", "first_offset",)
-    SCHEMA = (
-        Field("producer_id", "int64", 4, 18, 0),
-        Field("first_offset", "int64", 4, 18, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        producer_id: int = 0,
-        first_offset: int = 0,
-    ) -> None:
-        self.producer_id = producer_id
-        self.first_offset = first_offset
+    producer_id: int = field("int64", 4, 18, default=0)
+    first_offset: int = field("int64", 4, 18, default=0)
 
 
 class EpochEndOffset(Message):
-    __slots__ = ("epoch", "end_offset",)
-    SCHEMA = (
-        Field("epoch", "int32", 12, 18, -1),
-        Field("end_offset", "int64", 12, 18, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        epoch: int = -1,
-        end_offset: int = -1,
-    ) -> None:
-        self.epoch = epoch
-        self.end_offset = end_offset
+    epoch: int = field("int32", 12, 18, default=-1)
+    end_offset: int = field("int64", 12, 18, default=-1)
 
 
 class LeaderIdAndEpoch(Message):
-    __slots__ = ("leader_id", "leader_epoch",)
-    SCHEMA = (
-        Field("leader_id", "int32", 12, 18, -1),
-        Field("leader_epoch", "int32", 12, 18, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        leader_id: int = -1,
-        leader_epoch: int = -1,
-    ) -> None:
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+    leader_id: int = field("int32", 12, 18, default=-1)
+    leader_epoch: int = field("int32", 12, 18, default=-1)
 
 
 class SnapshotId(Message):
-    __slots__ = ("end_offset", "epoch",)
-    SCHEMA = (
-        Field("end_offset", "int64", 12, 18, -1),
-        Field("epoch", "int32", 12, 18, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        end_offset: int = -1,
-        epoch: int = -1,
-    ) -> None:
-        self.end_offset = end_offset
-        self.epoch = epoch
+    end_offset: int = field("int64", 12, 18, default=-1)
+    epoch: int = field("int32", 12, 18, default=-1)
 
 
 class PartitionData(Message):
-    __slots__ = ("partition_index", "error_code", "high_watermark", "last_stable_offset", "log_start_offset", "diverging_epoch", "current_leader", "snapshot_id", "aborted_transactions", "preferred_read_replica", "records",)
-    SCHEMA = (
-        Field("partition_index", "int32", 4, 18, 0),
-        Field("error_code", "int16", 4, 18, 0),
-        Field("high_watermark", "int64", 4, 18, 0),
-        Field("last_stable_offset", "int64", 4, 18, -1),
-        Field("log_start_offset", "int64", 5, 18, -1),
-        Field("diverging_epoch", EpochEndOffset, 12, 18, EpochEndOffset(epoch=-1, end_offset=-1), tag=0),
-        Field("current_leader", LeaderIdAndEpoch, 12, 18, LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1), tag=1),
-        Field("snapshot_id", SnapshotId, 12, 18, SnapshotId(end_offset=-1, epoch=-1), tag=2),
-        Field("aborted_transactions", AbortedTransaction, 4, 18, (), array=True, nullable_from=4),
-        Field("preferred_read_replica", "int32", 11, 18, -1),
-        Field("records", "records", 4, 18, b'', nullable_from=4),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-        high_watermark: int = 0,
-        last_stable_offset: int = -1,
-        log_start_offset: int = -1,
-        diverging_epoch: EpochEndOffset | None = EpochEndOffset(epoch=-1, end_offset=-1),
-        current_leader: LeaderIdAndEpoch | None = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
-        snapshot_id: SnapshotId | None = SnapshotId(end_offset=-1, epoch=-1),
-        aborted_transactions: Sequence[AbortedTransaction] | None = (),
-        preferred_read_replica: int = -1,
-        records: bytes | None = b'',
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
-        self.high_watermark = high_watermark
-        self.last_stable_offset = last_stable_offset
-        self.log_start_offset = log_start_offset
-        self.diverging_epoch: EpochEndOffset = EpochEndOffset() if diverging_epoch is None else diverging_epoch
-        self.current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch() if current_leader is None else current_leader
-        self.snapshot_id: SnapshotId = SnapshotId() if snapshot_id is None else snapshot_id
-        self.aborted_transactions = aborted_transactions
-        self.preferred_read_replica = preferred_read_replica
-        self.records = records
+    partition_index: int = field("int32", 4, 18, default=0)
+    error_code: int = field("int16", 4, 18, default=0)
+    high_watermark: int = field("int64", 4, 18, default=0)
+    last_stable_offset: int = field("int64", 4, 18, default=-1)
+    log_start_offset: int = field("int64", 5, 18, default=-1)
+    diverging_epoch: EpochEndOffset = field(EpochEndOffset, 12, 18, default=EpochEndOffset(epoch=-1, end_offset=-1), tag=0)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, 12, 18, default=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1), tag=1)
+    snapshot_id: SnapshotId = field(SnapshotId, 12, 18, default=SnapshotId(end_offset=-1, epoch=-1), tag=2)
+    aborted_transactions: Sequence[AbortedTransaction] | None = field(AbortedTransaction, 4, 18, default=(), array=True, nullable_from=4)
+    preferred_read_replica: int = field("int32", 11, 18, default=-1)
+    records: bytes | None = field("records", 4, 18, default=b'', nullable_from=4)
 
 
 class FetchableTopicResponse(Message):
-    __slots__ = ("topic_id", "topic", "partitions",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 13, 18, ZERO_UUID),
-        Field("topic", "string", 4, 12, ''),
-        Field("partitions", PartitionData, 4, 18, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        topic: str = '',
-        partitions: Sequence[PartitionData] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.topic = topic
-        self.partitions = partitions
+    topic_id: UUID = field("uuid", 13, 18, default=ZERO_UUID)
+    topic: str = field("string", 4, 12, default='')
+    partitions: Sequence[PartitionData] = field(PartitionData, 4, 18, default=(), array=True)
 
 
 class NodeEndpoint(Message):
-    __slots__ = ("node_id", "host", "port", "rack",)
-    SCHEMA = (
-        Field("node_id", "int32", 16, 18, 0),
-        Field("host", "string", 16, 18, ''),
-        Field("port", "int32", 16, 18, 0),
-        Field("rack", "string", 16, 18, None, nullable_from=16),
-    )
-
-    def __init__(
-        self,
-        *,
-        node_id: int = 0,
-        host: str = '',
-        port: int = 0,
-        rack: str | None = None,
-    ) -> None:
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.rack = rack
+    node_id: int = field("int32", 16, 18, default=0)
+    host: str = field("string", 16, 18, default='')
+    port: int = field("int32", 16, 18, default=0)
+    rack: str | None = field("string", 16, 18, default=None, nullable_from=16)
 
 
 class FetchResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "session_id", "responses", "node_endpoints",)
     API_KEY = 1
     FLEXIBLE_FROM = 12
     FIRST_VERSION = 4
     LAST_VERSION = 18
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 4, 18, 0),
-        Field("error_code", "int16", 7, 18, 0),
-        Field("session_id", "int32", 7, 18, 0),
-        Field("responses", FetchableTopicResponse, 4, 18, (), array=True),
-        Field("node_endpoints", NodeEndpoint, 16, 18, (), array=True, tag=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        session_id: int = 0,
-        responses: Sequence[FetchableTopicResponse] = (),
-        node_endpoints: Sequence[NodeEndpoint] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.session_id = session_id
-        self.responses = responses
-        self.node_endpoints = node_endpoints
+    throttle_time_ms: int = field("int32", 4, 18, default=0)
+    error_code: int = field("int16", 7, 18, default=0)
+    session_id: int = field("int32", 7, 18, default=0)
+    responses: Sequence[FetchableTopicResponse] = field(FetchableTopicResponse, 4, 18, default=(), array=True)
+    node_endpoints: Sequence[NodeEndpoint] = field(NodeEndpoint, 16, 18, default=(), array=True, tag=0)

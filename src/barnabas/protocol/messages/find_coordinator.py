@@ -4,93 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class FindCoordinatorRequest(Request):
-    __slots__ = ("key", "key_type", "coordinator_keys",)
     API_KEY = 10
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 6
-    SCHEMA = (
-        Field("key", "string", 0, 3, ''),
-        Field("key_type", "int8", 1, 6, 0),
-        Field("coordinator_keys", "string", 4, 6, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        key: str = '',
-        key_type: int = 0,
-        coordinator_keys: Sequence[str] = (),
-    ) -> None:
-        self.key = key
-        self.key_type = key_type
-        self.coordinator_keys = coordinator_keys
+    key: str = field("string", 0, 3, default='')
+    key_type: int = field("int8", 1, 6, default=0)
+    coordinator_keys: Sequence[str] = field("string", 4, 6, default=(), array=True)
 
 
 class Coordinator(Message):
-    __slots__ = ("key", "node_id", "host", "port", "error_code", "error_message",)
-    SCHEMA = (
-        Field("key", "string", 4, 6, ''),
-        Field("node_id", "int32", 4, 6, 0),
-        Field("host", "string", 4, 6, ''),
-        Field("port", "int32", 4, 6, 0),
-        Field("error_code", "int16", 4, 6, 0),
-        Field("error_message", "string", 4, 6, '', nullable_from=4),
-    )
-
-    def __init__(
-        self,
-        *,
-        key: str = '',
-        node_id: int = 0,
-        host: str = '',
-        port: int = 0,
-        error_code: int = 0,
-        error_message: str | None = '',
-    ) -> None:
-        self.key = key
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.error_code = error_code
-        self.error_message = error_message
+    key: str = field("string", 4, 6, default='')
+    node_id: int = field("int32", 4, 6, default=0)
+    host: str = field("string", 4, 6, default='')
+    port: int = field("int32", 4, 6, default=0)
+    error_code: int = field("int16", 4, 6, default=0)
+    error_message: str | None = field("string", 4, 6, default='', nullable_from=4)
 
 
 class FindCoordinatorResponse(Response):
-    __slots__ = ("throttle_time_ms", "coordinators", "error_code", "error_message", "node_id", "host", "port",)
     API_KEY = 10
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 6
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 6, 0),
-        Field("coordinators", Coordinator, 4, 6, (), array=True),
-        Field("error_code", "int16", 0, 3, 0),
-        Field("error_message", "string", 1, 3, '', nullable_from=1),
-        Field("node_id", "int32", 0, 3, 0),
-        Field("host", "string", 0, 3, ''),
-        Field("port", "int32", 0, 3, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        coordinators: Sequence[Coordinator] = (),
-        error_code: int = 0,
-        error_message: str | None = '',
-        node_id: int = 0,
-        host: str = '',
-        port: int = 0,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.coordinators = coordinators
-        self.error_code = error_code
-        self.error_message = error_message
-        self.node_id = node_id
-        self.host = host
-        self.port = port
+    throttle_time_ms: int = field("int32", 1, 6, default=0)
+    coordinators: Sequence[Coordinator] = field(Coordinator, 4, 6, default=(), array=True)
+    error_code: int = field("int16", 0, 3, default=0)
+    error_message: str | None = field("string", 1, 3, default='', nullable_from=1)
+    node_id: int = field("int32", 0, 3, default=0)
+    host: str = field("string", 0, 3, default='')
+    port: int = field("int32", 0, 3, default=0)

@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Field, Request, Response
+from barnabas.protocol.schema import Request, Response, field
 
 
 class HeartbeatRequest(Request):
-    __slots__ = ("group_id", "generation_id", "member_id", "group_instance_id",)
     API_KEY = 12
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 0
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("group_id", "string", 0, 4, ''),
-        Field("generation_id", "int32", 0, 4, 0),
-        Field("member_id", "string", 0, 4, ''),
-        Field("group_instance_id", "string", 3, 4, None, nullable_from=3),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        generation_id: int = 0,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-    ) -> None:
-        self.group_id = group_id
-        self.generation_id = generation_id
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
+    group_id: str = field("string", 0, 4, default='')
+    generation_id: int = field("int32", 0, 4, default=0)
+    member_id: str = field("string", 0, 4, default='')
+    group_instance_id: str | None = field("string", 3, 4, default=None, nullable_from=3)
 
 
 class HeartbeatResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code",)
     API_KEY = 12
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 0
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 4, 0),
-        Field("error_code", "int16", 0, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
+    throttle_time_ms: int = field("int32", 1, 4, default=0)
+    error_code: int = field("int16", 0, 4, default=0)

@@ -4,109 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class AlterableConfig(Message):
-    __slots__ = ("name", "config_operation", "value",)
-    SCHEMA = (
-        Field("name", "string", 0, 1, ''),
-        Field("config_operation", "int8", 0, 1, 0),
-        Field("value", "string", 0, 1, '', nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        config_operation: int = 0,
-        value: str | None = '',
-    ) -> None:
-        self.name = name
-        self.config_operation = config_operation
-        self.value = value
+    name: str = field("string", 0, 1, default='')
+    config_operation: int = field("int8", 0, 1, default=0)
+    value: str | None = field("string", 0, 1, default='', nullable_from=0)
 
 
 class AlterConfigsResource(Message):
-    __slots__ = ("resource_type", "resource_name", "configs",)
-    SCHEMA = (
-        Field("resource_type", "int8", 0, 1, 0),
-        Field("resource_name", "string", 0, 1, ''),
-        Field("configs", AlterableConfig, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_type: int = 0,
-        resource_name: str = '',
-        configs: Sequence[AlterableConfig] = (),
-    ) -> None:
-        self.resource_type = resource_type
-        self.resource_name = resource_name
-        self.configs = configs
+    resource_type: int = field("int8", 0, 1, default=0)
+    resource_name: str = field("string", 0, 1, default='')
+    configs: Sequence[AlterableConfig] = field(AlterableConfig, 0, 1, default=(), array=True)
 
 
 class IncrementalAlterConfigsRequest(Request):
-    __slots__ = ("resources", "validate_only",)
     API_KEY = 44
     FLEXIBLE_FROM = 1
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("resources", AlterConfigsResource, 0, 1, (), array=True),
-        Field("validate_only", "bool", 0, 1, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        resources: Sequence[AlterConfigsResource] = (),
-        validate_only: bool = False,
-    ) -> None:
-        self.resources = resources
-        self.validate_only = validate_only
+    resources: Sequence[AlterConfigsResource] = field(AlterConfigsResource, 0, 1, default=(), array=True)
+    validate_only: bool = field("bool", 0, 1, default=False)
 
 
 class AlterConfigsResourceResponse(Message):
-    __slots__ = ("error_code", "error_message", "resource_type", "resource_name",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 1, 0),
-        Field("error_message", "string", 0, 1, '', nullable_from=0),
-        Field("resource_type", "int8", 0, 1, 0),
-        Field("resource_name", "string", 0, 1, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-        resource_type: int = 0,
-        resource_name: str = '',
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.resource_type = resource_type
-        self.resource_name = resource_name
+    error_code: int = field("int16", 0, 1, default=0)
+    error_message: str | None = field("string", 0, 1, default='', nullable_from=0)
+    resource_type: int = field("int8", 0, 1, default=0)
+    resource_name: str = field("string", 0, 1, default='')
 
 
 class IncrementalAlterConfigsResponse(Response):
-    __slots__ = ("throttle_time_ms", "responses",)
     API_KEY = 44
     FLEXIBLE_FROM = 1
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 1, 0),
-        Field("responses", AlterConfigsResourceResponse, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        responses: Sequence[AlterConfigsResourceResponse] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.responses = responses
+    throttle_time_ms: int = field("int32", 0, 1, default=0)
+    responses: Sequence[AlterConfigsResourceResponse] = field(AlterConfigsResourceResponse, 0, 1, default=(), array=True)

@@ -4,122 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class JoinGroupRequestProtocol(Message):
-    __slots__ = ("name", "metadata",)
-    SCHEMA = (
-        Field("name", "string", 0, 9, ''),
-        Field("metadata", "bytes", 0, 9, b''),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        metadata: bytes = b'',
-    ) -> None:
-        self.name = name
-        self.metadata = metadata
+    name: str = field("string", 0, 9, default='')
+    metadata: bytes = field("bytes", 0, 9, default=b'')
 
 
 class JoinGroupRequest(Request):
-    __slots__ = ("group_id", "session_timeout_ms", "rebalance_timeout_ms", "member_id", "group_instance_id", "protocol_type", "protocols", "reason",)
     API_KEY = 11
     FLEXIBLE_FROM = 6
     FIRST_VERSION = 0
     LAST_VERSION = 9
-    SCHEMA = (
-        Field("group_id", "string", 0, 9, ''),
-        Field("session_timeout_ms", "int32", 0, 9, 0),
-        Field("rebalance_timeout_ms", "int32", 1, 9, -1),
-        Field("member_id", "string", 0, 9, ''),
-        Field("group_instance_id", "string", 5, 9, None, nullable_from=5),
-        Field("protocol_type", "string", 0, 9, ''),
-        Field("protocols", JoinGroupRequestProtocol, 0, 9, (), array=True),
-        Field("reason", "string", 8, 9, None, nullable_from=8),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        session_timeout_ms: int = 0,
-        rebalance_timeout_ms: int = -1,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        protocol_type: str = '',
-        protocols: Sequence[JoinGroupRequestProtocol] = (),
-        reason: str | None = None,
-    ) -> None:
-        self.group_id = group_id
-        self.session_timeout_ms = session_timeout_ms
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.protocol_type = protocol_type
-        self.protocols = protocols
-        self.reason = reason
+    group_id: str = field("string", 0, 9, default='')
+    session_timeout_ms: int = field("int32", 0, 9, default=0)
+    rebalance_timeout_ms: int = field("int32", 1, 9, default=-1)
+    member_id: str = field("string", 0, 9, default='')
+    group_instance_id: str | None = field("string", 5, 9, default=None, nullable_from=5)
+    protocol_type: str = field("string", 0, 9, default='')
+    protocols: Sequence[JoinGroupRequestProtocol] = field(JoinGroupRequestProtocol, 0, 9, default=(), array=True)
+    reason: str | None = field("string", 8, 9, default=None, nullable_from=8)
 
 
 class JoinGroupResponseMember(Message):
-    __slots__ = ("member_id", "group_instance_id", "metadata",)
-    SCHEMA = (
-        Field("member_id", "string", 0, 9, ''),
-        Field("group_instance_id", "string", 5, 9, None, nullable_from=5),
-        Field("metadata", "bytes", 0, 9, b''),
-    )
-
-    def __init__(
-        self,
-        *,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        metadata: bytes = b'',
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.metadata = metadata
+    member_id: str = field("string", 0, 9, default='')
+    group_instance_id: str | None = field("string", 5, 9, default=None, nullable_from=5)
+    metadata: bytes = field("bytes", 0, 9, default=b'')
 
 
 class JoinGroupResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "generation_id", "protocol_type", "protocol_name", "leader", "skip_assignment", "member_id", "members",)
     API_KEY = 11
     FLEXIBLE_FROM = 6
     FIRST_VERSION = 0
     LAST_VERSION = 9
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 2, 9, 0),
-        Field("error_code", "int16", 0, 9, 0),
-        Field("generation_id", "int32", 0, 9, -1),
-        Field("protocol_type", "string", 7, 9, None, nullable_from=7),
-        Field("protocol_name", "string", 0, 9, '', nullable_from=7),
-        Field("leader", "string", 0, 9, ''),
-        Field("skip_assignment", "bool", 9, 9, False),
-        Field("member_id", "string", 0, 9, ''),
-        Field("members", JoinGroupResponseMember, 0, 9, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        generation_id: int = -1,
-        protocol_type: str | None = None,
-        protocol_name: str | None = '',
-        leader: str = '',
-        skip_assignment: bool = False,
-        member_id: str = '',
-        members: Sequence[JoinGroupResponseMember] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.generation_id = generation_id
-        self.protocol_type = protocol_type
-        self.protocol_name = protocol_name
-        self.leader = leader
-        self.skip_assignment = skip_assignment
-        self.member_id = member_id
-        self.members = members
+    throttle_time_ms: int = field("int32", 2, 9, default=0)
+    error_code: int = field("int16", 0, 9, default=0)
+    generation_id: int = field("int32", 0, 9, default=-1)
+    protocol_type: str | None = field("string", 7, 9, default=None, nullable_from=7)
+    protocol_name: str | None = field("string", 0, 9, default='', nullable_from=7)
+    leader: str = field("string", 0, 9, default='')
+    skip_assignment: bool = field("bool", 9, 9, default=False)
+    member_id: str = field("string", 0, 9, default='')
+    members: Sequence[JoinGroupResponseMember] = field(JoinGroupResponseMember, 0, 9, default=(), array=True)

@@ -4,92 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class MemberIdentity(Message):
-    __slots__ = ("member_id", "group_instance_id", "reason",)
-    SCHEMA = (
-        Field("member_id", "string", 3, 5, ''),
-        Field("group_instance_id", "string", 3, 5, None, nullable_from=3),
-        Field("reason", "string", 5, 5, None, nullable_from=5),
-    )
-
-    def __init__(
-        self,
-        *,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        reason: str | None = None,
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.reason = reason
+    member_id: str = field("string", 3, 5, default='')
+    group_instance_id: str | None = field("string", 3, 5, default=None, nullable_from=3)
+    reason: str | None = field("string", 5, 5, default=None, nullable_from=5)
 
 
 class LeaveGroupRequest(Request):
-    __slots__ = ("group_id", "members", "member_id",)
     API_KEY = 13
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("group_id", "string", 0, 5, ''),
-        Field("members", MemberIdentity, 3, 5, (), array=True),
-        Field("member_id", "string", 0, 2, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        members: Sequence[MemberIdentity] = (),
-        member_id: str = '',
-    ) -> None:
-        self.group_id = group_id
-        self.members = members
-        self.member_id = member_id
+    group_id: str = field("string", 0, 5, default='')
+    members: Sequence[MemberIdentity] = field(MemberIdentity, 3, 5, default=(), array=True)
+    member_id: str = field("string", 0, 2, default='')
 
 
 class MemberResponse(Message):
-    __slots__ = ("member_id", "group_instance_id", "error_code",)
-    SCHEMA = (
-        Field("member_id", "string", 3, 5, ''),
-        Field("group_instance_id", "string", 3, 5, '', nullable_from=3),
-        Field("error_code", "int16", 3, 5, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        member_id: str = '',
-        group_instance_id: str | None = '',
-        error_code: int = 0,
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.error_code = error_code
+    member_id: str = field("string", 3, 5, default='')
+    group_instance_id: str | None = field("string", 3, 5, default='', nullable_from=3)
+    error_code: int = field("int16", 3, 5, default=0)
 
 
 class LeaveGroupResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "members",)
     API_KEY = 13
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 5, 0),
-        Field("error_code", "int16", 0, 5, 0),
-        Field("members", MemberResponse, 3, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        members: Sequence[MemberResponse] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.members = members
+    throttle_time_ms: int = field("int32", 1, 5, default=0)
+    error_code: int = field("int16", 0, 5, default=0)
+    members: Sequence[MemberResponse] = field(MemberResponse, 3, 5, default=(), array=True)

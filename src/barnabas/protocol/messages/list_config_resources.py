@@ -4,63 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ListConfigResourcesRequest(Request):
-    __slots__ = ("resource_types",)
     API_KEY = 74
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("resource_types", "int8", 1, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_types: Sequence[int] = (),
-    ) -> None:
-        self.resource_types = resource_types
+    resource_types: Sequence[int] = field("int8", 1, 1, default=(), array=True)
 
 
 class ConfigResource(Message):
-    __slots__ = ("resource_name", "resource_type",)
-    SCHEMA = (
-        Field("resource_name", "string", 0, 1, ''),
-        Field("resource_type", "int8", 1, 1, 16),
-    )
-
-    def __init__(
-        self,
-        *,
-        resource_name: str = '',
-        resource_type: int = 16,
-    ) -> None:
-        self.resource_name = resource_name
-        self.resource_type = resource_type
+    resource_name: str = field("string", 0, 1, default='')
+    resource_type: int = field("int8", 1, 1, default=16)
 
 
 class ListConfigResourcesResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "config_resources",)
     API_KEY = 74
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 1, 0),
-        Field("error_code", "int16", 0, 1, 0),
-        Field("config_resources", ConfigResource, 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        config_resources: Sequence[ConfigResource] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.config_resources = config_resources
+    throttle_time_ms: int = field("int32", 0, 1, default=0)
+    error_code: int = field("int16", 0, 1, default=0)
+    config_resources: Sequence[ConfigResource] = field(ConfigResource, 0, 1, default=(), array=True)

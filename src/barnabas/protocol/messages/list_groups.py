@@ -4,72 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ListGroupsRequest(Request):
-    __slots__ = ("states_filter", "types_filter",)
     API_KEY = 16
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("states_filter", "string", 4, 5, (), array=True),
-        Field("types_filter", "string", 5, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        states_filter: Sequence[str] = (),
-        types_filter: Sequence[str] = (),
-    ) -> None:
-        self.states_filter = states_filter
-        self.types_filter = types_filter
+    states_filter: Sequence[str] = field("string", 4, 5, default=(), array=True)
+    types_filter: Sequence[str] = field("string", 5, 5, default=(), array=True)
 
 
 class ListedGroup(Message):
-    __slots__ = ("group_id", "protocol_type", "group_state", "group_type",)
-    SCHEMA = (
-        Field("group_id", "string", 0, 5, ''),
-        Field("protocol_type", "string", 0, 5, ''),
-        Field("group_state", "string", 4, 5, ''),
-        Field("group_type", "string", 5, 5, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        protocol_type: str = '',
-        group_state: str = '',
-        group_type: str = '',
-    ) -> None:
-        self.group_id = group_id
-        self.protocol_type = protocol_type
-        self.group_state = group_state
-        self.group_type = group_type
+    group_id: str = field("string", 0, 5, default='')
+    protocol_type: str = field("string", 0, 5, default='')
+    group_state: str = field("string", 4, 5, default='')
+    group_type: str = field("string", 5, 5, default='')
 
 
 class ListGroupsResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "groups",)
     API_KEY = 16
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 5, 0),
-        Field("error_code", "int16", 0, 5, 0),
-        Field("groups", ListedGroup, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        groups: Sequence[ListedGroup] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.groups = groups
+    throttle_time_ms: int = field("int32", 1, 5, default=0)
+    error_code: int = field("int16", 0, 5, default=0)
+    groups: Sequence[ListedGroup] = field(ListedGroup, 0, 5, default=(), array=True)

@@ -4,132 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ListOffsetsPartition(Message):
-    __slots__ = ("partition_index", "current_leader_epoch", "timestamp",)
-    SCHEMA = (
-        Field("partition_index", "int32", 1, 11, 0),
-        Field("current_leader_epoch", "int32", 4, 11, -1),
-        Field("timestamp", "int64", 1, 11, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        current_leader_epoch: int = -1,
-        timestamp: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.current_leader_epoch = current_leader_epoch
-        self.timestamp = timestamp
+    partition_index: int = field("int32", 1, 11, default=0)
+    current_leader_epoch: int = field("int32", 4, 11, default=-1)
+    timestamp: int = field("int64", 1, 11, default=0)
 
 
 class ListOffsetsTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 1, 11, ''),
-        Field("partitions", ListOffsetsPartition, 1, 11, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[ListOffsetsPartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 1, 11, default='')
+    partitions: Sequence[ListOffsetsPartition] = field(ListOffsetsPartition, 1, 11, default=(), array=True)
 
 
 class ListOffsetsRequest(Request):
-    __slots__ = ("replica_id", "isolation_level", "topics", "timeout_ms",)
     API_KEY = 2
     FLEXIBLE_FROM = 6
     FIRST_VERSION = 1
     LAST_VERSION = 11
-    SCHEMA = (
-        Field("replica_id", "int32", 1, 11, 0),
-        Field("isolation_level", "int8", 2, 11, 0),
-        Field("topics", ListOffsetsTopic, 1, 11, (), array=True),
-        Field("timeout_ms", "int32", 10, 11, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        replica_id: int = 0,
-        isolation_level: int = 0,
-        topics: Sequence[ListOffsetsTopic] = (),
-        timeout_ms: int = 0,
-    ) -> None:
-        self.replica_id = replica_id
-        self.isolation_level = isolation_level
-        self.topics = topics
-        self.timeout_ms = timeout_ms
+    replica_id: int = field("int32", 1, 11, default=0)
+    isolation_level: int = field("int8", 2, 11, default=0)
+    topics: Sequence[ListOffsetsTopic] = field(ListOffsetsTopic, 1, 11, default=(), array=True)
+    timeout_ms: int = field("int32", 10, 11, default=0)
 
 
 class ListOffsetsPartitionResponse(Message):
-    __slots__ = ("partition_index", "error_code", "timestamp", "offset", "leader_epoch",)
-    SCHEMA = (
-        Field("partition_index", "int32", 1, 11, 0),
-        Field("error_code", "int16", 1, 11, 0),
-        Field("timestamp", "int64", 1, 11, -1),
-        Field("offset", "int64", 1, 11, -1),
-        Field("leader_epoch", "int32", 4, 11, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-        timestamp: int = -1,
-        offset: int = -1,
-        leader_epoch: int = -1,
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
-        self.timestamp = timestamp
-        self.offset = offset
-        self.leader_epoch = leader_epoch
+    partition_index: int = field("int32", 1, 11, default=0)
+    error_code: int = field("int16", 1, 11, default=0)
+    timestamp: int = field("int64", 1, 11, default=-1)
+    offset: int = field("int64", 1, 11, default=-1)
+    leader_epoch: int = field("int32", 4, 11, default=-1)
 
 
 class ListOffsetsTopicResponse(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 1, 11, ''),
-        Field("partitions", ListOffsetsPartitionResponse, 1, 11, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[ListOffsetsPartitionResponse] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 1, 11, default='')
+    partitions: Sequence[ListOffsetsPartitionResponse] = field(ListOffsetsPartitionResponse, 1, 11, default=(), array=True)
 
 
 class ListOffsetsResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 2
     FLEXIBLE_FROM = 6
     FIRST_VERSION = 1
     LAST_VERSION = 11
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 2, 11, 0),
-        Field("topics", ListOffsetsTopicResponse, 1, 11, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[ListOffsetsTopicResponse] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 2, 11, default=0)
+    topics: Sequence[ListOffsetsTopicResponse] = field(ListOffsetsTopicResponse, 1, 11, default=(), array=True)

@@ -4,109 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ListPartitionReassignmentsTopics(Message):
-    __slots__ = ("name", "partition_indexes",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-        Field("partition_indexes", "int32", 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partition_indexes: Sequence[int] = (),
-    ) -> None:
-        self.name = name
-        self.partition_indexes = partition_indexes
+    name: str = field("string", 0, 0, default='')
+    partition_indexes: Sequence[int] = field("int32", 0, 0, default=(), array=True)
 
 
 class ListPartitionReassignmentsRequest(Request):
-    __slots__ = ("timeout_ms", "topics",)
     API_KEY = 46
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("timeout_ms", "int32", 0, 0, 60000),
-        Field("topics", ListPartitionReassignmentsTopics, 0, 0, (), array=True, nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        timeout_ms: int = 60000,
-        topics: Sequence[ListPartitionReassignmentsTopics] | None = (),
-    ) -> None:
-        self.timeout_ms = timeout_ms
-        self.topics = topics
+    timeout_ms: int = field("int32", 0, 0, default=60000)
+    topics: Sequence[ListPartitionReassignmentsTopics] | None = field(ListPartitionReassignmentsTopics, 0, 0, default=(), array=True, nullable_from=0)
 
 
 class OngoingPartitionReassignment(Message):
-    __slots__ = ("partition_index", "replicas", "adding_replicas", "removing_replicas",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 0, 0),
-        Field("replicas", "int32", 0, 0, (), array=True),
-        Field("adding_replicas", "int32", 0, 0, (), array=True),
-        Field("removing_replicas", "int32", 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        replicas: Sequence[int] = (),
-        adding_replicas: Sequence[int] = (),
-        removing_replicas: Sequence[int] = (),
-    ) -> None:
-        self.partition_index = partition_index
-        self.replicas = replicas
-        self.adding_replicas = adding_replicas
-        self.removing_replicas = removing_replicas
+    partition_index: int = field("int32", 0, 0, default=0)
+    replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    adding_replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
+    removing_replicas: Sequence[int] = field("int32", 0, 0, default=(), array=True)
 
 
 class OngoingTopicReassignment(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-        Field("partitions", OngoingPartitionReassignment, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[OngoingPartitionReassignment] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 0, default='')
+    partitions: Sequence[OngoingPartitionReassignment] = field(OngoingPartitionReassignment, 0, 0, default=(), array=True)
 
 
 class ListPartitionReassignmentsResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "error_message", "topics",)
     API_KEY = 46
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 0, 0),
-        Field("error_code", "int16", 0, 0, 0),
-        Field("error_message", "string", 0, 0, '', nullable_from=0),
-        Field("topics", OngoingTopicReassignment, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        error_message: str | None = '',
-        topics: Sequence[OngoingTopicReassignment] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.error_message = error_message
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 0, 0, default=0)
+    error_code: int = field("int16", 0, 0, default=0)
+    error_message: str | None = field("string", 0, 0, default='', nullable_from=0)
+    topics: Sequence[OngoingTopicReassignment] = field(OngoingTopicReassignment, 0, 0, default=(), array=True)

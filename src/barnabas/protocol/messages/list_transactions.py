@@ -4,78 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class ListTransactionsRequest(Request):
-    __slots__ = ("state_filters", "producer_id_filters", "duration_filter", "transactional_id_pattern",)
     API_KEY = 66
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("state_filters", "string", 0, 2, (), array=True),
-        Field("producer_id_filters", "int64", 0, 2, (), array=True),
-        Field("duration_filter", "int64", 1, 2, -1),
-        Field("transactional_id_pattern", "string", 2, 2, None, nullable_from=2),
-    )
-
-    def __init__(
-        self,
-        *,
-        state_filters: Sequence[str] = (),
-        producer_id_filters: Sequence[int] = (),
-        duration_filter: int = -1,
-        transactional_id_pattern: str | None = None,
-    ) -> None:
-        self.state_filters = state_filters
-        self.producer_id_filters = producer_id_filters
-        self.duration_filter = duration_filter
-        self.transactional_id_pattern = transactional_id_pattern
+    state_filters: Sequence[str] = field("string", 0, 2, default=(), array=True)
+    producer_id_filters: Sequence[int] = field("int64", 0, 2, default=(), array=True)
+    duration_filter: int = field("int64", 1, 2, default=-1)
+    transactional_id_pattern: str | None = field("string", 2, 2, default=None, nullable_from=2)
 
 
 class TransactionState(Message):
-    __slots__ = ("transactional_id", "producer_id", "transaction_state",)
-    SCHEMA = (
-        Field("transactional_id", "string", 0, 2, ''),
-        Field("producer_id", "int64", 0, 2, 0),
-        Field("transaction_state", "string", 0, 2, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str = '',
-        producer_id: int = 0,
-        transaction_state: str = '',
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.producer_id = producer_id
-        self.transaction_state = transaction_state
+    transactional_id: str = field("string", 0, 2, default='')
+    producer_id: int = field("int64", 0, 2, default=0)
+    transaction_state: str = field("string", 0, 2, default='')
 
 
 class ListTransactionsResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "unknown_state_filters", "transaction_states",)
     API_KEY = 66
     FLEXIBLE_FROM = 0
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 2, 0),
-        Field("error_code", "int16", 0, 2, 0),
-        Field("unknown_state_filters", "string", 0, 2, (), array=True),
-        Field("transaction_states", TransactionState, 0, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        unknown_state_filters: Sequence[str] = (),
-        transaction_states: Sequence[TransactionState] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.unknown_state_filters = unknown_state_filters
-        self.transaction_states = transaction_states
+    throttle_time_ms: int = field("int32", 0, 2, default=0)
+    error_code: int = field("int16", 0, 2, default=0)
+    unknown_state_filters: Sequence[str] = field("string", 0, 2, default=(), array=True)
+    transaction_states: Sequence[TransactionState] = field(TransactionState, 0, 2, default=(), array=True)

@@ -5,170 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class MetadataRequestTopic(Message):
-    __slots__ = ("topic_id", "name",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 10, 13, ZERO_UUID),
-        Field("name", "string", 0, 13, '', nullable_from=10),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str | None = '',
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
+    topic_id: UUID = field("uuid", 10, 13, default=ZERO_UUID)
+    name: str | None = field("string", 0, 13, default='', nullable_from=10)
 
 
 class MetadataRequest(Request):
-    __slots__ = ("topics", "allow_auto_topic_creation", "include_cluster_authorized_operations", "include_topic_authorized_operations",)
     API_KEY = 3
     FLEXIBLE_FROM = 9
     FIRST_VERSION = 0
     LAST_VERSION = 13
-    SCHEMA = (
-        Field("topics", MetadataRequestTopic, 0, 13, (), array=True, nullable_from=1),
-        Field("allow_auto_topic_creation", "bool", 4, 13, True),
-        Field("include_cluster_authorized_operations", "bool", 8, 10, False),
-        Field("include_topic_authorized_operations", "bool", 8, 13, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        topics: Sequence[MetadataRequestTopic] | None = (),
-        allow_auto_topic_creation: bool = True,
-        include_cluster_authorized_operations: bool = False,
-        include_topic_authorized_operations: bool = False,
-    ) -> None:
-        self.topics = topics
-        self.allow_auto_topic_creation = allow_auto_topic_creation
-        self.include_cluster_authorized_operations = include_cluster_authorized_operations
-        self.include_topic_authorized_operations = include_topic_authorized_operations
+    topics: Sequence[MetadataRequestTopic] | None = field(MetadataRequestTopic, 0, 13, default=(), array=True, nullable_from=1)
+    allow_auto_topic_creation: bool = field("bool", 4, 13, default=True)
+    include_cluster_authorized_operations: bool = field("bool", 8, 10, default=False)
+    include_topic_authorized_operations: bool = field("bool", 8, 13, default=False)
 
 
 class MetadataResponseBroker(Message):
-    __slots__ = ("node_id", "host", "port", "rack",)
-    SCHEMA = (
-        Field("node_id", "int32", 0, 13, 0),
-        Field("host", "string", 0, 13, ''),
-        Field("port", "int32", 0, 13, 0),
-        Field("rack", "string", 1, 13, None, nullable_from=1),
-    )
-
-    def __init__(
-        self,
-        *,
-        node_id: int = 0,
-        host: str = '',
-        port: int = 0,
-        rack: str | None = None,
-    ) -> None:
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.rack = rack
+    node_id: int = field("int32", 0, 13, default=0)
+    host: str = field("string", 0, 13, default='')
+    port: int = field("int32", 0, 13, default=0)
+    rack: str | None = field("string", 1, 13, default=None, nullable_from=1)
 
 
 class MetadataResponsePartition(Message):
-    __slots__ = ("error_code", "partition_index", "leader_id", "leader_epoch", "replica_nodes", "isr_nodes", "offline_replicas",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 13, 0),
-        Field("partition_index", "int32", 0, 13, 0),
-        Field("leader_id", "int32", 0, 13, 0),
-        Field("leader_epoch", "int32", 7, 13, -1),
-        Field("replica_nodes", "int32", 0, 13, (), array=True),
-        Field("isr_nodes", "int32", 0, 13, (), array=True),
-        Field("offline_replicas", "int32", 5, 13, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        partition_index: int = 0,
-        leader_id: int = 0,
-        leader_epoch: int = -1,
-        replica_nodes: Sequence[int] = (),
-        isr_nodes: Sequence[int] = (),
-        offline_replicas: Sequence[int] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.partition_index = partition_index
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
-        self.replica_nodes = replica_nodes
-        self.isr_nodes = isr_nodes
-        self.offline_replicas = offline_replicas
+    error_code: int = field("int16", 0, 13, default=0)
+    partition_index: int = field("int32", 0, 13, default=0)
+    leader_id: int = field("int32", 0, 13, default=0)
+    leader_epoch: int = field("int32", 7, 13, default=-1)
+    replica_nodes: Sequence[int] = field("int32", 0, 13, default=(), array=True)
+    isr_nodes: Sequence[int] = field("int32", 0, 13, default=(), array=True)
+    offline_replicas: Sequence[int] = field("int32", 5, 13, default=(), array=True)
 
 
 class MetadataResponseTopic(Message):
-    __slots__ = ("error_code", "name", "topic_id", "is_internal", "partitions", "topic_authorized_operations",)
-    SCHEMA = (
-        Field("error_code", "int16", 0, 13, 0),
-        Field("name", "string", 0, 13, '', nullable_from=12),
-        Field("topic_id", "uuid", 10, 13, ZERO_UUID),
-        Field("is_internal", "bool", 1, 13, False),
-        Field("partitions", MetadataResponsePartition, 0, 13, (), array=True),
-        Field("topic_authorized_operations", "int32", 8, 13, -2147483648),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        name: str | None = '',
-        topic_id: UUID = ZERO_UUID,
-        is_internal: bool = False,
-        partitions: Sequence[MetadataResponsePartition] = (),
-        topic_authorized_operations: int = -2147483648,
-    ) -> None:
-        self.error_code = error_code
-        self.name = name
-        self.topic_id = topic_id
-        self.is_internal = is_internal
-        self.partitions = partitions
-        self.topic_authorized_operations = topic_authorized_operations
+    error_code: int = field("int16", 0, 13, default=0)
+    name: str | None = field("string", 0, 13, default='', nullable_from=12)
+    topic_id: UUID = field("uuid", 10, 13, default=ZERO_UUID)
+    is_internal: bool = field("bool", 1, 13, default=False)
+    partitions: Sequence[MetadataResponsePartition] = field(MetadataResponsePartition, 0, 13, default=(), array=True)
+    topic_authorized_operations: int = field("int32", 8, 13, default=-2147483648)
 
 
 class MetadataResponse(Response):
-    __slots__ = ("throttle_time_ms", "brokers", "cluster_id", "controller_id", "topics", "error_code", "cluster_authorized_operations",)
     API_KEY = 3
     FLEXIBLE_FROM = 9
     FIRST_VERSION = 0
     LAST_VERSION = 13
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 3, 13, 0),
-        Field("brokers", MetadataResponseBroker, 0, 13, (), array=True),
-        Field("cluster_id", "string", 2, 13, None, nullable_from=2),
-        Field("controller_id", "int32", 1, 13, -1),
-        Field("topics", MetadataResponseTopic, 0, 13, (), array=True),
-        Field("error_code", "int16", 13, 13, 0),
-        Field("cluster_authorized_operations", "int32", 8, 10, -2147483648),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        brokers: Sequence[MetadataResponseBroker] = (),
-        cluster_id: str | None = None,
-        controller_id: int = -1,
-        topics: Sequence[MetadataResponseTopic] = (),
-        error_code: int = 0,
-        cluster_authorized_operations: int = -2147483648,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.brokers = brokers
-        self.cluster_id = cluster_id
-        self.controller_id = controller_id
-        self.topics = topics
-        self.error_code = error_code
-        self.cluster_authorized_operations = cluster_authorized_operations
+    throttle_time_ms: int = field("int32", 3, 13, default=0)
+    brokers: Sequence[MetadataResponseBroker] = field(MetadataResponseBroker, 0, 13, default=(), array=True)
+    cluster_id: str | None = field("string", 2, 13, default=None, nullable_from=2)
+    controller_id: int = field("int32", 1, 13, default=-1)
+    topics: Sequence[MetadataResponseTopic] = field(MetadataResponseTopic, 0, 13, default=(), array=True)
+    error_code: int = field("int16", 13, 13, default=0)
+    cluster_authorized_operations: int = field("int32", 8, 10, default=-2147483648)

@@ -5,140 +5,52 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class OffsetCommitRequestPartition(Message):
-    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata",)
-    SCHEMA = (
-        Field("partition_index", "int32", 2, 10, 0),
-        Field("committed_offset", "int64", 2, 10, 0),
-        Field("committed_leader_epoch", "int32", 6, 10, -1),
-        Field("committed_metadata", "string", 2, 10, '', nullable_from=2),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        committed_offset: int = 0,
-        committed_leader_epoch: int = -1,
-        committed_metadata: str | None = '',
-    ) -> None:
-        self.partition_index = partition_index
-        self.committed_offset = committed_offset
-        self.committed_leader_epoch = committed_leader_epoch
-        self.committed_metadata = committed_metadata
+    partition_index: int = field("int32", 2, 10, default=0)
+    committed_offset: int = field("int64", 2, 10, default=0)
+    committed_leader_epoch: int = field("int32", 6, 10, default=-1)
+    committed_metadata: str | None = field("string", 2, 10, default='', nullable_from=2)
 
 
 class OffsetCommitRequestTopic(Message):
-    __slots__ = ("topic_id", "name", "partitions",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 10, 10, ZERO_UUID),
-        Field("name", "string", 2, 9, ''),
-        Field("partitions", OffsetCommitRequestPartition, 2, 10, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str = '',
-        partitions: Sequence[OffsetCommitRequestPartition] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
-        self.partitions = partitions
+    topic_id: UUID = field("uuid", 10, 10, default=ZERO_UUID)
+    name: str = field("string", 2, 9, default='')
+    partitions: Sequence[OffsetCommitRequestPartition] = field(OffsetCommitRequestPartition, 2, 10, default=(), array=True)
 
 
 class OffsetCommitRequest(Request):
-    __slots__ = ("group_id", "generation_id_or_member_epoch", "member_id", "group_instance_id", "retention_time_ms", "topics",)
     API_KEY = 8
     FLEXIBLE_FROM = 8
     FIRST_VERSION = 2
     LAST_VERSION = 10
-    SCHEMA = (
-        Field("group_id", "string", 2, 10, ''),
-        Field("generation_id_or_member_epoch", "int32", 2, 10, -1),
-        Field("member_id", "string", 2, 10, ''),
-        Field("group_instance_id", "string", 7, 10, None, nullable_from=7),
-        Field("retention_time_ms", "int64", 2, 4, -1),
-        Field("topics", OffsetCommitRequestTopic, 2, 10, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        generation_id_or_member_epoch: int = -1,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        retention_time_ms: int = -1,
-        topics: Sequence[OffsetCommitRequestTopic] = (),
-    ) -> None:
-        self.group_id = group_id
-        self.generation_id_or_member_epoch = generation_id_or_member_epoch
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.retention_time_ms = retention_time_ms
-        self.topics = topics
+    group_id: str = field("string", 2, 10, default='')
+    generation_id_or_member_epoch: int = field("int32", 2, 10, default=-1)
+    member_id: str = field("string", 2, 10, default='')
+    group_instance_id: str | None = field("string", 7, 10, default=None, nullable_from=7)
+    retention_time_ms: int = field("int64", 2, 4, default=-1)
+    topics: Sequence[OffsetCommitRequestTopic] = field(OffsetCommitRequestTopic, 2, 10, default=(), array=True)
 
 
 class OffsetCommitResponsePartition(Message):
-    __slots__ = ("partition_index", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 2, 10, 0),
-        Field("error_code", "int16", 2, 10, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
+    partition_index: int = field("int32", 2, 10, default=0)
+    error_code: int = field("int16", 2, 10, default=0)
 
 
 class OffsetCommitResponseTopic(Message):
-    __slots__ = ("topic_id", "name", "partitions",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 10, 10, ZERO_UUID),
-        Field("name", "string", 2, 9, ''),
-        Field("partitions", OffsetCommitResponsePartition, 2, 10, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str = '',
-        partitions: Sequence[OffsetCommitResponsePartition] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
-        self.partitions = partitions
+    topic_id: UUID = field("uuid", 10, 10, default=ZERO_UUID)
+    name: str = field("string", 2, 9, default='')
+    partitions: Sequence[OffsetCommitResponsePartition] = field(OffsetCommitResponsePartition, 2, 10, default=(), array=True)
 
 
 class OffsetCommitResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 8
     FLEXIBLE_FROM = 8
     FIRST_VERSION = 2
     LAST_VERSION = 10
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 3, 10, 0),
-        Field("topics", OffsetCommitResponseTopic, 2, 10, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[OffsetCommitResponseTopic] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 3, 10, default=0)
+    topics: Sequence[OffsetCommitResponseTopic] = field(OffsetCommitResponseTopic, 2, 10, default=(), array=True)

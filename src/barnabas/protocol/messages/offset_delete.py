@@ -4,112 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class OffsetDeleteRequestPartition(Message):
-    __slots__ = ("partition_index",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 0, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
+    partition_index: int = field("int32", 0, 0, default=0)
 
 
 class OffsetDeleteRequestTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-        Field("partitions", OffsetDeleteRequestPartition, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[OffsetDeleteRequestPartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 0, default='')
+    partitions: Sequence[OffsetDeleteRequestPartition] = field(OffsetDeleteRequestPartition, 0, 0, default=(), array=True)
 
 
 class OffsetDeleteRequest(Request):
-    __slots__ = ("group_id", "topics",)
     API_KEY = 47
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("group_id", "string", 0, 0, ''),
-        Field("topics", OffsetDeleteRequestTopic, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        topics: Sequence[OffsetDeleteRequestTopic] = (),
-    ) -> None:
-        self.group_id = group_id
-        self.topics = topics
+    group_id: str = field("string", 0, 0, default='')
+    topics: Sequence[OffsetDeleteRequestTopic] = field(OffsetDeleteRequestTopic, 0, 0, default=(), array=True)
 
 
 class OffsetDeleteResponsePartition(Message):
-    __slots__ = ("partition_index", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 0, 0),
-        Field("error_code", "int16", 0, 0, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
+    partition_index: int = field("int32", 0, 0, default=0)
+    error_code: int = field("int16", 0, 0, default=0)
 
 
 class OffsetDeleteResponseTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 0, ''),
-        Field("partitions", OffsetDeleteResponsePartition, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[OffsetDeleteResponsePartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 0, default='')
+    partitions: Sequence[OffsetDeleteResponsePartition] = field(OffsetDeleteResponsePartition, 0, 0, default=(), array=True)
 
 
 class OffsetDeleteResponse(Response):
-    __slots__ = ("error_code", "throttle_time_ms", "topics",)
     API_KEY = 47
     FIRST_VERSION = 0
     LAST_VERSION = 0
-    SCHEMA = (
-        Field("error_code", "int16", 0, 0, 0),
-        Field("throttle_time_ms", "int32", 0, 0, 0),
-        Field("topics", OffsetDeleteResponseTopic, 0, 0, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        throttle_time_ms: int = 0,
-        topics: Sequence[OffsetDeleteResponseTopic] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    error_code: int = field("int16", 0, 0, default=0)
+    throttle_time_ms: int = field("int32", 0, 0, default=0)
+    topics: Sequence[OffsetDeleteResponseTopic] = field(OffsetDeleteResponseTopic, 0, 0, default=(), array=True)

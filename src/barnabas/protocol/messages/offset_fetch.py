@@ -5,229 +5,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class OffsetFetchRequestTopic(Message):
-    __slots__ = ("name", "partition_indexes",)
-    SCHEMA = (
-        Field("name", "string", 1, 7, ''),
-        Field("partition_indexes", "int32", 1, 7, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partition_indexes: Sequence[int] = (),
-    ) -> None:
-        self.name = name
-        self.partition_indexes = partition_indexes
+    name: str = field("string", 1, 7, default='')
+    partition_indexes: Sequence[int] = field("int32", 1, 7, default=(), array=True)
 
 
 class OffsetFetchRequestTopics(Message):
-    __slots__ = ("topic_id", "name", "partition_indexes",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 10, 10, ZERO_UUID),
-        Field("name", "string", 8, 9, ''),
-        Field("partition_indexes", "int32", 8, 10, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str = '',
-        partition_indexes: Sequence[int] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
-        self.partition_indexes = partition_indexes
+    topic_id: UUID = field("uuid", 10, 10, default=ZERO_UUID)
+    name: str = field("string", 8, 9, default='')
+    partition_indexes: Sequence[int] = field("int32", 8, 10, default=(), array=True)
 
 
 class OffsetFetchRequestGroup(Message):
-    __slots__ = ("group_id", "member_id", "member_epoch", "topics",)
-    SCHEMA = (
-        Field("group_id", "string", 8, 10, ''),
-        Field("member_id", "string", 9, 10, None, nullable_from=9),
-        Field("member_epoch", "int32", 9, 10, -1),
-        Field("topics", OffsetFetchRequestTopics, 8, 10, (), array=True, nullable_from=8),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        member_id: str | None = None,
-        member_epoch: int = -1,
-        topics: Sequence[OffsetFetchRequestTopics] | None = (),
-    ) -> None:
-        self.group_id = group_id
-        self.member_id = member_id
-        self.member_epoch = member_epoch
-        self.topics = topics
+    group_id: str = field("string", 8, 10, default='')
+    member_id: str | None = field("string", 9, 10, default=None, nullable_from=9)
+    member_epoch: int = field("int32", 9, 10, default=-1)
+    topics: Sequence[OffsetFetchRequestTopics] | None = field(OffsetFetchRequestTopics, 8, 10, default=(), array=True, nullable_from=8)
 
 
 class OffsetFetchRequest(Request):
-    __slots__ = ("groups", "group_id", "topics", "require_stable",)
     API_KEY = 9
     FLEXIBLE_FROM = 6
     FIRST_VERSION = 1
     LAST_VERSION = 10
-    SCHEMA = (
-        Field("groups", OffsetFetchRequestGroup, 8, 10, (), array=True),
-        Field("group_id", "string", 1, 7, ''),
-        Field("topics", OffsetFetchRequestTopic, 1, 7, (), array=True, nullable_from=2),
-        Field("require_stable", "bool", 7, 10, False),
-    )
-
-    def __init__(
-        self,
-        *,
-        groups: Sequence[OffsetFetchRequestGroup] = (),
-        group_id: str = '',
-        topics: Sequence[OffsetFetchRequestTopic] | None = (),
-        require_stable: bool = False,
-    ) -> None:
-        self.groups = groups
-        self.group_id = group_id
-        self.topics = topics
-        self.require_stable = require_stable
+    groups: Sequence[OffsetFetchRequestGroup] = field(OffsetFetchRequestGroup, 8, 10, default=(), array=True)
+    group_id: str = field("string", 1, 7, default='')
+    topics: Sequence[OffsetFetchRequestTopic] | None = field(OffsetFetchRequestTopic, 1, 7, default=(), array=True, nullable_from=2)
+    require_stable: bool = field("bool", 7, 10, default=False)
 
 
 class OffsetFetchResponsePartition(Message):
-    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 1, 7, 0),
-        Field("committed_offset", "int64", 1, 7, 0),
-        Field("committed_leader_epoch", "int32", 5, 7, -1),
-        Field("metadata", "string", 1, 7, '', nullable_from=1),
-        Field("error_code", "int16", 1, 7, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        committed_offset: int = 0,
-        committed_leader_epoch: int = -1,
-        metadata: str | None = '',
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.committed_offset = committed_offset
-        self.committed_leader_epoch = committed_leader_epoch
-        self.metadata = metadata
-        self.error_code = error_code
+    partition_index: int = field("int32", 1, 7, default=0)
+    committed_offset: int = field("int64", 1, 7, default=0)
+    committed_leader_epoch: int = field("int32", 5, 7, default=-1)
+    metadata: str | None = field("string", 1, 7, default='', nullable_from=1)
+    error_code: int = field("int16", 1, 7, default=0)
 
 
 class OffsetFetchResponseTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 1, 7, ''),
-        Field("partitions", OffsetFetchResponsePartition, 1, 7, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[OffsetFetchResponsePartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 1, 7, default='')
+    partitions: Sequence[OffsetFetchResponsePartition] = field(OffsetFetchResponsePartition, 1, 7, default=(), array=True)
 
 
 class OffsetFetchResponsePartitions(Message):
-    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "metadata", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 8, 10, 0),
-        Field("committed_offset", "int64", 8, 10, 0),
-        Field("committed_leader_epoch", "int32", 8, 10, -1),
-        Field("metadata", "string", 8, 10, '', nullable_from=8),
-        Field("error_code", "int16", 8, 10, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        committed_offset: int = 0,
-        committed_leader_epoch: int = -1,
-        metadata: str | None = '',
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.committed_offset = committed_offset
-        self.committed_leader_epoch = committed_leader_epoch
-        self.metadata = metadata
-        self.error_code = error_code
+    partition_index: int = field("int32", 8, 10, default=0)
+    committed_offset: int = field("int64", 8, 10, default=0)
+    committed_leader_epoch: int = field("int32", 8, 10, default=-1)
+    metadata: str | None = field("string", 8, 10, default='', nullable_from=8)
+    error_code: int = field("int16", 8, 10, default=0)
 
 
 class OffsetFetchResponseTopics(Message):
-    __slots__ = ("topic_id", "name", "partitions",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 10, 10, ZERO_UUID),
-        Field("name", "string", 8, 9, ''),
-        Field("partitions", OffsetFetchResponsePartitions, 8, 10, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str = '',
-        partitions: Sequence[OffsetFetchResponsePartitions] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
-        self.partitions = partitions
+    topic_id: UUID = field("uuid", 10, 10, default=ZERO_UUID)
+    name: str = field("string", 8, 9, default='')
+    partitions: Sequence[OffsetFetchResponsePartitions] = field(OffsetFetchResponsePartitions, 8, 10, default=(), array=True)
 
 
 class OffsetFetchResponseGroup(Message):
-    __slots__ = ("group_id", "topics", "error_code",)
-    SCHEMA = (
-        Field("group_id", "string", 8, 10, ''),
-        Field("topics", OffsetFetchResponseTopics, 8, 10, (), array=True),
-        Field("error_code", "int16", 8, 10, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        topics: Sequence[OffsetFetchResponseTopics] = (),
-        error_code: int = 0,
-    ) -> None:
-        self.group_id = group_id
-        self.topics = topics
-        self.error_code = error_code
+    group_id: str = field("string", 8, 10, default='')
+    topics: Sequence[OffsetFetchResponseTopics] = field(OffsetFetchResponseTopics, 8, 10, default=(), array=True)
+    error_code: int = field("int16", 8, 10, default=0)
 
 
 class OffsetFetchResponse(Response):
-    __slots__ = ("throttle_time_ms", "groups", "topics", "error_code",)
     API_KEY = 9
     FLEXIBLE_FROM = 6
     FIRST_VERSION = 1
     LAST_VERSION = 10
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 3, 10, 0),
-        Field("groups", OffsetFetchResponseGroup, 8, 10, (), array=True),
-        Field("topics", OffsetFetchResponseTopic, 1, 7, (), array=True),
-        Field("error_code", "int16", 2, 7, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        groups: Sequence[OffsetFetchResponseGroup] = (),
-        topics: Sequence[OffsetFetchResponseTopic] = (),
-        error_code: int = 0,
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.groups = groups
-        self.topics = topics
-        self.error_code = error_code
+    throttle_time_ms: int = field("int32", 3, 10, default=0)
+    groups: Sequence[OffsetFetchResponseGroup] = field(OffsetFetchResponseGroup, 8, 10, default=(), array=True)
+    topics: Sequence[OffsetFetchResponseTopic] = field(OffsetFetchResponseTopic, 1, 7, default=(), array=True)
+    error_code: int = field("int16", 2, 7, default=0)

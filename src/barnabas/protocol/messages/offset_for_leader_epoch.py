@@ -4,123 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class OffsetForLeaderPartition(Message):
-    __slots__ = ("partition", "current_leader_epoch", "leader_epoch",)
-    SCHEMA = (
-        Field("partition", "int32", 2, 4, 0),
-        Field("current_leader_epoch", "int32", 2, 4, -1),
-        Field("leader_epoch", "int32", 2, 4, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition: int = 0,
-        current_leader_epoch: int = -1,
-        leader_epoch: int = 0,
-    ) -> None:
-        self.partition = partition
-        self.current_leader_epoch = current_leader_epoch
-        self.leader_epoch = leader_epoch
+    partition: int = field("int32", 2, 4, default=0)
+    current_leader_epoch: int = field("int32", 2, 4, default=-1)
+    leader_epoch: int = field("int32", 2, 4, default=0)
 
 
 class OffsetForLeaderTopic(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 2, 4, ''),
-        Field("partitions", OffsetForLeaderPartition, 2, 4, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[OffsetForLeaderPartition] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 2, 4, default='')
+    partitions: Sequence[OffsetForLeaderPartition] = field(OffsetForLeaderPartition, 2, 4, default=(), array=True)
 
 
 class OffsetForLeaderEpochRequest(Request):
-    __slots__ = ("replica_id", "topics",)
     API_KEY = 23
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 2
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("replica_id", "int32", 3, 4, -2),
-        Field("topics", OffsetForLeaderTopic, 2, 4, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        replica_id: int = -2,
-        topics: Sequence[OffsetForLeaderTopic] = (),
-    ) -> None:
-        self.replica_id = replica_id
-        self.topics = topics
+    replica_id: int = field("int32", 3, 4, default=-2)
+    topics: Sequence[OffsetForLeaderTopic] = field(OffsetForLeaderTopic, 2, 4, default=(), array=True)
 
 
 class EpochEndOffset(Message):
-    __slots__ = ("error_code", "partition", "leader_epoch", "end_offset",)
-    SCHEMA = (
-        Field("error_code", "int16", 2, 4, 0),
-        Field("partition", "int32", 2, 4, 0),
-        Field("leader_epoch", "int32", 2, 4, -1),
-        Field("end_offset", "int64", 2, 4, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        partition: int = 0,
-        leader_epoch: int = -1,
-        end_offset: int = -1,
-    ) -> None:
-        self.error_code = error_code
-        self.partition = partition
-        self.leader_epoch = leader_epoch
-        self.end_offset = end_offset
+    error_code: int = field("int16", 2, 4, default=0)
+    partition: int = field("int32", 2, 4, default=0)
+    leader_epoch: int = field("int32", 2, 4, default=-1)
+    end_offset: int = field("int64", 2, 4, default=-1)
 
 
 class OffsetForLeaderTopicResult(Message):
-    __slots__ = ("topic", "partitions",)
-    SCHEMA = (
-        Field("topic", "string", 2, 4, ''),
-        Field("partitions", EpochEndOffset, 2, 4, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic: str = '',
-        partitions: Sequence[EpochEndOffset] = (),
-    ) -> None:
-        self.topic = topic
-        self.partitions = partitions
+    topic: str = field("string", 2, 4, default='')
+    partitions: Sequence[EpochEndOffset] = field(EpochEndOffset, 2, 4, default=(), array=True)
 
 
 class OffsetForLeaderEpochResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 23
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 2
     LAST_VERSION = 4
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 2, 4, 0),
-        Field("topics", OffsetForLeaderTopicResult, 2, 4, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[OffsetForLeaderTopicResult] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 2, 4, default=0)
+    topics: Sequence[OffsetForLeaderTopicResult] = field(OffsetForLeaderTopicResult, 2, 4, default=(), array=True)

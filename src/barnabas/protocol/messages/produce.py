@@ -5,206 +5,72 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 ZERO_UUID = UUID(int=0)
 
 
 class PartitionProduceData(Message):
-    __slots__ = ("index", "records",)
-    SCHEMA = (
-        Field("index", "int32", 3, 13, 0),
-        Field("records", "records", 3, 13, b'', nullable_from=3),
-    )
-
-    def __init__(
-        self,
-        *,
-        index: int = 0,
-        records: bytes | None = b'',
-    ) -> None:
-        self.index = index
-        self.records = records
+    index: int = field("int32", 3, 13, default=0)
+    records: bytes | None = field("records", 3, 13, default=b'', nullable_from=3)
 
 
 class TopicProduceData(Message):
-    __slots__ = ("topic_id", "name", "partition_data",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 13, 13, ZERO_UUID),
-        Field("name", "string", 3, 12, ''),
-        Field("partition_data", PartitionProduceData, 3, 13, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str = '',
-        partition_data: Sequence[PartitionProduceData] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
-        self.partition_data = partition_data
+    topic_id: UUID = field("uuid", 13, 13, default=ZERO_UUID)
+    name: str = field("string", 3, 12, default='')
+    partition_data: Sequence[PartitionProduceData] = field(PartitionProduceData, 3, 13, default=(), array=True)
 
 
 class ProduceRequest(Request):
-    __slots__ = ("transactional_id", "acks", "timeout_ms", "topic_data",)
     API_KEY = 0
     FLEXIBLE_FROM = 9
     FIRST_VERSION = 3
     LAST_VERSION = 13
-    SCHEMA = (
-        Field("transactional_id", "string", 3, 13, None, nullable_from=3),
-        Field("acks", "int16", 3, 13, 0),
-        Field("timeout_ms", "int32", 3, 13, 0),
-        Field("topic_data", TopicProduceData, 3, 13, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str | None = None,
-        acks: int = 0,
-        timeout_ms: int = 0,
-        topic_data: Sequence[TopicProduceData] = (),
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.acks = acks
-        self.timeout_ms = timeout_ms
-        self.topic_data = topic_data
+    transactional_id: str | None = field("string", 3, 13, default=None, nullable_from=3)
+    acks: int = field("int16", 3, 13, default=0)
+    timeout_ms: int = field("int32", 3, 13, default=0)
+    topic_data: Sequence[TopicProduceData] = field(TopicProduceData, 3, 13, default=(), array=True)
 
 
 class BatchIndexAndErrorMessage(Message):
-    __slots__ = ("batch_index", "batch_index_error_message",)
-    SCHEMA = (
-        Field("batch_index", "int32", 8, 13, 0),
-        Field("batch_index_error_message", "string", 8, 13, None, nullable_from=8),
-    )
-
-    def __init__(
-        self,
-        *,
-        batch_index: int = 0,
-        batch_index_error_message: str | None = None,
-    ) -> None:
-        self.batch_index = batch_index
-        self.batch_index_error_message = batch_index_error_message
+    batch_index: int = field("int32", 8, 13, default=0)
+    batch_index_error_message: str | None = field("string", 8, 13, default=None, nullable_from=8)
 
 
 class LeaderIdAndEpoch(Message):
-    __slots__ = ("leader_id", "leader_epoch",)
-    SCHEMA = (
-        Field("leader_id", "int32", 10, 13, -1),
-        Field("leader_epoch", "int32", 10, 13, -1),
-    )
-
-    def __init__(
-        self,
-        *,
-        leader_id: int = -1,
-        leader_epoch: int = -1,
-    ) -> None:
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+    leader_id: int = field("int32", 10, 13, default=-1)
+    leader_epoch: int = field("int32", 10, 13, default=-1)
 
 
 class PartitionProduceResponse(Message):
-    __slots__ = ("index", "error_code", "base_offset", "log_append_time_ms", "log_start_offset", "record_errors", "error_message", "current_leader",)
-    SCHEMA = (
-        Field("index", "int32", 3, 13, 0),
-        Field("error_code", "int16", 3, 13, 0),
-        Field("base_offset", "int64", 3, 13, 0),
-        Field("log_append_time_ms", "int64", 3, 13, -1),
-        Field("log_start_offset", "int64", 5, 13, -1),
-        Field("record_errors", BatchIndexAndErrorMessage, 8, 13, (), array=True),
-        Field("error_message", "string", 8, 13, None, nullable_from=8),
-        Field("current_leader", LeaderIdAndEpoch, 10, 13, LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1), tag=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        index: int = 0,
-        error_code: int = 0,
-        base_offset: int = 0,
-        log_append_time_ms: int = -1,
-        log_start_offset: int = -1,
-        record_errors: Sequence[BatchIndexAndErrorMessage] = (),
-        error_message: str | None = None,
-        current_leader: LeaderIdAndEpoch | None = LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1),
-    ) -> None:
-        self.index = index
-        self.error_code = error_code
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start_offset = log_start_offset
-        self.record_errors = record_errors
-        self.error_message = error_message
-        self.current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch() if current_leader is None else current_leader
+    index: int = field("int32", 3, 13, default=0)
+    error_code: int = field("int16", 3, 13, default=0)
+    base_offset: int = field("int64", 3, 13, default=0)
+    log_append_time_ms: int = field("int64", 3, 13, default=-1)
+    log_start_offset: int = field("int64", 5, 13, default=-1)
+    record_errors: Sequence[BatchIndexAndErrorMessage] = field(BatchIndexAndErrorMessage, 8, 13, default=(), array=True)
+    error_message: str | None = field("string", 8, 13, default=None, nullable_from=8)
+    current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, 10, 13, default=LeaderIdAndEpoch(leader_id=-1, leader_epoch=-1), tag=0)
 
 
 class TopicProduceResponse(Message):
-    __slots__ = ("topic_id", "name", "partition_responses",)
-    SCHEMA = (
-        Field("topic_id", "uuid", 13, 13, ZERO_UUID),
-        Field("name", "string", 3, 12, ''),
-        Field("partition_responses", PartitionProduceResponse, 3, 13, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        topic_id: UUID = ZERO_UUID,
-        name: str = '',
-        partition_responses: Sequence[PartitionProduceResponse] = (),
-    ) -> None:
-        self.topic_id = topic_id
-        self.name = name
-        self.partition_responses = partition_responses
+    topic_id: UUID = field("uuid", 13, 13, default=ZERO_UUID)
+    name: str = field("string", 3, 12, default='')
+    partition_responses: Sequence[PartitionProduceResponse] = field(PartitionProduceResponse, 3, 13, default=(), array=True)
 
 
 class NodeEndpoint(Message):
-    __slots__ = ("node_id", "host", "port", "rack",)
-    SCHEMA = (
-        Field("node_id", "int32", 10, 13, 0),
-        Field("host", "string", 10, 13, ''),
-        Field("port", "int32", 10, 13, 0),
-        Field("rack", "string", 10, 13, None, nullable_from=10),
-    )
-
-    def __init__(
-        self,
-        *,
-        node_id: int = 0,
-        host: str = '',
-        port: int = 0,
-        rack: str | None = None,
-    ) -> None:
-        self.node_id = node_id
-        self.host = host
-        self.port = port
-        self.rack = rack
+    node_id: int = field("int32", 10, 13, default=0)
+    host: str = field("string", 10, 13, default='')
+    port: int = field("int32", 10, 13, default=0)
+    rack: str | None = field("string", 10, 13, default=None, nullable_from=10)
 
 
 class ProduceResponse(Response):
-    __slots__ = ("responses", "throttle_time_ms", "node_endpoints",)
     API_KEY = 0
     FLEXIBLE_FROM = 9
     FIRST_VERSION = 3
     LAST_VERSION = 13
-    SCHEMA = (
-        Field("responses", TopicProduceResponse, 3, 13, (), array=True),
-        Field("throttle_time_ms", "int32", 3, 13, 0),
-        Field("node_endpoints", NodeEndpoint, 10, 13, (), array=True, tag=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        responses: Sequence[TopicProduceResponse] = (),
-        throttle_time_ms: int = 0,
-        node_endpoints: Sequence[NodeEndpoint] = (),
-    ) -> None:
-        self.responses = responses
-        self.throttle_time_ms = throttle_time_ms
-        self.node_endpoints = node_endpoints
+    responses: Sequence[TopicProduceResponse] = field(TopicProduceResponse, 3, 13, default=(), array=True)
+    throttle_time_ms: int = field("int32", 3, 13, default=0)
+    node_endpoints: Sequence[NodeEndpoint] = field(NodeEndpoint, 10, 13, default=(), array=True, tag=0)

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-from barnabas.protocol.schema import Field, Request, Response
+from barnabas.protocol.schema import Request, Response, field
 
 
 class SaslAuthenticateRequest(Request):
-    __slots__ = ("auth_bytes",)
     API_KEY = 36
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("auth_bytes", "bytes", 0, 2, b''),
-    )
-
-    def __init__(
-        self,
-        *,
-        auth_bytes: bytes = b'',
-    ) -> None:
-        self.auth_bytes = auth_bytes
+    auth_bytes: bytes = field("bytes", 0, 2, default=b'')
 
 
 class SaslAuthenticateResponse(Response):
-    __slots__ = ("error_code", "error_message", "auth_bytes", "session_lifetime_ms",)
     API_KEY = 36
     FLEXIBLE_FROM = 2
     FIRST_VERSION = 0
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("error_code", "int16", 0, 2, 0),
-        Field("error_message", "string", 0, 2, '', nullable_from=0),
-        Field("auth_bytes", "bytes", 0, 2, b''),
-        Field("session_lifetime_ms", "int64", 1, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        error_message: str | None = '',
-        auth_bytes: bytes = b'',
-        session_lifetime_ms: int = 0,
-    ) -> None:
-        self.error_code = error_code
-        self.error_message = error_message
-        self.auth_bytes = auth_bytes
-        self.session_lifetime_ms = session_lifetime_ms
+    error_code: int = field("int16", 0, 2, default=0)
+    error_message: str | None = field("string", 0, 2, default='', nullable_from=0)
+    auth_bytes: bytes = field("bytes", 0, 2, default=b'')
+    session_lifetime_ms: int = field("int64", 1, 2, default=0)

@@ -4,41 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Request, Response
+from barnabas.protocol.schema import Request, Response, field
 
 
 class SaslHandshakeRequest(Request):
-    __slots__ = ("mechanism",)
     API_KEY = 17
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("mechanism", "string", 0, 1, ''),
-    )
-
-    def __init__(
-        self,
-        *,
-        mechanism: str = '',
-    ) -> None:
-        self.mechanism = mechanism
+    mechanism: str = field("string", 0, 1, default='')
 
 
 class SaslHandshakeResponse(Response):
-    __slots__ = ("error_code", "mechanisms",)
     API_KEY = 17
     FIRST_VERSION = 0
     LAST_VERSION = 1
-    SCHEMA = (
-        Field("error_code", "int16", 0, 1, 0),
-        Field("mechanisms", "string", 0, 1, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        error_code: int = 0,
-        mechanisms: Sequence[str] = (),
-    ) -> None:
-        self.error_code = error_code
-        self.mechanisms = mechanisms
+    error_code: int = field("int16", 0, 1, default=0)
+    mechanisms: Sequence[str] = field("string", 0, 1, default=(), array=True)

@@ -4,87 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class SyncGroupRequestAssignment(Message):
-    __slots__ = ("member_id", "assignment",)
-    SCHEMA = (
-        Field("member_id", "string", 0, 5, ''),
-        Field("assignment", "bytes", 0, 5, b''),
-    )
-
-    def __init__(
-        self,
-        *,
-        member_id: str = '',
-        assignment: bytes = b'',
-    ) -> None:
-        self.member_id = member_id
-        self.assignment = assignment
+    member_id: str = field("string", 0, 5, default='')
+    assignment: bytes = field("bytes", 0, 5, default=b'')
 
 
 class SyncGroupRequest(Request):
-    __slots__ = ("group_id", "generation_id", "member_id", "group_instance_id", "protocol_type", "protocol_name", "assignments",)
     API_KEY = 14
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("group_id", "string", 0, 5, ''),
-        Field("generation_id", "int32", 0, 5, 0),
-        Field("member_id", "string", 0, 5, ''),
-        Field("group_instance_id", "string", 3, 5, None, nullable_from=3),
-        Field("protocol_type", "string", 5, 5, None, nullable_from=5),
-        Field("protocol_name", "string", 5, 5, None, nullable_from=5),
-        Field("assignments", SyncGroupRequestAssignment, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        group_id: str = '',
-        generation_id: int = 0,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        protocol_type: str | None = None,
-        protocol_name: str | None = None,
-        assignments: Sequence[SyncGroupRequestAssignment] = (),
-    ) -> None:
-        self.group_id = group_id
-        self.generation_id = generation_id
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.protocol_type = protocol_type
-        self.protocol_name = protocol_name
-        self.assignments = assignments
+    group_id: str = field("string", 0, 5, default='')
+    generation_id: int = field("int32", 0, 5, default=0)
+    member_id: str = field("string", 0, 5, default='')
+    group_instance_id: str | None = field("string", 3, 5, default=None, nullable_from=3)
+    protocol_type: str | None = field("string", 5, 5, default=None, nullable_from=5)
+    protocol_name: str | None = field("string", 5, 5, default=None, nullable_from=5)
+    assignments: Sequence[SyncGroupRequestAssignment] = field(SyncGroupRequestAssignment, 0, 5, default=(), array=True)
 
 
 class SyncGroupResponse(Response):
-    __slots__ = ("throttle_time_ms", "error_code", "protocol_type", "protocol_name", "assignment",)
     API_KEY = 14
     FLEXIBLE_FROM = 4
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 1, 5, 0),
-        Field("error_code", "int16", 0, 5, 0),
-        Field("protocol_type", "string", 5, 5, None, nullable_from=5),
-        Field("protocol_name", "string", 5, 5, None, nullable_from=5),
-        Field("assignment", "bytes", 0, 5, b''),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        error_code: int = 0,
-        protocol_type: str | None = None,
-        protocol_name: str | None = None,
-        assignment: bytes = b'',
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.error_code = error_code
-        self.protocol_type = protocol_type
-        self.protocol_name = protocol_name
-        self.assignment = assignment
+    throttle_time_ms: int = field("int32", 1, 5, default=0)
+    error_code: int = field("int16", 0, 5, default=0)
+    protocol_type: str | None = field("string", 5, 5, default=None, nullable_from=5)
+    protocol_name: str | None = field("string", 5, 5, default=None, nullable_from=5)
+    assignment: bytes = field("bytes", 0, 5, default=b'')

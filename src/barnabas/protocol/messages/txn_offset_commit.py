@@ -4,138 +4,50 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class TxnOffsetCommitRequestPartition(Message):
-    __slots__ = ("partition_index", "committed_offset", "committed_leader_epoch", "committed_metadata",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 5, 0),
-        Field("committed_offset", "int64", 0, 5, 0),
-        Field("committed_leader_epoch", "int32", 2, 5, -1),
-        Field("committed_metadata", "string", 0, 5, '', nullable_from=0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        committed_offset: int = 0,
-        committed_leader_epoch: int = -1,
-        committed_metadata: str | None = '',
-    ) -> None:
-        self.partition_index = partition_index
-        self.committed_offset = committed_offset
-        self.committed_leader_epoch = committed_leader_epoch
-        self.committed_metadata = committed_metadata
+    partition_index: int = field("int32", 0, 5, default=0)
+    committed_offset: int = field("int64", 0, 5, default=0)
+    committed_leader_epoch: int = field("int32", 2, 5, default=-1)
+    committed_metadata: str | None = field("string", 0, 5, default='', nullable_from=0)
 
 
 class TxnOffsetCommitRequestTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 5, ''),
-        Field("partitions", TxnOffsetCommitRequestPartition, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[TxnOffsetCommitRequestPartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 5, default='')
+    partitions: Sequence[TxnOffsetCommitRequestPartition] = field(TxnOffsetCommitRequestPartition, 0, 5, default=(), array=True)
 
 
 class TxnOffsetCommitRequest(Request):
-    __slots__ = ("transactional_id", "group_id", "producer_id", "producer_epoch", "generation_id", "member_id", "group_instance_id", "topics",)
     API_KEY = 28
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("transactional_id", "string", 0, 5, ''),
-        Field("group_id", "string", 0, 5, ''),
-        Field("producer_id", "int64", 0, 5, 0),
-        Field("producer_epoch", "int16", 0, 5, 0),
-        Field("generation_id", "int32", 3, 5, -1),
-        Field("member_id", "string", 3, 5, ''),
-        Field("group_instance_id", "string", 3, 5, None, nullable_from=3),
-        Field("topics", TxnOffsetCommitRequestTopic, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        transactional_id: str = '',
-        group_id: str = '',
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        generation_id: int = -1,
-        member_id: str = '',
-        group_instance_id: str | None = None,
-        topics: Sequence[TxnOffsetCommitRequestTopic] = (),
-    ) -> None:
-        self.transactional_id = transactional_id
-        self.group_id = group_id
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.generation_id = generation_id
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.topics = topics
+    transactional_id: str = field("string", 0, 5, default='')
+    group_id: str = field("string", 0, 5, default='')
+    producer_id: int = field("int64", 0, 5, default=0)
+    producer_epoch: int = field("int16", 0, 5, default=0)
+    generation_id: int = field("int32", 3, 5, default=-1)
+    member_id: str = field("string", 3, 5, default='')
+    group_instance_id: str | None = field("string", 3, 5, default=None, nullable_from=3)
+    topics: Sequence[TxnOffsetCommitRequestTopic] = field(TxnOffsetCommitRequestTopic, 0, 5, default=(), array=True)
 
 
 class TxnOffsetCommitResponsePartition(Message):
-    __slots__ = ("partition_index", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 0, 5, 0),
-        Field("error_code", "int16", 0, 5, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
+    partition_index: int = field("int32", 0, 5, default=0)
+    error_code: int = field("int16", 0, 5, default=0)
 
 
 class TxnOffsetCommitResponseTopic(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 0, 5, ''),
-        Field("partitions", TxnOffsetCommitResponsePartition, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[TxnOffsetCommitResponsePartition] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 0, 5, default='')
+    partitions: Sequence[TxnOffsetCommitResponsePartition] = field(TxnOffsetCommitResponsePartition, 0, 5, default=(), array=True)
 
 
 class TxnOffsetCommitResponse(Response):
-    __slots__ = ("throttle_time_ms", "topics",)
     API_KEY = 28
     FLEXIBLE_FROM = 3
     FIRST_VERSION = 0
     LAST_VERSION = 5
-    SCHEMA = (
-        Field("throttle_time_ms", "int32", 0, 5, 0),
-        Field("topics", TxnOffsetCommitResponseTopic, 0, 5, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        throttle_time_ms: int = 0,
-        topics: Sequence[TxnOffsetCommitResponseTopic] = (),
-    ) -> None:
-        self.throttle_time_ms = throttle_time_ms
-        self.topics = topics
+    throttle_time_ms: int = field("int32", 0, 5, default=0)
+    topics: Sequence[TxnOffsetCommitResponseTopic] = field(TxnOffsetCommitResponseTopic, 0, 5, default=(), array=True)

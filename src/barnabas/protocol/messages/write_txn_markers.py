@@ -4,137 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from barnabas.protocol.schema import Field, Message, Request, Response
+from barnabas.protocol.schema import Message, Request, Response, field
 
 
 class WritableTxnMarkerTopic(Message):
-    __slots__ = ("name", "partition_indexes",)
-    SCHEMA = (
-        Field("name", "string", 1, 2, ''),
-        Field("partition_indexes", "int32", 1, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partition_indexes: Sequence[int] = (),
-    ) -> None:
-        self.name = name
-        self.partition_indexes = partition_indexes
+    name: str = field("string", 1, 2, default='')
+    partition_indexes: Sequence[int] = field("int32", 1, 2, default=(), array=True)
 
 
 class WritableTxnMarker(Message):
-    __slots__ = ("producer_id", "producer_epoch", "transaction_result", "topics", "coordinator_epoch", "transaction_version",)
-    SCHEMA = (
-        Field("producer_id", "int64", 1, 2, 0),
-        Field("producer_epoch", "int16", 1, 2, 0),
-        Field("transaction_result", "bool", 1, 2, False),
-        Field("topics", WritableTxnMarkerTopic, 1, 2, (), array=True),
-        Field("coordinator_epoch", "int32", 1, 2, 0),
-        Field("transaction_version", "int8", 2, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        producer_id: int = 0,
-        producer_epoch: int = 0,
-        transaction_result: bool = False,
-        topics: Sequence[WritableTxnMarkerTopic] = (),
-        coordinator_epoch: int = 0,
-        transaction_version: int = 0,
-    ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.transaction_result = transaction_result
-        self.topics = topics
-        self.coordinator_epoch = coordinator_epoch
-        self.transaction_version = transaction_version
+    producer_id: int = field("int64", 1, 2, default=0)
+    producer_epoch: int = field("int16", 1, 2, default=0)
+    transaction_result: bool = field("bool", 1, 2, default=False)
+    topics: Sequence[WritableTxnMarkerTopic] = field(WritableTxnMarkerTopic, 1, 2, default=(), array=True)
+    coordinator_epoch: int = field("int32", 1, 2, default=0)
+    transaction_version: int = field("int8", 2, 2, default=0)
 
 
 class WriteTxnMarkersRequest(Request):
-    __slots__ = ("markers",)
     API_KEY = 27
     FLEXIBLE_FROM = 1
     FIRST_VERSION = 1
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("markers", WritableTxnMarker, 1, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        markers: Sequence[WritableTxnMarker] = (),
-    ) -> None:
-        self.markers = markers
+    markers: Sequence[WritableTxnMarker] = field(WritableTxnMarker, 1, 2, default=(), array=True)
 
 
 class WritableTxnMarkerPartitionResult(Message):
-    __slots__ = ("partition_index", "error_code",)
-    SCHEMA = (
-        Field("partition_index", "int32", 1, 2, 0),
-        Field("error_code", "int16", 1, 2, 0),
-    )
-
-    def __init__(
-        self,
-        *,
-        partition_index: int = 0,
-        error_code: int = 0,
-    ) -> None:
-        self.partition_index = partition_index
-        self.error_code = error_code
+    partition_index: int = field("int32", 1, 2, default=0)
+    error_code: int = field("int16", 1, 2, default=0)
 
 
 class WritableTxnMarkerTopicResult(Message):
-    __slots__ = ("name", "partitions",)
-    SCHEMA = (
-        Field("name", "string", 1, 2, ''),
-        Field("partitions", WritableTxnMarkerPartitionResult, 1, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        name: str = '',
-        partitions: Sequence[WritableTxnMarkerPartitionResult] = (),
-    ) -> None:
-        self.name = name
-        self.partitions = partitions
+    name: str = field("string", 1, 2, default='')
+    partitions: Sequence[WritableTxnMarkerPartitionResult] = field(WritableTxnMarkerPartitionResult, 1, 2, default=(), array=True)
 
 
 class WritableTxnMarkerResult(Message):
-    __slots__ = ("producer_id", "topics",)
-    SCHEMA = (
-        Field("producer_id", "int64", 1, 2, 0),
-        Field("topics", WritableTxnMarkerTopicResult, 1, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        producer_id: int = 0,
-        topics: Sequence[WritableTxnMarkerTopicResult] = (),
-    ) -> None:
-        self.producer_id = producer_id
-        self.topics = topics
+    producer_id: int = field("int64", 1, 2, default=0)
+    topics: Sequence[WritableTxnMarkerTopicResult] = field(WritableTxnMarkerTopicResult, 1, 2, default=(), array=True)
 
 
 class WriteTxnMarkersResponse(Response):
-    __slots__ = ("markers",)
     API_KEY = 27
     FLEXIBLE_FROM = 1
     FIRST_VERSION = 1
     LAST_VERSION = 2
-    SCHEMA = (
-        Field("markers", WritableTxnMarkerResult, 1, 2, (), array=True),
-    )
-
-    def __init__(
-        self,
-        *,
-        markers: Sequence[WritableTxnMarkerResult] = (),
-    ) -> None:
-        self.markers = markers
+    markers: Sequence[WritableTxnMarkerResult] = field(WritableTxnMarkerResult, 1, 2, default=(), array=True)
