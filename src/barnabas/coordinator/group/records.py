@@ -6,6 +6,7 @@ retention of its own), group keys of kind 2 with values of version 3. All older 
 tombstone. Source: group-coordinator's message schemas; KIP-915.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple, TypeVar
@@ -14,7 +15,7 @@ from uuid import UUID
 from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import MalformedMessage, decode, encode_into
 from barnabas.protocol.primitives import read_uvarint, uvarint
-from barnabas.protocol.schema import Field, Message
+from barnabas.protocol.schema import Message, field
 from barnabas.types import FIRST_OFFSET, NO_LEADER_EPOCH, NO_TIMESTAMP, LeaderEpoch, Offset
 
 __all__ = [
@@ -44,144 +45,59 @@ GROUP_VALUE_VERSION: Final = 3
 class OffsetCommitKey(Message):
     """The key of a committed offset: kinds 0 and 1."""
 
-    __slots__ = ("group", "partition", "topic")
-    SCHEMA = (
-        Field("group", "string", 0, 1, ""),
-        Field("topic", "string", 0, 1, ""),
-        Field("partition", "int32", 0, 1, 0),
-    )
     LAST_VERSION = 1
-
-    def __init__(self, *, group: str = "", topic: str = "", partition: int = 0) -> None:
-        self.group = group
-        self.topic = topic
-        self.partition = partition
+    group: str = field("string", 0, 1, default="")
+    topic: str = field("string", 0, 1, default="")
+    partition: int = field("int32", 0, 1, default=0)
 
 
 class OffsetCommitValue(Message):
     """A committed offset: that of the next record to read."""
 
-    __slots__ = ("commit_timestamp", "expire_timestamp", "leader_epoch", "metadata", "offset", "topic_id")
-    SCHEMA = (
-        Field("offset", "int64", 0, 4, 0),
-        Field("leader_epoch", "int32", 3, 4, -1),
-        Field("metadata", "string", 0, 4, ""),
-        Field("commit_timestamp", "int64", 0, 4, 0),
-        Field("expire_timestamp", "int64", 1, 1, -1),
-        Field("topic_id", "uuid", 4, 4, ZERO_UUID, tag=0),
-    )
     FLEXIBLE_FROM = 4
     LAST_VERSION = 4
-
-    def __init__(
-        self,
-        *,
-        offset: Offset = FIRST_OFFSET,
-        leader_epoch: LeaderEpoch = NO_LEADER_EPOCH,
-        metadata: str = "",
-        commit_timestamp: int = 0,
-        expire_timestamp: int = NO_TIMESTAMP,
-        topic_id: UUID = ZERO_UUID,
-    ) -> None:
-        self.offset = offset
-        self.leader_epoch = leader_epoch
-        self.metadata = metadata
-        self.commit_timestamp = commit_timestamp
-        self.expire_timestamp = expire_timestamp
-        self.topic_id = topic_id
+    offset: Offset = field("int64", 0, 4, default=FIRST_OFFSET)
+    leader_epoch: LeaderEpoch = field("int32", 3, 4, default=NO_LEADER_EPOCH)
+    metadata: str = field("string", 0, 4, default="")
+    commit_timestamp: int = field("int64", 0, 4, default=0)
+    expire_timestamp: int = field("int64", 1, 1, default=NO_TIMESTAMP)
+    topic_id: UUID = field("uuid", 4, 4, default=ZERO_UUID, tag=0)
 
 
 class GroupMetadataKey(Message):
     """The key of a group: kind 2."""
 
-    __slots__ = ("group",)
-    SCHEMA = (Field("group", "string", 2, 2, ""),)
     FIRST_VERSION = 2
     LAST_VERSION = 2
-
-    def __init__(self, *, group: str = "") -> None:
-        self.group = group
+    group: str = field("string", 2, 2, default="")
 
 
 class GroupMember(Message):
     """A member of a generation. A `rebalance_timeout` of -1 means the session timeout."""
 
-    __slots__ = (
-        "assignment",
-        "client_host",
-        "client_id",
-        "group_instance_id",
-        "member_id",
-        "rebalance_timeout",
-        "session_timeout",
-        "subscription",
-    )
-    SCHEMA = (
-        Field("member_id", "string", 0, 4, ""),
-        Field("group_instance_id", "string", 3, 4, None, nullable_from=3),
-        Field("client_id", "string", 0, 4, ""),
-        Field("client_host", "string", 0, 4, ""),
-        Field("rebalance_timeout", "int32", 1, 4, -1),
-        Field("session_timeout", "int32", 0, 4, 0),
-        Field("subscription", "bytes", 0, 4, b""),
-        Field("assignment", "bytes", 0, 4, b""),
-    )
     FLEXIBLE_FROM = 4
     LAST_VERSION = 4
-
-    def __init__(
-        self,
-        *,
-        member_id: str = "",
-        group_instance_id: str | None = None,
-        client_id: str = "",
-        client_host: str = "",
-        rebalance_timeout: int = -1,
-        session_timeout: int = 0,
-        subscription: bytes = b"",
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout = rebalance_timeout
-        self.session_timeout = session_timeout
-        self.subscription = subscription
-        self.assignment = assignment
+    member_id: str = field("string", 0, 4, default="")
+    group_instance_id: str | None = field("string", 3, 4, default=None, nullable_from=3)
+    client_id: str = field("string", 0, 4, default="")
+    client_host: str = field("string", 0, 4, default="")
+    rebalance_timeout: int = field("int32", 1, 4, default=-1)
+    session_timeout: int = field("int32", 0, 4, default=0)
+    subscription: bytes = field("bytes", 0, 4, default=b"")
+    assignment: bytes = field("bytes", 0, 4, default=b"")
 
 
 class GroupMetadataValue(Message):
     """A generation of a group. A group without members is empty."""
 
-    __slots__ = ("current_state_timestamp", "generation", "leader", "members", "protocol", "protocol_type")
-    SCHEMA = (
-        Field("protocol_type", "string", 0, 4, ""),
-        Field("generation", "int32", 0, 4, 0),
-        Field("protocol", "string", 0, 4, None, nullable_from=0),
-        Field("leader", "string", 0, 4, None, nullable_from=0),
-        Field("current_state_timestamp", "int64", 2, 4, -1),
-        Field("members", GroupMember, 0, 4, (), array=True),
-    )
     FLEXIBLE_FROM = 4
     LAST_VERSION = 4
-
-    def __init__(
-        self,
-        *,
-        protocol_type: str = "",
-        generation: int = 0,
-        protocol: str | None = None,
-        leader: str | None = None,
-        current_state_timestamp: int = NO_TIMESTAMP,
-        members: "list[GroupMember] | tuple[GroupMember, ...]" = (),
-    ) -> None:
-        self.protocol_type = protocol_type
-        self.generation = generation
-        self.protocol = protocol
-        self.leader = leader
-        self.current_state_timestamp = current_state_timestamp
-        self.members = members
+    protocol_type: str = field("string", 0, 4, default="")
+    generation: int = field("int32", 0, 4, default=0)
+    protocol: str | None = field("string", 0, 4, default=None, nullable_from=0)
+    leader: str | None = field("string", 0, 4, default=None, nullable_from=0)
+    current_state_timestamp: int = field("int64", 2, 4, default=NO_TIMESTAMP)
+    members: Sequence[GroupMember] = field(GroupMember, 0, 4, default=(), array=True)
 
 
 class OffsetCommit(NamedTuple):

@@ -5,6 +5,7 @@ version. Written is version 1, which transaction.version 1 and 2 want; version 0
 tombstone. Source: transaction-coordinator's message schemas; KIP-890 and KIP-939 for the tagged fields.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -13,7 +14,7 @@ from barnabas.coordinator.transaction.transaction_metadata import NO_PARTITIONS,
 from barnabas.errors import CorruptMessage
 from barnabas.protocol.codec import MalformedMessage, decode
 from barnabas.protocol.primitives import uvarint
-from barnabas.protocol.schema import Field, Message
+from barnabas.protocol.schema import Message, field
 from barnabas.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, ProducerId, TopicPartition
 
 __all__ = ["CODEC", "ID_BYTES_MAX", "TransactionRecord", "TransactionRecordSerde", "decode_record", "encode_record"]
@@ -39,84 +40,36 @@ class TransactionRecord(NamedTuple):
 class TransactionLogKey(Message):
     """The key, of kind 0."""
 
-    __slots__ = ("transactional_id",)
-    SCHEMA = (Field("transactional_id", "string", 0, 0, ""),)
-
-    def __init__(self, *, transactional_id: str = "") -> None:
-        self.transactional_id = transactional_id
+    transactional_id: str = field("string", 0, 0, default="")
 
 
 class PartitionsSchema(Message):
     """The partitions of one topic."""
 
-    __slots__ = ("partition_ids", "topic")
-    SCHEMA = (Field("topic", "string", 0, 1, ""), Field("partition_ids", "int32", 0, 1, (), array=True))
     FLEXIBLE_FROM = 1
     LAST_VERSION = 1
-
-    def __init__(self, *, topic: str = "", partition_ids: "list[int] | tuple[int, ...]" = ()) -> None:
-        self.topic = topic
-        self.partition_ids = partition_ids
+    topic: str = field("string", 0, 1, default="")
+    partition_ids: Sequence[int] = field("int32", 0, 1, default=(), array=True)
 
 
 class TransactionLogValue(Message):
     """The state of a transactional id."""
 
-    __slots__ = (
-        "client_transaction_version",
-        "next_producer_epoch",
-        "next_producer_id",
-        "previous_producer_id",
-        "producer_epoch",
-        "producer_id",
-        "transaction_last_update_timestamp_ms",
-        "transaction_partitions",
-        "transaction_start_timestamp_ms",
-        "transaction_status",
-        "transaction_timeout_ms",
-    )
-    SCHEMA = (
-        Field("producer_id", "int64", 0, 1, 0),
-        Field("previous_producer_id", "int64", 1, 1, NO_PRODUCER_ID, tag=0),
-        Field("next_producer_id", "int64", 1, 1, NO_PRODUCER_ID, tag=1),
-        Field("producer_epoch", "int16", 0, 1, 0),
-        Field("next_producer_epoch", "int16", 1, 1, NO_PRODUCER_EPOCH, tag=3),
-        Field("transaction_timeout_ms", "int32", 0, 1, 0),
-        Field("transaction_status", "int8", 0, 1, 0),
-        Field("transaction_partitions", PartitionsSchema, 0, 1, (), array=True, nullable_from=0),
-        Field("transaction_last_update_timestamp_ms", "int64", 0, 1, 0),
-        Field("transaction_start_timestamp_ms", "int64", 0, 1, 0),
-        Field("client_transaction_version", "int16", 1, 1, 0, tag=2),
-    )
     FLEXIBLE_FROM = 1
     LAST_VERSION = 1
-
-    def __init__(
-        self,
-        *,
-        producer_id: ProducerId = NO_PRODUCER_ID,
-        previous_producer_id: ProducerId = NO_PRODUCER_ID,
-        next_producer_id: ProducerId = NO_PRODUCER_ID,
-        producer_epoch: int = 0,
-        next_producer_epoch: int = NO_PRODUCER_EPOCH,
-        transaction_timeout_ms: int = 0,
-        transaction_status: int = 0,
-        transaction_partitions: "list[PartitionsSchema] | tuple[PartitionsSchema, ...] | None" = (),
-        transaction_last_update_timestamp_ms: int = NO_TIMESTAMP,
-        transaction_start_timestamp_ms: int = NO_TIMESTAMP,
-        client_transaction_version: int = 0,
-    ) -> None:
-        self.producer_id = producer_id
-        self.previous_producer_id = previous_producer_id
-        self.next_producer_id = next_producer_id
-        self.producer_epoch = producer_epoch
-        self.next_producer_epoch = next_producer_epoch
-        self.transaction_timeout_ms = transaction_timeout_ms
-        self.transaction_status = transaction_status
-        self.transaction_partitions = transaction_partitions
-        self.transaction_last_update_timestamp_ms = transaction_last_update_timestamp_ms
-        self.transaction_start_timestamp_ms = transaction_start_timestamp_ms
-        self.client_transaction_version = client_transaction_version
+    producer_id: ProducerId = field("int64", 0, 1, default=NO_PRODUCER_ID)
+    previous_producer_id: ProducerId = field("int64", 1, 1, default=NO_PRODUCER_ID, tag=0)
+    next_producer_id: ProducerId = field("int64", 1, 1, default=NO_PRODUCER_ID, tag=1)
+    producer_epoch: int = field("int16", 0, 1, default=0)
+    next_producer_epoch: int = field("int16", 1, 1, default=NO_PRODUCER_EPOCH, tag=3)
+    transaction_timeout_ms: int = field("int32", 0, 1, default=0)
+    transaction_status: int = field("int8", 0, 1, default=0)
+    transaction_partitions: Sequence[PartitionsSchema] | None = field(
+        PartitionsSchema, 0, 1, default=(), array=True, nullable_from=0
+    )
+    transaction_last_update_timestamp_ms: int = field("int64", 0, 1, default=NO_TIMESTAMP)
+    transaction_start_timestamp_ms: int = field("int64", 0, 1, default=NO_TIMESTAMP)
+    client_transaction_version: int = field("int16", 1, 1, default=0, tag=2)
 
 
 def encode_record(record: TransactionRecord) -> tuple[bytes, bytes | None]:
