@@ -15,14 +15,14 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 KERNELS = [
-    f"src/barnabas/records/{name}.py"
+    f"src/barnabas/records/compiled/{name}.py"
     for name in (
-        "kernel",
-        "consumer_kernel",
-        "columns_kernel",
-        "bulk_kernel",
-        "offset_map_kernel",
-        "compaction_kernel",
+        "record_walk",
+        "consumer_records",
+        "record_columns",
+        "bulk_rows",
+        "offset_map",
+        "batch_filter",
     )
 ]
 KERNELS += [f"src/barnabas/protocol/{name}.py" for name in ("fetch", "primitives", "produce")]
@@ -51,7 +51,7 @@ KERNELS += [
         ),
     )
 ]
-GROUP = "barnabas.records.kernel"
+GROUP = "barnabas.records.compiled.record_walk"
 """What mypyc's shared library is named after; this puts it beside its modules, not outside the package."""
 BUILD = "build"
 UNCOMPILED = {"egg_info", "dist_info", "sdist"}

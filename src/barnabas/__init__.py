@@ -35,7 +35,7 @@ __all__ = [
 _HOME = {
     "Admin": "barnabas.client.admin.front",
     "Consumer": "barnabas.client.consumer.front",
-    "ConsumerRecord": "barnabas.records.consumer_kernel",
+    "ConsumerRecord": "barnabas.records.compiled.consumer_records",
     "NewTopic": "barnabas.client.admin.topics",
     "OffsetAndMetadata": "barnabas.client.offset_messages",
     "Producer": "barnabas.client.producer.front",

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import barnabas
-from barnabas.records import source_lines
-from barnabas.records.kernel import is_compiled
+from barnabas.records.compiled import source_lines
+from barnabas.records.compiled.record_walk import is_compiled
 
 PACKAGE = Path(barnabas.__file__).parent
 PROGRAM = """

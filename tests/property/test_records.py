@@ -1,23 +1,22 @@
 """Batches by Hypothesis: what is built can be checked and read, and what is damaged is refused or reads the same."""
 
 import contextlib
-import importlib.util
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.errors import KafkaError
-from barnabas.records import builder, kernel, reader, validation
+from barnabas.records import builder, reader, validation
 from barnabas.records.batch import BatchHeader, crc_of, iter_headers, pack_header, read_header, set_crc
 from barnabas.records.builder import build_batch
+from barnabas.records.compiled import record_walk
 from barnabas.records.compression import CODECS, DamagedData, DecompressedTooLarge, compress, decompress
 from barnabas.records.legacy import build_message, build_wrapper
 from barnabas.records.reader import iter_any, read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import AppendPolicy, ValidatedBatch, validate_produce, validate_replicated
+from source_forms import RECORD_WALK
 
 NOW = 1_800_000_000_000
 ANY_TIME = AppendPolicy(timestamp_after_max_ms=2**63 - 1, max_message_bytes=10_000_000)
@@ -29,23 +28,14 @@ headers = st.lists(st.tuples(st.text(max_size=12), fields), max_size=4).map(tupl
 records = st.lists(st.builds(Record, st.just(0), timestamps, fields, fields, headers), min_size=1, max_size=20)
 
 
-def source_kernel() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("kernel_source", Path(kernel.__file__).parent / "kernel.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(autouse=True, params=["as installed", "source"], scope="module")
 def record_kernel(request: pytest.FixtureRequest) -> object:
-    chosen = kernel if request.param == "as installed" else source_kernel()
+    chosen = record_walk if request.param == "as installed" else RECORD_WALK
     for module in (builder, reader, validation):
-        module.kernel = chosen  # type: ignore[attr-defined]
+        module.record_walk = chosen  # type: ignore[attr-defined]
     yield chosen
     for module in (builder, reader, validation):
-        module.kernel = kernel  # type: ignore[attr-defined]
+        module.record_walk = record_walk  # type: ignore[attr-defined]
 
 
 def numbered(items: list[Record], base_offset: int) -> list[Record]:

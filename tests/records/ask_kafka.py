@@ -12,10 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
-sys.path.insert(0, str(Path(__file__).parent))
 import poisons
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record

@@ -5,29 +5,30 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from kernels import SOURCE
 
-from barnabas.records import builder, kernel, reader, validation
+from barnabas.records import builder, reader, validation
+from barnabas.records.compiled import record_walk
+from source_forms import RECORD_WALK
 
 
 def is_stale() -> bool:
     """Whether a kernel was built before its source was last changed. They are built together, into one file of code."""
-    folder = Path(str(SOURCE.__file__)).parent
+    folder = Path(str(RECORD_WALK.__file__)).parent
     built = max(path.stat().st_mtime for path in folder.glob("*.so"))
-    sources = [path for path in folder.glob("*kernel.py") if list(folder.glob(f"{path.stem}.*.so"))]
+    sources = [path for path in folder.glob("*.py") if list(folder.glob(f"{path.stem}.*.so"))]
     return built < int(max(path.stat().st_mtime for path in sources))
 
 
 @pytest.fixture(autouse=True, params=["compiled", "source"], scope="session")
 def record_kernel(request: pytest.FixtureRequest) -> Iterator[ModuleType]:
     """The kernel that builder, reader and validation use."""
-    if request.param == "compiled" and not kernel.is_compiled():
+    if request.param == "compiled" and not record_walk.is_compiled():
         pytest.skip("the kernel is not compiled here")
     if request.param == "compiled" and is_stale():
         pytest.fail("the compiled kernel is older than its source: run `python setup.py build_ext --inplace`")
-    chosen = kernel if request.param == "compiled" else SOURCE
+    chosen = record_walk if request.param == "compiled" else RECORD_WALK
     for module in (builder, reader, validation):
-        module.kernel = chosen  # type: ignore[attr-defined]
+        module.record_walk = chosen  # type: ignore[attr-defined]
     yield chosen
     for module in (builder, reader, validation):
-        module.kernel = kernel  # type: ignore[attr-defined]
+        module.record_walk = record_walk  # type: ignore[attr-defined]

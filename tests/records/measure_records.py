@@ -1,36 +1,29 @@
-"""What checking, reading and building batches costs: python tests/records/measure_records.py
+"""Measures checking, reading and building batches: PYTHONPATH=tests python tests/records/measure_records.py
 
 Each figure is the median of seven rounds on one core. BARNABAS_PURE=1 measures the kernel's source uncompiled.
 """
 
-import importlib.util
 import os
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from barnabas.records import builder, kernel, reader, validation
+from barnabas.records import builder, reader, validation
 from barnabas.records.builder import build_batch
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import AppendPolicy, validate_produce
+from source_forms import RECORD_WALK
 
 POLICY = AppendPolicy(max_message_bytes=2**30)
 T0 = 1_700_000_000_000
 
 
 def use_source() -> None:
-    """Put the uncompiled kernel in the place of the compiled one."""
-    path = Path(kernel.__file__).parent / "kernel.py"
-    spec = importlib.util.spec_from_file_location("pure_kernel", path)
-    assert spec is not None
-    assert spec.loader is not None
-    source = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(source)
+    """Puts the uncompiled record walk in the place of the compiled one."""
     for module in (builder, reader, validation):
-        module.kernel = source  # type: ignore[attr-defined]
+        module.record_walk = RECORD_WALK  # type: ignore[attr-defined]
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -57,7 +50,7 @@ def batches(size: int, count: int) -> list[Record]:
 
 
 def main() -> None:
-    print(f"kernel: {'compiled' if validation.kernel.is_compiled() else 'plain Python'}")
+    print(f"kernel: {'compiled' if validation.record_walk.is_compiled() else 'plain Python'}")
     for size, count in ((10, 50_000), (100, 9_000), (1000, 1_000)):
         records = batches(size, count)
         batch = build_batch(records)

@@ -13,8 +13,8 @@ from barnabas.errors import CorruptMessage, InvalidRecord, InvalidTimestamp, Kaf
 from barnabas.records import validation
 from barnabas.records.batch import crc_of, read_header
 from barnabas.records.builder import build_batch
+from barnabas.records.compiled.record_walk import PAUSE_RECORDS
 from barnabas.records.compression import CODECS
-from barnabas.records.kernel import PAUSE_RECORDS
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 from barnabas.records.validation import (

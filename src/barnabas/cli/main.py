@@ -138,7 +138,7 @@ def _known(name: str) -> str | None:
 
 
 def _version(*, as_json: bool) -> int:
-    from barnabas.records.installation import is_compiled, told
+    from barnabas.records.compiled.installation import is_compiled, told
     from barnabas.version import __version__
 
     if as_json:

@@ -6,7 +6,6 @@ from typing import Final, TypedDict, Unpack
 from librt.strings import BytesWriter
 
 from barnabas.errors import UsageError
-from barnabas.records import kernel
 from barnabas.records.batch import (
     BATCH_LENGTH_OVERHEAD,
     CHECKED,
@@ -18,6 +17,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_FLAG,
 )
 from barnabas.records.checksum import crc32c
+from barnabas.records.compiled import record_walk
 from barnabas.records.compression import CODEC_IDS, NONE, compress
 from barnabas.records.record import Headers, Record
 
@@ -111,7 +111,7 @@ class BatchBuilder:
         """Add a record; `timestamp` in milliseconds since the epoch."""
         if self._count == 0:
             self._base_timestamp = timestamp
-        kernel.write_record(self._records, self._count, timestamp - self._base_timestamp, key, value, headers)
+        record_walk.write_record(self._records, self._count, timestamp - self._base_timestamp, key, value, headers)
         self._count += 1
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
@@ -123,7 +123,7 @@ class BatchBuilder:
             return
         if self._count == 0:
             self._base_timestamp = added[0].timestamp
-        most = kernel.write_records(self._records, added, self._count, self._base_timestamp)
+        most = record_walk.write_records(self._records, added, self._count, self._base_timestamp)
         self._count += len(added)
         self._max_timestamp = max(self._max_timestamp, most)
 

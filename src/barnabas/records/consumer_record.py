@@ -1,6 +1,6 @@
 """The records that consumers give, with the types of their keys and values for type checkers.
 
-`consumer_kernel` makes them. Its class is compiled and cannot be generic, so the types are declared here.
+`consumer_records` makes them. Its class is compiled and cannot be generic, so the types are declared here.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    from barnabas.records.consumer_kernel import ConsumerRecord
+    from barnabas.records.compiled.consumer_records import ConsumerRecord
 
     K, V = TypeVar("K"), TypeVar("V")  # Python 3.13 is the first to know defaults
     AnyRecord = ConsumerRecord

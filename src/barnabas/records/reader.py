@@ -9,8 +9,8 @@ from struct import Struct
 from typing import Final
 
 from barnabas.errors import CorruptMessage
-from barnabas.records import kernel
 from barnabas.records.batch import BATCH_LENGTH_OVERHEAD, HEADER_SIZE, MAGIC, BatchHeader, Buffer, crc_of, read_header
+from barnabas.records.compiled import record_walk
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, LegacyMessage, read_message, records_of
 from barnabas.records.record import Headers, Record
@@ -44,7 +44,7 @@ def read_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECO
         raise CorruptMessage(f"{header_text(header)} has {header.record_count} records")
     try:
         data, position = records_section(header, view, max_bytes)
-        return kernel.read_records(
+        return record_walk.read_records(
             data,
             position,
             header.record_count,

@@ -43,7 +43,6 @@ from barnabas.errors import (
     UnknownServerError,
     UnsupportedCompressionType,
 )
-from barnabas.records import kernel
 from barnabas.records.append_policy import (
     TARGETS,
     AppendPolicy,
@@ -68,6 +67,7 @@ from barnabas.records.batch import (
     read_header,
 )
 from barnabas.records.checksum import crc32c
+from barnabas.records.compiled import record_walk
 from barnabas.records.compression import (
     CODECS,
     GZIP,
@@ -314,7 +314,7 @@ def _check_records(
     refused: list[tuple[int, int, int, int]] = []
     keyed = policy.compacted
     try:
-        delta = kernel.check_records(
+        delta = record_walk.check_records(
             data, position, header[12], low, high, -1 - base, keyed, refused, RECORD_ERRORS_MAX,
             None if at_once else _pause,
         )  # fmt: skip

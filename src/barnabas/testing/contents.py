@@ -6,7 +6,7 @@ from barnabas.client.producer.producer_batch import RecordMetadata
 from barnabas.errors import UsageError
 from barnabas.records.batch import iter_batches
 from barnabas.records.builder import build_batch
-from barnabas.records.bulk_kernel import murmur2
+from barnabas.records.compiled.bulk_rows import murmur2
 from barnabas.records.reader import read_records
 from barnabas.records.record import Headers, Record
 from barnabas.records.validation import validate_produce

@@ -19,7 +19,7 @@ from barnabas.cli.records.input_records import (
 )
 from barnabas.client.fetch.record_batch import RecordBatch
 from barnabas.errors import UnknownTopicOrPartition, UsageError
-from barnabas.records.consumer_kernel import make_record
+from barnabas.records.compiled.consumer_records import make_record
 from barnabas.types import TopicPartition
 
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from barnabas.records.bulk_kernel import murmur2
+from barnabas.records.compiled.bulk_rows import murmur2
 from cli.conftest import Run
 
 

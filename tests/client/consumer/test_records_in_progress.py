@@ -9,7 +9,7 @@ from barnabas.client.consumer.processing.ordered_queue import QueuedRecord
 from barnabas.client.consumer.processing.processed_offsets import decode_done
 from barnabas.client.consumer.processing.records_in_progress import RecordsInProgress
 from barnabas.client.offset_messages import OffsetAndMetadata
-from barnabas.records.consumer_kernel import ConsumerRecord, RecordOrigin
+from barnabas.records.compiled.consumer_records import ConsumerRecord, RecordOrigin
 from barnabas.types import TopicPartition
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from barnabas.client.fetch import columns, record_batch
-from barnabas.records import columns_kernel, consumer_kernel
+from barnabas.records.compiled import consumer_records, record_columns
 
-from .kernel_forms import SOURCE_COLUMNS, SOURCE_CONSUMER
+from .source_kernels import SOURCE_COLUMNS, SOURCE_CONSUMER
 
 CONSUMER_NAMES = ("RecordCursor", "RecordOrigin")
 
@@ -16,12 +16,12 @@ CONSUMER_NAMES = ("RecordCursor", "RecordOrigin")
 def consumer_kernels(request: pytest.FixtureRequest) -> Iterator[str]:
     """The kernels that `record_batch` and `columns` use."""
     compiled = request.param == "compiled"
-    if compiled and not (consumer_kernel.is_compiled() and columns_kernel.is_compiled()):
+    if compiled and not (consumer_records.is_compiled() and record_columns.is_compiled()):
         pytest.skip("the kernels are not compiled here")
     for name in CONSUMER_NAMES:
-        setattr(record_batch, name, getattr(consumer_kernel if compiled else SOURCE_CONSUMER, name))
-    columns.RecordColumns = columns_kernel.RecordColumns if compiled else SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
+        setattr(record_batch, name, getattr(consumer_records if compiled else SOURCE_CONSUMER, name))
+    columns.RecordColumns = record_columns.RecordColumns if compiled else SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
     yield request.param
     for name in CONSUMER_NAMES:
-        setattr(record_batch, name, getattr(consumer_kernel, name))
-    columns.RecordColumns = columns_kernel.RecordColumns  # type: ignore[misc]
+        setattr(record_batch, name, getattr(consumer_records, name))
+    columns.RecordColumns = record_columns.RecordColumns  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""What it costs to get records out of a Fetch answer: python tests/client/fetch/measure_fetch.py
+"""What it costs to get records out of a Fetch answer: PYTHONPATH=tests python tests/client/fetch/measure_fetch.py
 
 9,000 records in batches of 16 KB; CPU time of one core, the median of fifteen rounds. aiokafka's compiled reader does
 the same work beside it where it is installed. BARNABAS_PURE=1 measures the kernels' source uncompiled.
@@ -7,18 +7,14 @@ the same work beside it where it is installed. BARNABAS_PURE=1 measures the kern
 import os
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from barnabas.client.fetch import columns, record_batch
 from barnabas.client.fetch.completed_fetch import CompletedFetch
-from barnabas.records import consumer_kernel
 from barnabas.records.builder import BatchBuilder
+from barnabas.records.compiled import consumer_records
 from barnabas.types import TopicPartition
 
 COUNT = 9_000
@@ -85,14 +81,14 @@ def rate(work: Callable[[bytes], int], data: bytes) -> str:
 
 def main() -> None:
     if os.environ.get("BARNABAS_PURE") == "1":
-        import kernel_forms
+        import source_kernels
 
         for name in ("RecordCursor", "RecordOrigin"):
-            setattr(record_batch, name, getattr(kernel_forms.SOURCE_CONSUMER, name))
-        columns.RecordColumns = kernel_forms.SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
+            setattr(record_batch, name, getattr(source_kernels.SOURCE_CONSUMER, name))
+        columns.RecordColumns = source_kernels.SOURCE_COLUMNS.RecordColumns  # type: ignore[misc]
         print("kernels: plain Python")
     else:
-        print(f"kernels: {'compiled' if consumer_kernel.is_compiled() else 'plain Python'}")
+        print(f"kernels: {'compiled' if consumer_records.is_compiled() else 'plain Python'}")
     cases: list[tuple[str, dict[str, Any]]] = [
         ("100 B", {"size": 100}),
         ("100 B and a key", {"size": 100, "key": True}),

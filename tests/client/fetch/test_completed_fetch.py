@@ -21,9 +21,9 @@ from barnabas.errors import CorruptMessage, UsageError
 from barnabas.protocol.primitives import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, pack_header, read_header, set_crc
 from barnabas.records.builder import build_batch, build_control_batch
+from barnabas.records.compiled.consumer_records import ConsumerRecord, make_record
+from barnabas.records.compiled.record_walk import write_record
 from barnabas.records.compression import CODECS
-from barnabas.records.consumer_kernel import ConsumerRecord, make_record
-from barnabas.records.kernel import write_record
 from barnabas.records.legacy import build_message, build_wrapper
 from barnabas.records.reader import iter_any
 from barnabas.records.record import Record

@@ -34,7 +34,7 @@ from barnabas.protocol.fetch import from_message
 from barnabas.protocol.messages import fetch as messages
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.protocol.primitives import Part
-from barnabas.records.consumer_kernel import ConsumerRecord
+from barnabas.records.compiled.consumer_records import ConsumerRecord
 from barnabas.types import TopicPartition
 from simulation.cluster import Cluster
 from simulation.log import Log

@@ -16,7 +16,7 @@ from barnabas.errors import (
     OperationTimedOut,
     TopicAuthorizationFailed,
 )
-from barnabas.records.bulk_kernel import murmur2
+from barnabas.records.compiled.bulk_rows import murmur2
 from barnabas.records.record import Record
 from barnabas.testing import Broker
 

@@ -2,15 +2,19 @@
 
 import pytest
 
-from barnabas.records import bulk_kernel
+from barnabas.records.compiled import bulk_rows
 from interrupts import interrupted_at
 from simulation.producer import SimulatedProducer
 
-FILES = ("client/producer/record_appender.py", "records/kernel.py", "client/producer/record_accumulator.py")
+FILES = (
+    "client/producer/record_appender.py",
+    "records/compiled/record_walk.py",
+    "client/producer/record_accumulator.py",
+)
 PLACES_MAX = 1000
 
 
-@pytest.mark.skipif(bulk_kernel.is_compiled(), reason="test_uncompiled.py runs it on plain Python")
+@pytest.mark.skipif(bulk_rows.is_compiled(), reason="test_uncompiled.py runs it on plain Python")
 @pytest.mark.parametrize("batch_size", [200, 1 << 16])
 def test_an_interrupted_append_leaves_no_half_record(batch_size: int) -> None:
     producing = SimulatedProducer(batch_size=batch_size, linger_ms=50)

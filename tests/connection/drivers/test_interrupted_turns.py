@@ -14,7 +14,7 @@ import barnabas
 from barnabas.client.producer.transactions.transaction_manager import TransactionState
 from barnabas.connection.drivers.signals import HELD
 from barnabas.errors import UsageError
-from barnabas.records.kernel import is_compiled
+from barnabas.records.compiled.record_walk import is_compiled
 from barnabas.testing import Broker
 from interrupts import signalled_at
 

@@ -1,6 +1,5 @@
 """Logs with cleaners; the compaction kernels as they are built and as plain Python."""
 
-import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Iterator
@@ -10,11 +9,11 @@ from typing import Any
 
 import pytest
 
-import barnabas
 from barnabas.log.cleaner import cleaned_segment
 from barnabas.log.cleaner import cleaner as rewrite
-from barnabas.records import compaction_kernel, offset_map_kernel
+from barnabas.records.compiled import batch_filter, offset_map
 from log.cleaner.cleaner_rig import CleanerRig
+from source_forms import source_of
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -27,35 +26,23 @@ def quiet_cleaner() -> Iterator[None]:
     logger.setLevel(before)
 
 
-def source_of(module: ModuleType) -> ModuleType:
-    """The module's source, never compiled."""
-    name = module.__name__.rpartition(".")[2]
-    path = Path(barnabas.__file__).parent / "records" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"{name}_source", path)
-    assert spec is not None
-    assert spec.loader is not None
-    loaded = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(loaded)
-    return loaded
-
-
 def source_kernels() -> tuple[ModuleType, ModuleType]:
     """Offset map and compaction as plain Python, the one using the other."""
-    plain_map = source_of(offset_map_kernel)
-    sys.modules["barnabas.records.offset_map_kernel"] = plain_map
+    plain_map = source_of(offset_map)
+    sys.modules["barnabas.records.compiled.offset_map"] = plain_map
     try:
-        return plain_map, source_of(compaction_kernel)
+        return plain_map, source_of(batch_filter)
     finally:
-        sys.modules["barnabas.records.offset_map_kernel"] = offset_map_kernel
+        sys.modules["barnabas.records.compiled.offset_map"] = offset_map
 
 
 @pytest.fixture(scope="session", params=["compiled", "source"])
 def kernels(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, ModuleType]]:
-    """(offset_map_kernel, compaction_kernel), which the cleaner uses for as long as the tests of this form run."""
+    """(offset_map, batch_filter), which the cleaner uses for as long as the tests of this form run."""
     if request.param == "compiled":
-        if not offset_map_kernel.is_compiled():
+        if not offset_map.is_compiled():
             pytest.skip("the kernels are not compiled here")
-        yield offset_map_kernel, compaction_kernel
+        yield offset_map, batch_filter
         return
     plain_map, plain = source_kernels()
     assert not plain_map.is_compiled()
@@ -67,7 +54,7 @@ def kernels(request: pytest.FixtureRequest) -> Iterator[tuple[ModuleType, Module
     )
     yield plain_map, plain
     rewrite.OffsetMap, rewrite.BatchFilter, rewrite.check_crc = before  # type: ignore[misc]
-    assert cleaned_segment.BatchFilter is compaction_kernel.BatchFilter
+    assert cleaned_segment.BatchFilter is batch_filter.BatchFilter
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from barnabas.records.builder import build_batch
-from barnabas.records.compaction_kernel import shift_timestamps
+from barnabas.records.compiled.batch_filter import shift_timestamps
 from barnabas.records.reader import read_records
 from barnabas.records.record import Record
 

@@ -16,7 +16,7 @@ from barnabas.broker.server import Broker, StartInterrupted
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.records.installation import HOW_TO_COMPILE, is_compiled, told
+from barnabas.records.compiled.installation import HOW_TO_COMPILE, is_compiled, told
 
 __all__ = ["run"]
 

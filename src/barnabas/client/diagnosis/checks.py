@@ -28,7 +28,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.schema import Request
-from barnabas.records.installation import HOW_TO_COMPILE, is_compiled, told
+from barnabas.records.compiled.installation import HOW_TO_COMPILE, is_compiled, told
 
 __all__ = ["Check", "diagnose", "tls_name"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.client.fetch.sections import Section
 from barnabas.errors import UsageError
-from barnabas.records.columns_kernel import BinaryColumn, RecordColumns
+from barnabas.records.compiled.record_columns import BinaryColumn, RecordColumns
 from barnabas.types import TopicPartition
 
 if TYPE_CHECKING:

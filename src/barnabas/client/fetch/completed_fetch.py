@@ -9,8 +9,8 @@ from barnabas.client.fetch.sections import AbortedTransactions, Section, Section
 from barnabas.errors import BarnabasError, CorruptMessage, RecordDeserializationFailed, UsageError
 from barnabas.protocol.primitives import Part
 from barnabas.records.batch import Buffer
+from barnabas.records.compiled.consumer_records import RecordCursor, RecordOrigin
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES
-from barnabas.records.consumer_kernel import RecordCursor, RecordOrigin
 from barnabas.records.consumer_record import AnyRecord
 from barnabas.types import NO_LEADER_EPOCH, TopicPartition
 

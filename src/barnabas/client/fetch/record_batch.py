@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, overload
 from barnabas.client.fetch.columns import Columns, columns_of, to_arrow
 from barnabas.client.fetch.sections import Section
 from barnabas.errors import UsageError
-from barnabas.records.consumer_kernel import RecordCursor, RecordOrigin
+from barnabas.records.compiled.consumer_records import RecordCursor, RecordOrigin
 from barnabas.records.consumer_record import ConsumerRecord, K, V
 from barnabas.records.record import Headers
 from barnabas.types import TopicPartition

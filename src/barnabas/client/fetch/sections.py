@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from librt.strings import BytesWriter
 
 from barnabas.errors import CorruptMessage
-from barnabas.records import kernel
 from barnabas.records.batch import (
     BATCH_LENGTH_OVERHEAD,
     CHECKED_POSITION,
@@ -23,6 +22,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_FLAG,
 )
 from barnabas.records.checksum import crc32c
+from barnabas.records.compiled import record_walk
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, read_message, records_of
 
@@ -219,7 +219,7 @@ class Sections:
         """Returns whether a control batch is an abort marker. Compaction may have emptied it."""
         data, position, stop = self._records(header[5], last_offset, at, end)
         try:
-            records = kernel.read_records(data[position:stop], 0, header[12], 0, 0, None)
+            records = record_walk.read_records(data[position:stop], 0, header[12], 0, 0, None)
         except (ValueError, IndexError) as error:
             raise self._corrupt(last_offset + 1, f"the marker at offset {last_offset}: {error}") from None
         key = records[0].key if records else None
@@ -259,7 +259,7 @@ class Sections:
         try:
             for record in records:
                 offset_delta, timestamp_delta = record.offset - base_offset, record.timestamp - base_timestamp
-                kernel.write_record(out, offset_delta, timestamp_delta, record.key, record.value, ())
+                record_walk.write_record(out, offset_delta, timestamp_delta, record.key, record.value, ())
         except OverflowError:
             raise self._corrupt(
                 message.offset + 1, f"the messages up to {message.offset} are impossibly far apart"

@@ -20,7 +20,7 @@ from barnabas.records.batch import (
     TRANSACTIONAL_FLAG,
 )
 from barnabas.records.checksum import crc32c
-from barnabas.records.compiled import mypyc_attr
+from barnabas.records.compiled.mypyc_types import mypyc_attr
 
 if TYPE_CHECKING:
     from mypy_extensions import i64

@@ -21,8 +21,8 @@ from barnabas.client.settings import ProducerSettings
 from barnabas.connection.network_client import NetworkClient
 from barnabas.connection.timers import NEVER
 from barnabas.errors import BarnabasError, ClientClosed
+from barnabas.records.compiled.record_walk import read_records, write_records
 from barnabas.records.compression import CODEC_IDS, NONE, compress, decompress
-from barnabas.records.kernel import read_records, write_records
 from barnabas.types import TopicPartition
 
 __all__ = ["RecordAccumulator"]

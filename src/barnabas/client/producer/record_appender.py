@@ -16,9 +16,9 @@ from barnabas.client.arguments import INT32_MAX, INT64_MAX, callback, time_ms, t
 from barnabas.client.producer.bulk.rows import header_pairs
 from barnabas.client.producer.producer_batch import ProducerBatch, ProducerDriver, RecordHandle
 from barnabas.errors import MessageTooLarge
-from barnabas.records.bulk_kernel import RECORD_OVERHEAD, Rows, header_bytes, murmur2
-from barnabas.records.compiled import i32, i64
-from barnabas.records.kernel import write_record
+from barnabas.records.compiled.bulk_rows import RECORD_OVERHEAD, Rows, header_bytes, murmur2
+from barnabas.records.compiled.mypyc_types import i32, i64
+from barnabas.records.compiled.record_walk import write_record
 
 __all__ = [
     "BUFFER_FULL",

@@ -4,6 +4,6 @@ Main classes: `SyncDriver` (the calling threads drive), `AioDriver` (the running
 and no producer or consumer: only what the network client asks for.
 """
 
-from barnabas.records.source_lines import show_source
+from barnabas.records.compiled.source_lines import show_source
 
 show_source()  # before the first call of a client can fail in compiled code

@@ -6,7 +6,7 @@ from typing import Final
 
 from barnabas.log.cleaner.file_names import cleaned_path
 from barnabas.log.indexes.transaction_index import AbortedTransaction, pack_entries
-from barnabas.records.compaction_kernel import BatchFilter
+from barnabas.records.compiled.batch_filter import BatchFilter
 from barnabas.types import Offset
 
 __all__ = ["CleanedSegment"]

@@ -16,7 +16,8 @@ from barnabas.log.cleaner.cleaned_segment import CleanedSegment
 from barnabas.log.cleaner.cleaned_transactions import CleanedTransactions, read_aborted_transactions
 from barnabas.log.cleaner.cleaner_protocol import CleaningJob
 from barnabas.records.batch import HEADER_SIZE, BatchHeader, read_header
-from barnabas.records.compaction_kernel import BatchFilter, check_crc
+from barnabas.records.compiled.batch_filter import BatchFilter, check_crc
+from barnabas.records.compiled.offset_map import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size
 from barnabas.records.compression import (
     LZ4,
     NONE,
@@ -26,7 +27,6 @@ from barnabas.records.compression import (
     compress_lz4_blocks,
     decompress,
 )
-from barnabas.records.offset_map_kernel import FULL, OLD_FORMAT, SPECIAL, OffsetMap, batch_size
 from barnabas.types import Offset
 
 __all__ = ["Cleaner", "CleanerHost", "Uncleanable", "map_capacity"]

@@ -25,8 +25,8 @@ from barnabas.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from barnabas.records.bulk_kernel import murmur2
-from client.fetch.kernel_forms import SOURCE_BULK
+from barnabas.records.compiled.bulk_rows import murmur2
+from client.fetch.source_kernels import SOURCE_BULK
 from simulation.producer import SimulatedProducer
 
 T0 = 1_700_000_000_000

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from barnabas.config.definitions import nearest
 from barnabas.errors import MessageTooLarge, UsageError
-from barnabas.records.bulk_kernel import (
+from barnabas.records.compiled.bulk_rows import (
     RECORD_OVERHEAD,
     BinaryBuffers,
     ColumnRows,

@@ -9,7 +9,7 @@ from barnabas.client.producer.bulk.rows import HeadersArgument, RowSource, heade
 from barnabas.client.producer.kafka_producer import KafkaProducer
 from barnabas.client.producer.record_appender import UNKNOWN_PARTITION, UNKNOWN_TOPIC, AppendedRows, partition_number
 from barnabas.errors import RecordsFailed, UsageError
-from barnabas.records.bulk_kernel import Rows
+from barnabas.records.compiled.bulk_rows import Rows
 from barnabas.records.record import Headers as Pairs
 
 if TYPE_CHECKING:

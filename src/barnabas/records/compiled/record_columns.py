@@ -1,4 +1,4 @@
-"""Records as columns: numbers as they are, keys and values as positions. Compiled like `kernel`.
+"""Records as columns: numbers as they are, keys and values as positions. Compiled like `record_walk`.
 
 Nothing of a key or value is copied while the records are read. Of each the buffer says "bytes from a to b of the data,
 then a gap up to the next one", which Arrow's `take` turns into a column in one go (see `client.fetch.columns`).
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 from librt.strings import BytesWriter, read_i64_le, write_i32_le, write_i64_le
 
-from barnabas.records.compiled import i32
-from barnabas.records.consumer_kernel import _end_of_headers
-from barnabas.records.kernel import _long_varint, _signed, _varint, _varlong
+from barnabas.records.compiled.consumer_records import _end_of_headers
+from barnabas.records.compiled.mypyc_types import i32
+from barnabas.records.compiled.record_walk import _long_varint, _signed, _varint, _varlong
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64

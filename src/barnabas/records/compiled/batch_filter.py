@@ -1,6 +1,6 @@
 """The compaction kernel: which records of a block of batches stay, and the batches that are left of it.
 
-Compiled by mypyc together with `kernel` and `offset_map_kernel`, and as those it runs as it is where there is no
+Compiled by mypyc together with `record_walk` and `offset_map`, and as those it runs as it is where there is no
 compiler. It knows bytes and numbers only; which logs are cleaned and what becomes of the files is the business of
 `barnabas.log.cleaner`.
 """
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 from librt.strings import BytesWriter, read_i64_be, write_i64_be
 
 from barnabas.records.checksum import crc32c
-from barnabas.records.kernel import _long_varint, _varlong, _write_varint
-from barnabas.records.offset_map_kernel import (
+from barnabas.records.compiled.offset_map import (
     HEADER,
     OLD_FORMAT,
     SPECIAL,
@@ -23,7 +22,8 @@ from barnabas.records.offset_map_kernel import (
     batch_size,
     last_offset_of,
 )
-from barnabas.records.offset_map_kernel import check_crc as check_crc
+from barnabas.records.compiled.offset_map import check_crc as check_crc
+from barnabas.records.compiled.record_walk import _long_varint, _varlong, _write_varint
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64

@@ -1,4 +1,4 @@
-"""The offset map: for each key the offset of its last record. Compiled by mypyc, like `kernel` and `compaction_kernel`.
+"""The offset map: for each key the offset of its last record. Compiled by mypyc, like `record_walk` and `batch_filter`.
 
 Batches that need more than their bytes (compressed ones, those of transactions) are left to the caller: the walk stops
 in front of them and says so.
@@ -15,7 +15,7 @@ from librt.strings import read_i64_be, read_i64_le
 from librt.vecs import vec
 
 from barnabas.records.checksum import crc32c
-from barnabas.records.kernel import _long_varint
+from barnabas.records.compiled.record_walk import _long_varint
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64

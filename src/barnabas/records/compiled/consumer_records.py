@@ -1,4 +1,4 @@
-"""Records for consumers: light objects one by one, or their positions for Arrow. Compiled by mypyc like `kernel`.
+"""Records for consumers: light objects one by one, or their positions for Arrow. Compiled by mypyc like `record_walk`.
 
 The bytes of a whole Fetch answer may be the buffer: nothing is read beyond the `end` of the records at hand, and
 whatever does not fit is a ValueError or IndexError.
@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import GenericAlias
 from typing import TYPE_CHECKING, Any, Final
 
-from barnabas.records.compiled import mypyc_attr
-from barnabas.records.kernel import _long_varint, _read_headers, _signed, _varint, _varlong
+from barnabas.records.compiled.mypyc_types import mypyc_attr
+from barnabas.records.compiled.record_walk import _long_varint, _read_headers, _signed, _varint, _varlong
 
 if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64

@@ -1,6 +1,6 @@
 """Many records to be sent, row by row: from lists, or from the buffers of Arrow columns; and Kafka's murmur2.
 
-Compiled like `kernel`. What is in doubt about rows is found by `check_lists` before the first of them is taken.
+Compiled like `record_walk`. What is in doubt about rows is found by `check_lists` before the first of them is taken.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from librt.strings import read_i32_le, read_i64_le
 
-from barnabas.records.compiled import i64
+from barnabas.records.compiled.mypyc_types import i64
 
 __all__ = ["BinaryBuffers", "ColumnRows", "ListRows", "Rows", "check_lists", "header_bytes", "is_compiled", "murmur2"]
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 __all__ = ["show_source"]
 
-_PACKAGE: Final = Path(__file__).parents[1]
+_PACKAGE: Final = Path(__file__).parents[2]
 _COMPILED_IN: Final = (
-    "records",
+    "records/compiled",
     "protocol",
     "connection",
     "connection/broker",

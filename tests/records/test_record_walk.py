@@ -4,11 +4,11 @@ import random
 from types import ModuleType
 
 import pytest
-from kernels import SOURCE
 from librt.strings import BytesWriter
 from poisons import record_bytes, varint
 
-from barnabas.records import kernel
+from barnabas.records.compiled import record_walk
+from source_forms import RECORD_WALK
 
 NUMBERS = sorted(
     {0, 1, -1, 63, 64, -64, -65, 2**31 - 1, -(2**31)}
@@ -27,7 +27,7 @@ def check(module: ModuleType, data: bytes, count: int = 1, low: int = -(2**63), 
 
 
 def test_source_is_not_compiled() -> None:
-    assert not SOURCE.is_compiled()
+    assert not RECORD_WALK.is_compiled()
 
 
 @pytest.mark.parametrize("number", LONG_NUMBERS)
@@ -96,7 +96,7 @@ def test_structure_goes_before_acceptance(record_kernel: ModuleType) -> None:
         check(record_kernel, record_bytes(7) + record_bytes(1, length_off_by=1), 2)
 
 
-@pytest.mark.skipif(not kernel.is_compiled(), reason="nothing to compare")
+@pytest.mark.skipif(not record_walk.is_compiled(), reason="nothing to compare")
 def test_both_forms_agree_on_damage() -> None:
     rng = random.Random(11)
     good = b"".join(
@@ -108,7 +108,7 @@ def test_both_forms_agree_on_damage() -> None:
         for _ in range(rng.randint(1, 3)):
             position = rng.randrange(len(data))
             data[position : position + rng.choice((0, 1, 1, 1))] = rng.randbytes(rng.choice((0, 1, 1, 1, 6)))
-        assert outcome(kernel, bytes(data)) == outcome(SOURCE, bytes(data))
+        assert outcome(record_walk, bytes(data)) == outcome(RECORD_WALK, bytes(data))
 
 
 def outcome(module: ModuleType, data: bytes) -> object:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from barnabas.records.kernel import is_compiled
+from barnabas.records.compiled.record_walk import is_compiled
 
 __all__ = ["HOW_TO_COMPILE", "is_compiled", "told"]
 
