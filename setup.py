@@ -40,7 +40,10 @@ KERNELS += [
                 "drivers/sync",
             )
         ),
-        *(f"client/fetch/{part}" for part in ("fetch_buffer", "fetch_session", "fetcher", "positions", "sections")),
+        *(
+            f"client/fetch/{part}"
+            for part in ("aborted_transactions", "fetch_buffer", "fetch_session", "fetcher", "positions", "sections")
+        ),
         *(f"client/consumer/{part}" for part in ("consumer_core", "subscription_state")),
         *(
             f"client/producer/{part}"

@@ -16,7 +16,6 @@ from barnabas.client.fetch import columns, record_batch
 from barnabas.client.fetch.columns import record_schema
 from barnabas.client.fetch.completed_fetch import CompletedFetch, RecordDeserializationFailed
 from barnabas.client.fetch.record_batch import RecordBatch
-from barnabas.client.fetch.sections import AbortedTransactions
 from barnabas.errors import CorruptMessage, UsageError
 from barnabas.protocol.primitives import Part
 from barnabas.records.batch import HEADER_SIZE, crc_of, pack_header, read_header, set_crc
@@ -262,16 +261,6 @@ def stable_bytes(data: bytes, stable: int) -> bytes:
     while position < len(data) and (header := read_header(data, position)).base_offset < stable:
         position += header.size_bytes
     return data[:position]
-
-
-def test_a_producer_may_go_on_after_it_aborted() -> None:
-    aborted = AbortedTransactions([(9, 0), (9, 20)])
-    assert aborted.drops(9, 1, transactional=True)
-    assert not aborted.drops(8, 2, transactional=True)
-    assert not aborted.drops(9, 3, transactional=False)
-    aborted.end(9)
-    assert not aborted.drops(9, 10, transactional=True)
-    assert aborted.drops(9, 25, transactional=True)
 
 
 def test_an_emptied_marker_of_an_aborted_transaction() -> None:

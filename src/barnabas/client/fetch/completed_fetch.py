@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from barnabas.client.fetch.aborted_transactions import AbortedTransactions
 from barnabas.client.fetch.columns import Columns, columns_of, require_pyarrow, to_arrow
 from barnabas.client.fetch.record_batch import RecordBatch, cursor_of, origin_of
-from barnabas.client.fetch.sections import AbortedTransactions, Section, Sections, end_offset
+from barnabas.client.fetch.sections import Section, Sections, end_offset
 from barnabas.errors import BarnabasError, CorruptMessage, RecordDeserializationFailed, UsageError
 from barnabas.protocol.primitives import Part
 from barnabas.records.batch import Buffer

@@ -4,12 +4,12 @@ Control batches, aborted transactions and an incomplete batch at the end are lef
 a batch, whatever its fields say.
 """
 
-from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter
 
+from barnabas.client.fetch.aborted_transactions import AbortedTransactions
 from barnabas.errors import CorruptMessage
 from barnabas.records.batch import (
     BATCH_LENGTH_OVERHEAD,
@@ -26,7 +26,7 @@ from barnabas.records.compiled import record_walk
 from barnabas.records.compression import DECOMPRESSED_MAX_BYTES, NONE, DamagedData, DecompressedTooLarge, decompress
 from barnabas.records.legacy import SIZE_MIN, read_message, records_of
 
-__all__ = ["AbortedTransactions", "Section", "Sections", "end_offset"]
+__all__ = ["Section", "Sections", "end_offset"]
 
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH: Final = Struct(">i")
@@ -75,31 +75,6 @@ class Section(NamedTuple):
     """The timestamp of all records if the type is LogAppendTime."""
     timestamp_type: int
     leader_epoch: int
-
-
-class AbortedTransactions:
-    """Decides which batches of a partition belong to aborted transactions, in the order of the batches.
-
-    The broker's list has (producer id, first offset) of each aborted transaction in the range. A producer's records
-    are left out from there up to its abort marker; what the producer writes after that is another transaction.
-    """
-
-    __slots__ = ("_aborting", "_ahead")
-
-    def __init__(self, aborted: Iterable[tuple[int, int]]) -> None:
-        self._ahead = sorted([(first, producer) for producer, first in aborted], reverse=True)
-        self._aborting: set[int] = set()
-
-    def drops(self, producer_id: int, last_offset: int, *, transactional: bool) -> bool:
-        """Returns whether a batch is part of an aborted transaction. To be called for control batches too."""
-        ahead = self._ahead
-        while ahead and ahead[-1][0] <= last_offset:
-            self._aborting.add(ahead.pop()[1])
-        return transactional and producer_id in self._aborting
-
-    def end(self, producer_id: int) -> None:
-        """Takes in the producer's abort marker."""
-        self._aborting.discard(producer_id)
 
 
 class Sections:
