@@ -7,6 +7,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "src"
 FILES_MAX = 15
@@ -106,6 +108,16 @@ def test_docstrings_say_who_does_what() -> None:
         if RIDDLES.match(text)
     ]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_pages_name_files_that_exist(page: str) -> None:
+    folders = [each for each in ("src", "tests", "tools", "docs", "bench") if (ROOT / each).is_dir()]
+    paths = [f"/{path.relative_to(ROOT)}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
+    named = re.findall(r"`([\w./]+(?:\.py|/))`", (ROOT / page).read_text())
+    assert len(named) > 10
+    missing = [name for name in named if not any(f"/{name}" in path for path in paths)]
+    assert missing == (["dist/"] if page == "CONTRIBUTING.md" else [])
 
 
 def test_the_picture_is_of_this_structure() -> None:
