@@ -5,7 +5,7 @@ from typing import Any
 
 from barnabas.broker import server
 from barnabas.testing import Broker
-from broker.wire import on_loop
+from broker.wire import on_loop, server_of
 
 
 class Held:
@@ -14,13 +14,13 @@ class Held:
 
     def __init__(self, broker: Broker, choose: Callable[[server.Broker], Any], name: str) -> None:
         self._broker = broker
-        self._coordinator = choose(broker._running())
+        self._coordinator = choose(server_of(broker))
         self._partition = self._coordinator.partition_for(name)
         on_loop(broker, self._begin)
 
     def _begin(self) -> None:
         coordinator, partition = self._coordinator, self._partition
-        leader = self._broker._running().replica_manager.leader_of(coordinator.runtime.topic, partition)
+        leader = server_of(self._broker).replica_manager.leader_of(coordinator.runtime.topic, partition)
         coordinator.on_resigned(partition)
         coordinator.on_elected(partition, leader.leader_epoch)
         coordinator.runtime._load_handle.cancel()

@@ -10,6 +10,7 @@ from barnabas.records.builder import build_batch
 from barnabas.records.reader import iter_any
 from barnabas.records.record import Record
 from barnabas.testing import Broker
+from broker.wire import server_of
 
 T0 = 1_700_000_000_000
 
@@ -19,7 +20,7 @@ def batch(*values: bytes, key: bytes | None = b"k", timestamp: int = T0, **optio
 
 
 def topic_id(broker: Broker, topic: str) -> UUID:
-    return broker._running().image.topics[topic].topic_id
+    return server_of(broker).image.topics[topic].topic_id
 
 
 def produce(

@@ -24,6 +24,7 @@ from barnabas.records.record import Record
 from barnabas.records.validation import ValidatedBatch
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
+from broker.wire import on_loop, server_of
 
 GOLDEN = Path(__file__).parent / "golden" / "kafka-data.tar.gz"
 COMMITTED = {("flights", 0): 4, ("flights", 1): 7}
@@ -65,14 +66,14 @@ def test_a_directory_of_kafkas_is_taken_over(data: Path, clean: bool, caplog: py
     before = {path.name: path.read_bytes() for path in (data / METADATA).iterdir()}
     with Broker(data_dir=data) as broker:
         check(broker)
-        image = broker._broker.image
+        image = server_of(broker).image
         assert image.cluster_id == "MkU3OEVBNTcwNTJENDM2Qg"
         assert image.topic_config("flights") == {"retention.ms": "-1"}
         assert image.topic_config("plain") == {"max.message.bytes": "2000000"}
         assert image.topic_config("__consumer_offsets")["cleanup.policy"] == "compact"
         assert image.broker_config("") == {"min.insync.replicas": "1"}
         assert {partition.leader_epoch for partition in image.topics["flights"].partitions} == {3}, "Kafka had led in 2"
-        assert broker._on_loop(broker._broker.controller.next_producer_id) == 2000, "1001 were asked for"
+        assert on_loop(broker, server_of(broker).controller.next_producer_id) == 2000, "1001 were asked for"
     assert {path.name: path.read_bytes() for path in (data / METADATA).iterdir()} == before
     (line,) = [message for message in caplog.messages if "no registry" in message]
     assert "took over 5 topics with 10 partitions" in line
@@ -81,15 +82,15 @@ def test_a_directory_of_kafkas_is_taken_over(data: Path, clean: bool, caplog: py
 
 def test_what_was_taken_over_lives_on(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Broker(data_dir=data) as broker:
-        ids = {name: topic.topic_id for name, topic in broker._broker.image.topics.items()}
-        broker._on_loop(lambda: broker._broker.log_manager.cleanup_logs(broker._broker.clock.wall_ms()))
+        ids = {name: topic.topic_id for name, topic in server_of(broker).image.topics.items()}
+        on_loop(broker, lambda: server_of(broker).log_manager.cleanup_logs(server_of(broker).clock.wall_ms()))
         broker.create_topic("new")
         broker.delete_topic("ports")
     caplog.clear()
     with Broker(data_dir=data) as broker:
         assert broker.topics() == ["flights", "new", "plain"]
         assert values(broker, "flights", 1) == flights(1), "of 2017, and kept for ever"
-        assert broker._broker.image.topics["flights"].topic_id == ids["flights"]
+        assert server_of(broker).image.topics["flights"].topic_id == ids["flights"]
         assert broker.committed("modern") == COMMITTED
     assert not [message for message in caplog.messages if "took over" in message]
 
@@ -125,12 +126,12 @@ def test_a_transactional_id_goes_on_where_kafka_left_it(data: Path) -> None:
 def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.rmtree(data / METADATA)
     with Broker(data_dir=data) as broker:
-        broker._on_loop(lambda: broker._broker.log_manager.cleanup_logs(broker._broker.clock.wall_ms()))
+        on_loop(broker, lambda: server_of(broker).log_manager.cleanup_logs(server_of(broker).clock.wall_ms()))
         check(broker)
-        image = broker._broker.image
+        image = server_of(broker).image
         assert image.topic_config("flights") == {"retention.ms": "-1", "retention.bytes": "-1"}
         assert image.topic_config("__consumer_offsets") == {"cleanup.policy": "compact"}
-        assert broker._on_loop(broker._broker.controller.next_producer_id) >= 1_000_000
+        assert on_loop(broker, server_of(broker).controller.next_producer_id) >= 1_000_000
     (line,) = [message for message in caplog.messages if "no registry" in message]
     assert "retention is off until retention.ms is set: flights, plain, ports" in line
 
@@ -138,11 +139,11 @@ def test_without_settings_nothing_is_removed(data: Path, caplog: pytest.LogCaptu
 def test_a_registry_that_was_lost_is_made_again(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path) as broker:
         broker.create_topic("t", 3)
-        before = broker._broker.image
+        before = server_of(broker).image
     for path in tmp_path.glob("registry.db*"):
         path.unlink()
     with Broker(data_dir=tmp_path) as broker:
-        image = broker._broker.image
+        image = server_of(broker).image
         assert image.cluster_id == before.cluster_id
         assert image.topics["t"].topic_id == before.topics["t"].topic_id
         assert len(image.topics["t"].partitions) == 3
@@ -151,16 +152,16 @@ def test_a_registry_that_was_lost_is_made_again(tmp_path: Path) -> None:
 def test_producer_ids_that_a_client_made_up_leave_ids_for_others(tmp_path: Path) -> None:
     with Broker(data_dir=tmp_path) as broker:
         broker.create_topic("t")
-        log = broker._broker.log_manager.logs[TopicPartition("t", 0)]
+        log = server_of(broker).log_manager.logs[TopicPartition("t", 0)]
         for producer_id in (4321, 2**63 - 1):
             data = build_batch([Record(0, 1, b"k", b"v")], producer_id=producer_id, producer_epoch=0, base_sequence=0)
             header = read_header(data)
             batch = ValidatedBatch(header, data, header.max_timestamp, 0, 1)
-            broker._on_loop(lambda batch=batch: log.append_as_leader(batch, 0))
+            on_loop(broker, lambda batch=batch: log.append_as_leader(batch, 0))
     for path in tmp_path.glob("registry.db*"):
         path.unlink()
     with Broker(data_dir=tmp_path) as broker:
-        assert 4321 < broker._on_loop(broker._broker.controller.next_producer_id) < 2**40
+        assert 4321 < on_loop(broker, server_of(broker).controller.next_producer_id) < 2**40
 
 
 def test_a_start_that_died_before_the_registry_was_written_is_made_up_for(data: Path) -> None:
@@ -249,4 +250,4 @@ def test_a_torn_end_is_left_out_and_nothing_else_is_fatal(data: Path) -> None:
     log.write_bytes(content[:200] + bytes(len(content) - 200))
     with Broker(data_dir=data) as broker:
         check(broker)
-        assert broker._broker.image.topic_config("flights")["retention.ms"] == "-1"
+        assert server_of(broker).image.topic_config("flights")["retention.ms"] == "-1"

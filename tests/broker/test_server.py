@@ -24,7 +24,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.testing import Broker
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 
 BATCH = build_batch([Record(0, 1_700_000_000_000, None, b"x", ())])
 
@@ -52,7 +52,7 @@ def test_a_log_that_cannot_be_made_is_made_later(broker: Broker, wire: Wire, mon
     assert [produce(wire, "t", index) for index in range(3)] == [0, KafkaStorageError.code, 0]
     assert produce(wire, "u") == 0
     monkeypatch.undo()
-    on_loop(broker, broker._broker.replica_manager.open_refused)
+    on_loop(broker, server_of(broker).replica_manager.open_refused)
     assert produce(wire, "t", 1) == 0
 
 
@@ -121,7 +121,7 @@ def test_groups_go_on_in_a_new_epoch_of_the_same_leader(broker: Broker, wire: Wi
     def code() -> int:
         return int(wire.ask(commit, 8).topics[0].partitions[0].error_code)
 
-    inner = broker._broker
+    inner = server_of(broker)
     on_loop(broker, lambda: inner.controller.ensure_internal_topic("__consumer_offsets"))
     broker.wait_for(lambda: code() == 0)
 
@@ -143,7 +143,7 @@ def test_what_metadata_keeps_goes_with_the_topic(broker: Broker, wire: Wire) -> 
         broker.create_topic(f"gone-{index}")
         wire.ask(MetadataRequest(topics=[MetadataRequestTopic(name=f"gone-{index}")]), 8)
         broker.delete_topic(f"gone-{index}")
-    assert not [name for kept in broker._broker.metadata_cache.values() for name in kept if name.startswith("gone")]
+    assert not [name for kept in server_of(broker).metadata_cache.values() for name in kept if name.startswith("gone")]
 
 
 # --- stop ------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from barnabas.records.batch import iter_headers
 from barnabas.records.compression import CODEC_IDS
 from barnabas.testing import Broker
 from broker.sent_requests import batch, produce
-from broker.wire import Wire
+from broker.wire import Wire, on_loop, server_of
 
 
 def is_served(broker: Broker, timeout_s: float = 60) -> bool:
@@ -69,13 +69,13 @@ def test_producers_are_forgotten_after_as_long_as_is_said_while_it_runs() -> Non
     with Broker() as broker, Wire(broker) as wire:
         broker.create_topic("t")
         wire.ask(produce(broker, {0: batch(b"x", producer_id=7, producer_epoch=0, base_sequence=0)}), 12)
-        logs = broker._running().log_manager
-        later_ms = broker._running().clock.wall_ms() + 10_000
-        assert broker._on_loop(lambda: logs.expire_producers(later_ms)) == 0
+        logs = server_of(broker).log_manager
+        later_ms = server_of(broker).clock.wall_ms() + 10_000
+        assert on_loop(broker, lambda: logs.expire_producers(later_ms)) == 0
         assert alter(wire, "producer.id.expiration.ms", "5000") == 0
         broker.create_topic("made-afterwards")
         assert {log.producers.expiration_ms for log in logs.logs.values()} == {5000}
-        assert broker._on_loop(lambda: logs.expire_producers(later_ms)) == 1
+        assert on_loop(broker, lambda: logs.expire_producers(later_ms)) == 1
 
 
 def commit(wire: Wire, offset: int) -> None:
@@ -97,7 +97,7 @@ def test_coordinators_compress_as_they_are_told_and_load_what_they_wrote(number:
             wire.ask(FindCoordinatorRequest(key="g", key_type=0), 3)
             for offset in range(20):
                 commit(wire, offset)
-        log = broker._running().replica_manager.leader_of("__consumer_offsets", 0).log
+        log = server_of(broker).replica_manager.leader_of("__consumer_offsets", 0).log
         read = log.read(0, 1 << 20, upper_bound=log.log_end_offset, min_one_message=True).file_slice
         assert read is not None
         assert {header.compression_type for header in iter_headers(read.read())} == {CODEC_IDS[codec]}
@@ -113,7 +113,7 @@ def test_logs_are_flushed_when_flush_ms_is_over(monkeypatch: pytest.MonkeyPatch)
     with Broker(settings=settings) as broker, Wire(broker) as wire:
         broker.create_topic("t")
         wire.ask(produce(broker, {0: batch(b"x")}), 12)
-        log = broker._running().replica_manager.leader_of("t", 0).log
+        log = server_of(broker).replica_manager.leader_of("t", 0).log
         broker.wait_for(lambda: synced and log.recovery_point == 1, timeout=60, what="the flush")
 
 
@@ -123,7 +123,7 @@ def test_the_first_retention_run_comes_after_the_initial_delay() -> None:
         broker.create_topic("t")
         for _ in range(20):
             wire.ask(produce(broker, {0: batch(b"x" * 400)}), 12)
-        log = broker._running().replica_manager.leader_of("t", 0).log
+        log = server_of(broker).replica_manager.leader_of("t", 0).log
         broker.wait_for(lambda: log.log_start_offset > 0, what="retention")  # the next run is five minutes away
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
+from barnabas.broker import server
 from barnabas.protocol.apis import ApiKey, is_flexible, message_classes, response_header_version
 from barnabas.protocol.codec import decode, encode
 from barnabas.protocol.schema import Request, Response
@@ -104,5 +105,10 @@ class Wire:
 
 
 def on_loop(broker: Broker, function: Callable[[], Any]) -> Any:
-    """Run on the broker's thread."""
+    """Runs a function on the thread of a test's broker."""
     return broker._on_loop(function)
+
+
+def server_of(broker: Broker) -> server.Broker:
+    """Returns the server that a test's broker runs. This and `on_loop` are the only doors into it for tests."""
+    return broker._running()

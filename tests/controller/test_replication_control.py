@@ -13,7 +13,7 @@ from barnabas.metadata.image import BrokerImage, MetadataImage
 from .story import NoChance, World, tell
 
 STORIES = {
-    "numbers come from the wish or from the broker's defaults": """
+    "numbers come from the request or from the broker's defaults": """
         $ settings num.partitions=3 default.replication.factor=2
         $ brokers 1 2
         $ create a

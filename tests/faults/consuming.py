@@ -155,11 +155,11 @@ class ConsumerTest:
         ends = self._ends()
         for order in ORDERS:
             deadline = time.monotonic() + END_TIMEOUT_S
-            with barnabas.Consumer(bootstrap_servers=self._broker.address, group_id=order) as asking:
+            with barnabas.Consumer(bootstrap_servers=self._broker.address, group_id=order) as consumer:
                 while True:
-                    found = asking.committed([*ends])
-                    left = {where.partition: each and each.offset for where, each in found.items()}
-                    if all(left[where.partition] == end for where, end in ends.items()):
+                    found = consumer.committed([*ends])
+                    left = {topic_partition.partition: each and each.offset for topic_partition, each in found.items()}
+                    if all(left[topic_partition.partition] == end for topic_partition, end in ends.items()):
                         break
                     if time.monotonic() > deadline:
                         raise TimeoutError(f"group {order} stands at {left}, the ends are {ends}")
@@ -167,7 +167,11 @@ class ConsumerTest:
         time.sleep(0.2)  # who commits before its work has it still to do
 
     def _check(self, report: RoundReport) -> None:
-        there = {(where.partition, offset) for where, end in self._ends().items() for offset in range(end)}
+        there = {
+            (topic_partition.partition, offset)
+            for topic_partition, end in self._ends().items()
+            for offset in range(end)
+        }
         for order in ORDERS:
             lines = self._notes(order).read_text().splitlines()
             done = Counter((int(partition), int(offset)) for partition, offset in map(str.split, lines))

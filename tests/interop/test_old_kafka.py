@@ -114,9 +114,9 @@ def test_administration(admin: barnabas.Admin, place: TopicPartition) -> None:
     with pytest.raises(ItemsFailed) as caught:
         admin.create_topics(place.topic)
     assert caught.value.only(TopicAlreadyExists)
-    where = ("topic", place.topic)
-    admin.alter_configs({where: {"retention.ms": "5000"}})
-    wait_for("the setting", lambda: _value(admin, where, "retention.ms") == "5000")
+    resource = ("topic", place.topic)
+    admin.alter_configs({resource: {"retention.ms": "5000"}})
+    wait_for("the setting", lambda: _value(admin, resource, "retention.ms") == "5000")
     admin.create_partitions({place.topic: 2})
     wait_for("the partition", lambda: len(admin.describe_topics(place.topic)[place.topic].partitions) == 2)
     assert admin.list_offsets({place: "latest"})[place].offset == 0
@@ -133,8 +133,8 @@ def test_administration(admin: barnabas.Admin, place: TopicPartition) -> None:
     admin.delete_topics(place.topic)
 
 
-def _value(admin: barnabas.Admin, where: tuple[str, str], key: str) -> str | None:
-    [found] = admin.describe_configs([where], keys=[key]).values()
+def _value(admin: barnabas.Admin, resource: tuple[str, str], key: str) -> str | None:
+    [found] = admin.describe_configs([resource], keys=[key]).values()
     return found[key].value
 
 

@@ -65,33 +65,33 @@ def test_topics(call: Call, unique: Callable[[str], str]) -> None:
 def test_records(call: Call, broker: Broker, topic: str) -> None:
     with wire.Connection(broker.address) as connection:
         assert wire.produce(connection, topic, 0, wire.simple_batch(b"a", b"b", b"c")).error == 0
-    where = TopicPartition(topic, 0)
-    assert call("list_offsets", {where: "latest"}, isolation="read_committed")[where].offset == 3
-    assert call("list_offsets", {where: 0})[where].offset == 0
-    assert call("list_offsets", {where: "max_timestamp"})[where].offset >= 0
-    assert call("delete_records", {where: 2}) == {where: 2}
-    assert call("list_offsets", {where: "earliest"})[where].offset == 2
-    assert call("describe_producers", [where]) == {where: []}
+    topic_partition = TopicPartition(topic, 0)
+    assert call("list_offsets", {topic_partition: "latest"}, isolation="read_committed")[topic_partition].offset == 3
+    assert call("list_offsets", {topic_partition: 0})[topic_partition].offset == 0
+    assert call("list_offsets", {topic_partition: "max_timestamp"})[topic_partition].offset >= 0
+    assert call("delete_records", {topic_partition: 2}) == {topic_partition: 2}
+    assert call("list_offsets", {topic_partition: "earliest"})[topic_partition].offset == 2
+    assert call("describe_producers", [topic_partition]) == {topic_partition: []}
     with pytest.raises(ItemsFailed) as caught:
-        call("list_offsets", {where: "latest", (topic, 9): "latest"})
+        call("list_offsets", {topic_partition: "latest", (topic, 9): "latest"})
     assert caught.value.only(TopicNotFound)
     with pytest.warns(KeysMove, match=topic):
         call("create_partitions", {topic: 2})
 
 
 def test_settings(call: Call, topic: str) -> None:
-    where = ConfigResource("topic", topic)
-    call("alter_configs", {where: {"retention.ms": "5000"}})
-    call("alter_configs", {where: [ConfigChange("cleanup.policy", "compact", "append")]})
+    resource = ConfigResource("topic", topic)
+    call("alter_configs", {resource: {"retention.ms": "5000"}})
+    call("alter_configs", {resource: [ConfigChange("cleanup.policy", "compact", "append")]})
 
     def values() -> list[str]:
-        found = call("describe_configs", [where], keys=["retention.ms", "cleanup.policy"])[where]
+        found = call("describe_configs", [resource], keys=["retention.ms", "cleanup.policy"])[resource]
         return [found["retention.ms"].value, found["cleanup.policy"].value]
 
     wait_for("the settings", lambda: values() == ["5000", "delete,compact"])
-    assert where in call("list_config_resources", "topic")
+    assert resource in call("list_config_resources", "topic")
     with pytest.raises(ItemsFailed) as caught:
-        call("alter_configs", {where: {"retention.ms": "soon"}})
+        call("alter_configs", {resource: {"retention.ms": "soon"}})
     assert caught.value.only(InvalidConfig)
 
 

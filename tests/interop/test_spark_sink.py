@@ -97,7 +97,7 @@ class Topics:
             consumer.assign(parts)
             ends = consumer.end_offsets(parts)
             found = []
-            while any(consumer.position(where) < end for where, end in ends.items()):
+            while any(consumer.position(topic_partition) < end for topic_partition, end in ends.items()):
                 found += [int(record.value or b"") for record in consumer.poll(1)]
             return sorted(found)
 

@@ -14,7 +14,7 @@ def test_a_half_closed_client_gets_the_whole_of_a_large_answer() -> None:
         async with Rig() as rig:
             client, connection = await rig.connected()
             await client.send(f"size:{LARGE}")
-            await rig.until(lambda: connection._out)
+            await rig.until(lambda: connection.out_bytes)
             client.socket.shutdown(socket.SHUT_WR)
             await rig.turns()
             assert len(await client.receive_bytes()) == LARGE

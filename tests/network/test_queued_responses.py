@@ -48,10 +48,10 @@ def test_connections_that_have_not_read_for_longest_are_closed_when_all_together
             assert not last.closed
             await well.send("echo:still served")
             assert await well.receive() == "still served"
-            assert rig.acceptor._queued_responses.size_bytes == 800_008
+            assert rig.acceptor.queued_responses.size_bytes == 800_008
             assert len(await reading.read(300_004)) == 300_004
             assert len(await newest.receive_bytes()) == 400_000
-            await rig.until(lambda: not rig.acceptor._queued_responses.size_bytes)
+            await rig.until(lambda: not rig.acceptor.queued_responses.size_bytes)
 
     with caplog.at_level(logging.WARNING):
         run(main())
@@ -65,7 +65,7 @@ def test_requests_that_come_together_from_many_clients_hold_no_more_than_the_bou
             held: list[int] = []
 
             def answer(connection: Connection) -> Any:
-                held.append(rig.acceptor._queued_responses.size_bytes)
+                held.append(rig.acceptor.queued_responses.size_bytes)
                 return (framed(bytes(400_000)),)
 
             rig.script.others["large"] = answer
@@ -99,8 +99,8 @@ def test_answers_behind_one_that_is_not_ready_count_and_stop_the_reading(tmp_pat
             client, connection = await stalled(
                 rig, "later:first", f"size:{600_000}", "later:second", f"size:{600_000}", "echo:late"
             )
-            await rig.until(lambda: connection._paused)
-            assert connection.queued_bytes == rig.acceptor._queued_responses.size_bytes == 1_200_008
+            await rig.until(lambda: connection.paused)
+            assert connection.queued_bytes == rig.acceptor.queued_responses.size_bytes == 1_200_008
             assert "echo:late" not in rig.script.seen
             rig.script.answer("second")
             assert connection.queued_bytes == 1_200_008 + len(framed(b"second"))
@@ -108,10 +108,10 @@ def test_answers_behind_one_that_is_not_ready_count_and_stop_the_reading(tmp_pat
             sizes = [len(await client.receive_bytes()) for _ in range(5)]
             assert sizes == [5, 600_000, 6, 600_000, 4]
             await rig.until(lambda: not connection.queued_bytes)
-            assert not rig.acceptor._queued_responses.size_bytes
+            assert not rig.acceptor.queued_responses.size_bytes
             _, closed = await stalled(rig, "later:x", f"size:{600_000}")
             closed.close("test")
-            assert not rig.acceptor._queued_responses.size_bytes
+            assert not rig.acceptor.queued_responses.size_bytes
 
     run(main())
 
@@ -153,7 +153,7 @@ def test_an_answer_of_thousands_of_small_parts_arrives_whole(tmp_path: Path) -> 
                 await client.send("parts:")
                 assert await client.receive_bytes() == content
             (connection,) = rig.acceptor.connections
-            assert connection.queued_bytes == rig.acceptor._queued_responses.size_bytes == 0
+            assert connection.queued_bytes == rig.acceptor.queued_responses.size_bytes == 0
 
     run(main())
     os.close(file)

@@ -6,7 +6,9 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -50,6 +52,11 @@ class EmbeddedHarness:
         registry = EmbeddedRegistry(self.path, self.clock)
         self.opened.append(registry)
         return registry
+
+    def execute(self, statement: str) -> list[Any]:
+        """Executes a statement on the file, past the registry."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as db:
+            return db.execute(statement).fetchall()
 
     def let_sessions_end(self) -> None:
         self.clock.now += conformance.SESSION_TIMEOUT_MS / 1000 + 1
@@ -99,12 +106,12 @@ def test_an_image_catches_up_by_changes_or_by_everything(harness: EmbeddedHarnes
     middle = two.load(start)
     assert middle.topics == {f"t{number}" for number in range(30)}
     # Forget how it came about: the image must be the same.
-    one._db.execute("DELETE FROM changes")
+    harness.execute("DELETE FROM changes")
     assert one.write([SetBrokerConfig("", {"a": "1"})], controller_epoch=epoch)
     everything = two.load(start)
     assert everything.image.topics == middle.image.topics
     assert everything.image.broker_config("") == {"a": "1"}
-    one._db.execute("DELETE FROM changes")
+    harness.execute("DELETE FROM changes")
     gone = two.load(middle.image)
     assert gone.topics == set(middle.image.topics)
     assert gone.image.topics == middle.image.topics
@@ -116,7 +123,7 @@ def test_changes_do_not_grow_for_ever(harness: EmbeddedHarness, monkeypatch: pyt
     one, epoch = controller(harness)
     for number in range(2100):
         assert one.write([SetBrokerConfig("", {"a": str(number)})], controller_epoch=epoch)
-    assert one._db.row("SELECT count(*) FROM changes")[0] <= 1100
+    assert harness.execute("SELECT count(*) FROM changes")[0][0] <= 1100
     harness.close()
 
 
@@ -131,8 +138,8 @@ def test_what_cannot_be_opened_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_refused(harness: EmbeddedHarness) -> None:
-    registry = harness.open()
-    registry._db.execute("UPDATE state SET format = 2")
+    harness.open()
+    harness.execute("UPDATE state SET format = 2")
     with pytest.raises(UsageError, match="registry format 2 is not the format 1"):
         harness.open()
     harness.close()

@@ -96,7 +96,7 @@ def test_a_flush_that_was_overtaken_is_made_again() -> None:
     def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
         first.log.overtaken = 2
         commit(first)  # type: ignore[arg-type]
-        commit._loop.call_later(0.02, commit, second)
+        asyncio.get_running_loop().call_later(0.02, commit, second)
 
     first, _ = commits(scenario)
     assert first.error is None
@@ -107,7 +107,7 @@ def test_a_bug_in_the_thread_is_no_commit() -> None:
     def scenario(commit: GroupCommit, first: FakePartition, second: FakePartition) -> None:
         first.log.run_raises = RuntimeError("bug")
         commit(first)  # type: ignore[arg-type]
-        commit._loop.call_later(0.02, commit, second)
+        asyncio.get_running_loop().call_later(0.02, commit, second)
 
     first, _ = commits(scenario)
     assert first.durable == -1

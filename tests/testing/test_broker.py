@@ -23,7 +23,7 @@ from barnabas.errors import (
 from barnabas.records.builder import build_control_batch
 from barnabas.testing import Broker, BrokerDied
 from broker.sent_requests import batch, fetch, produce
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 from stopwatch import Stopwatch
 
 confluent = pytest.importorskip("confluent_kafka")
@@ -230,7 +230,7 @@ def test_stopping_while_clients_wait_does_not_take_their_time(broker: Broker, st
     broker.create_topic("t")
     with Wire(broker) as wire:
         wire.send(fetch(broker, {0: 0}, max_wait_ms=60_000), 12)
-        broker.wait_for(lambda: on_loop(broker, lambda: broker._running().purgatory.size), what="the parked fetch")
+        broker.wait_for(lambda: on_loop(broker, lambda: server_of(broker).purgatory.size), what="the parked fetch")
         began = stopwatch()
         broker.stop()
         assert stopwatch() - began < 5
@@ -307,7 +307,7 @@ def test_what_is_produced_wakes_a_waiting_fetch(broker: Broker) -> None:
     broker.create_topic("t")
     with Wire(broker) as wire:
         wire.send(fetch(broker, {0: 0}, max_wait_ms=60_000), 12)
-        broker.wait_for(lambda: on_loop(broker, lambda: broker._running().purgatory.size), what="the parked fetch")
+        broker.wait_for(lambda: on_loop(broker, lambda: server_of(broker).purgatory.size), what="the parked fetch")
         broker.produce("t", b"x")
         assert wire.receive().responses[0].partitions[0].high_watermark == 1
 
@@ -331,7 +331,7 @@ def test_records_leave_control_records_out(broker: Broker) -> None:
     broker.create_topic("t")
 
     def append() -> None:
-        log = broker._running().replica_manager.leader_of("t", 0).log
+        log = server_of(broker).replica_manager.leader_of("t", 0).log
         log.append_as_follower(
             build_control_batch(committed=True, coordinator_epoch=0, producer_id=1, producer_epoch=0, timestamp=1)
         )

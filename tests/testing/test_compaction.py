@@ -11,7 +11,7 @@ from barnabas import Admin
 from barnabas.log.unified_log import UnifiedLog
 from barnabas.testing import Broker
 from barnabas.types import TopicPartition
-from broker.wire import on_loop
+from broker.wire import on_loop, server_of
 
 confluent = pytest.importorskip("confluent_kafka")
 
@@ -26,16 +26,16 @@ def broker() -> Iterator[Broker]:
 
 
 def log_of(broker: Broker, topic: str, partition: int = 0) -> UnifiedLog:
-    return broker._running().log_manager.logs[TopicPartition(topic, partition)]
+    return server_of(broker).log_manager.logs[TopicPartition(topic, partition)]
 
 
 def pid_of(broker: Broker) -> int | None:
-    return on_loop(broker, lambda: broker._running().log_cleaner.process.pid)
+    return on_loop(broker, lambda: server_of(broker).log_cleaner.process.pid)
 
 
 def wait_until_clean(broker: Broker, topic: str) -> None:
     """Until the cleaner has been everywhere but in the active segment."""
-    cleaner = broker._running().log_cleaner.manager
+    cleaner = server_of(broker).log_cleaner.manager
 
     def is_clean() -> bool:
         log = log_of(broker, topic)
@@ -103,7 +103,7 @@ def test_no_process_where_nothing_is_compacted(broker: Broker) -> None:
     produce(broker, "plain", 2000, 20)
     broker.create_topic("cities", configs=COMPACTED)
     produce(broker, "cities", 10, 2)
-    on_loop(broker, broker._running().log_cleaner._run)
+    on_loop(broker, server_of(broker).log_cleaner.run)
     assert pid_of(broker) is None, "one active segment is nothing to clean"
 
 
@@ -111,7 +111,7 @@ def test_it_can_be_switched_off() -> None:
     with Broker(settings={**SETTINGS, "log.cleaner.enable": False}) as broker:
         broker.create_topic("cities", configs=COMPACTED)
         produce(broker, "cities", 2000, 20)
-        assert on_loop(broker, lambda: broker._running().log_cleaner._timer) is None
+        assert on_loop(broker, lambda: server_of(broker).log_cleaner._timer) is None
         assert len(broker.records("cities")) == 2000
 
 
@@ -163,7 +163,7 @@ def test_what_our_clients_are_told(broker: Broker) -> None:
 def test_settings_change_while_it_runs(broker: Broker) -> None:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         admin.alter_configs({("broker", ""): {"log.cleaner.dedupe.buffer.size": "2097152"}})
-    limits = broker._running().log_cleaner._cleaner_config
+    limits = server_of(broker).log_cleaner.cleaner_config
     assert on_loop(broker, limits).dedupe_buffer_size == 2097152
 
 
@@ -182,7 +182,7 @@ def transactions(broker: Broker) -> dict[str, Any]:
     """What the coordinator knows of each transactional id; nothing while it loads."""
 
     def look() -> dict[str, Any]:
-        shard = broker._running().transactions.runtime.peek(0)
+        shard = server_of(broker).transactions.runtime.peek(0)
         return {} if shard is None else dict(shard.transactions)
 
     found: dict[str, Any] = on_loop(broker, look)
@@ -240,7 +240,7 @@ def test_coordinators_find_their_state_in_compacted_topics() -> None:
             log = log_of(broker, topic)
             on_loop(broker, log.roll)
             wait_until_clean(broker, topic)
-            assert broker._running().log_cleaner.manager.state(log.topic_partition).uncleanable == ""
+            assert server_of(broker).log_cleaner.manager.state(log.topic_partition).uncleanable == ""
             assert log.cleaned_offset == log.log_end_offset > 90
             assert len(broker.records(topic)) < 30
         broker.restart()

@@ -94,9 +94,9 @@ class Acceptor:
         self._log = log
         self._in_thread = in_thread
         self._time_slicer = time_slicer or TimeSlicer(loop)
-        self._queued_responses = QueuedResponses(loop, limits.queued_max_response_bytes, log)
+        self.queued_responses = QueuedResponses(loop, limits.queued_max_response_bytes, log)
         self._pool = BufferPool()
-        self._queued_requests = (
+        self.queued_requests = (
             QueuedRequests(limits.queued_max_request_bytes) if limits.queued_max_request_bytes > 0 else None
         )
         self._listeners: dict[socket.socket, str] = {}
@@ -218,9 +218,9 @@ class Acceptor:
                 handler=self._handler,
                 on_close=self._on_close,
                 time_slicer=self._time_slicer,
-                queued_responses=self._queued_responses,
+                queued_responses=self.queued_responses,
                 pending_max=limits.queued_max_requests,
-                queued_requests=self._queued_requests,
+                queued_requests=self.queued_requests,
                 in_thread=self._in_thread,
             )
         except OSError:  # reset while it waited in the backlog

@@ -160,8 +160,6 @@ class Connection:
         "_muted",
         "_on_close",
         "_out",
-        "_out_bytes",
-        "_paused",
         "_pending",
         "_pending_max",
         "_queued_requests",
@@ -178,6 +176,8 @@ class Connection:
         "listener_name",
         "local_host",
         "local_port",
+        "out_bytes",
+        "paused",
         "peer_host",
         "peer_port",
         "queued_bytes",
@@ -216,7 +216,7 @@ class Connection:
         self._pending: deque[Parts | PendingReply] = deque()
         self._out: deque[Part | memoryview] = deque()
         """The parts that the socket has not taken. A memoryview is the rest of a part, and always the first."""
-        self._out_bytes = 0
+        self.out_bytes = 0
         self.queued_bytes = 0
         """The memory of the responses in `_out`, and of the ready ones in `_pending`, without slices."""
         self._gathered: list[bytes | bytearray] | None = None
@@ -227,7 +227,7 @@ class Connection:
         """The bytes of the slice at the head that were in the page cache when checked, or that a thread has read."""
         self._writing = False
         """Whether `_flush` will be called: by the loop when the socket takes more, or when a thread is done."""
-        self._paused = False
+        self.paused = False
         self._muted = 0
         """The number of requests that must be finished before the next one is taken."""
         self._in_queue = False
@@ -294,13 +294,13 @@ class Connection:
         if len(frames) < 2:
             for frame in frames:
                 self._request(frame)
-            return not (self.closed or self._paused)
+            return not (self.closed or self.paused)
         left = iter(frames)
         if self._handle_slice(left):
             return True
         if not self.closed:
             self._unhandled.extend(map(bytes, left))
-            if not self._paused:
+            if not self.paused:
                 self._loop.remove_reader(self._fd)
                 self._enqueue()
         return False
@@ -313,7 +313,7 @@ class Connection:
         try:
             for frame in frames:
                 self._request(frame)
-                if self.closed or self._paused or now() >= until:
+                if self.closed or self.paused or now() >= until:
                     return False
         finally:
             self._send_gathered()
@@ -327,7 +327,7 @@ class Connection:
         """Handles the kept requests for one slice. Returns True if there are more; otherwise reading goes on."""
         if self.closed:
             return False
-        if self._paused:  # while it was in the queue
+        if self.paused:  # while it was in the queue
             self._in_queue = False
             return False
         kept = self._unhandled
@@ -337,10 +337,10 @@ class Connection:
             self.close(str(error))
         if self.closed:
             return False
-        if kept and not self._paused:
+        if kept and not self.paused:
             return True
         self._in_queue = False
-        if not self._paused:
+        if not self.paused:
             self._loop.add_reader(self._fd, self.read)
         return False
 
@@ -375,7 +375,7 @@ class Connection:
         return (
             len(self._pending) >= count
             or len(self._out) >= max(count, _IOV_MAX)
-            or self._out_bytes >= size
+            or self.out_bytes >= size
             or self.queued_bytes >= size
         )
 
@@ -392,8 +392,8 @@ class Connection:
             self.reply_ready(reply)
 
     def _pause(self) -> None:
-        if not self._paused:
-            self._paused = True
+        if not self.paused:
+            self.paused = True
             if not self._in_queue:
                 self._loop.remove_reader(self._fd)
 
@@ -411,12 +411,12 @@ class Connection:
         if self._ended is not None and not self._owes_responses:
             self.close("the client closed the connection")
             return
-        if not self._paused or self._muted or self.closed:
+        if not self.paused or self._muted or self.closed:
             return
         if self._queued_requests is not None and self._queued_requests.full:
             self._queued_requests.wait_for_room(self)
         elif not self._has_enough(self._pending_max // 2 + 1, OUTGOING_BYTES_MAX // 2):
-            self._paused = False
+            self.paused = False
             if self._in_queue:
                 return  # reading goes on after the queued requests
             if self._unhandled:
@@ -507,13 +507,13 @@ class Connection:
                 if sent == len(part):
                     return
                 self._out.append(memoryview(part)[sent:])
-                self._out_bytes += len(part) - sent
+                self.out_bytes += len(part) - sent
                 self._queue(len(part))
                 self._want_write()
                 return
         for part in parts:
             self._out.append(part)
-            self._out_bytes += len(part)
+            self.out_bytes += len(part)
         self._queue(_memory_of(parts))
         if not self._writing:
             self._flush()
@@ -537,7 +537,7 @@ class Connection:
                     self._warm(out[0])  # type: ignore[arg-type]
                     return
                 budget -= sent
-                self._out_bytes -= sent
+                self.out_bytes -= sent
                 self.last_active = self._loop.time()
                 if self.queued_bytes:
                     self._queued_responses.mark_progress(self)
@@ -683,7 +683,7 @@ class Connection:
                     self._queued_requests.release(reply)
                 reply.abandon()
         self._out.clear()
-        self._out_bytes = 0
+        self.out_bytes = 0
         if self.queued_bytes:
             self._unqueue(self.queued_bytes)
         self._unhandled.clear()

@@ -117,9 +117,9 @@ def test_an_answer_that_comes_too_late_is_not_taken(dns: Dns) -> None:
         follower.start(config(""))
         follower.follow(config("a.test:5"), applied)
         follower.follow(config("10.9.9.9:2"), applied)
-        asking = await dns.next_asker()
+        lookup = await dns.next_asker()
         dns.answers.release()
-        await asyncio.to_thread(asking.join)
+        await asyncio.to_thread(lookup.join)
         await asyncio.sleep(0)
         assert applied.overrides == [{}, {"10.9.9.9": 2}]
 
@@ -130,9 +130,9 @@ def test_a_name_that_nobody_knows_is_reported_and_changes_nothing(dns: Dns, capl
     async def scenario(follower: ConnectionLimitsUpdater, applied: Applied) -> None:
         follower.start(config("10.0.0.9:2"))
         follower.follow(config("no.test:5"), applied)
-        asking = await dns.next_asker()
+        lookup = await dns.next_asker()
         dns.answers.release()
-        await asyncio.to_thread(asking.join)
+        await asyncio.to_thread(lookup.join)
         await asyncio.sleep(0)
         assert applied.overrides == [{"10.0.0.9": 2}]
         dns.answers.release()

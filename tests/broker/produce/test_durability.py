@@ -9,7 +9,7 @@ import pytest
 from barnabas.log.directories.disk import Disk
 from barnabas.testing import Broker
 from broker.sent_requests import batch, fetch, produce, values
-from broker.wire import Wire
+from broker.wire import Wire, server_of
 
 
 class Gate:
@@ -66,7 +66,7 @@ def test_writes_that_come_during_an_fsync_share_the_next_one(gate: Gate) -> None
         broker.wait_for(lambda: gate.waiting, what="the fsync")
         for wire in wires[1:]:
             wire.send(produce(broker, {0: batch(b"x")}), 12)
-        log_end = broker._running().replica_manager.leader_of("t", 0).log
+        log_end = server_of(broker).replica_manager.leader_of("t", 0).log
         broker.wait_for(lambda: log_end.log_end_offset == 21, what="all appends")
         gate.open.set()
         for wire in wires:

@@ -12,7 +12,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.testing import Broker
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 
 
 class Slow(Disk):
@@ -44,7 +44,7 @@ def broker():
 
 
 def use(broker: Broker, disk: Disk) -> None:
-    log = broker._broker.replica_manager.get("t", 0).log
+    log = server_of(broker).replica_manager.get("t", 0).log
     on_loop(broker, lambda: setattr(log, "disk", disk))
 
 
@@ -70,7 +70,7 @@ def test_deleting_the_topic_answers_who_waits_for_the_disk(broker: Broker) -> No
     use(broker, disk)
     with Wire(broker, timeout_s=30) as wire:
         wire.send(request(), 8)
-        broker.wait_for(lambda: broker._broker.purgatory.size == 1)
+        broker.wait_for(lambda: server_of(broker).purgatory.size == 1)
         broker.delete_topic("t")
         assert wire.receive().responses[0].partition_responses[0].error_code == NotLeaderOrFollower.code
         disk.released.set()
@@ -94,7 +94,7 @@ def test_stopping_with_parked_produce_keeps_what_was_written(tmp_path) -> None:
     use(broker, disk)
     with Wire(broker, timeout_s=30) as wire:
         wire.send(request(), 8)
-        broker.wait_for(lambda: broker._broker.purgatory.size == 1)
+        broker.wait_for(lambda: server_of(broker).purgatory.size == 1)
         disk.released.set()
         broker.restart()
         assert wire.is_closed()

@@ -14,7 +14,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from barnabas.protocol.messages.metadata import MetadataRequest
 from barnabas.testing import Broker
-from broker.wire import Wire, frame, on_loop
+from broker.wire import Wire, frame, on_loop, server_of
 
 ALL_VERSIONS = [(key, version) for key, served in SERVED.items() for version in range(served.first, served.last + 1)]
 
@@ -155,7 +155,7 @@ def test_a_bug_in_a_handler_costs_one_connection_and_is_logged(
         raise ZeroDivisionError("a bug")
 
     is_well(wire)  # the handler is loaded
-    handlers = on_loop(broker, lambda: broker._running().dispatcher._frame_handlers)
+    handlers = on_loop(broker, lambda: server_of(broker).dispatcher._frame_handlers)
     monkeypatch.setitem(handlers, ApiKey.METADATA, buggy)
     with caplog.at_level(logging.ERROR), Wire(broker) as other:
         other.send(MetadataRequest(topics=[]), 12)

@@ -67,7 +67,7 @@ from barnabas.protocol.messages.write_txn_markers import (
 from barnabas.protocol.schema import Request
 from barnabas.testing import Broker
 from broker.sent_requests import topic_id
-from broker.wire import Wire, frame, on_loop
+from broker.wire import Wire, frame, on_loop, server_of
 
 TOPIC, BROKER = 2, 4
 INVALID_REQUEST, POLICY_VIOLATION, LOAD_IN_PROGRESS = 42, 44, 14
@@ -339,7 +339,7 @@ def test_others_are_served_while_a_long_answer_is_made(
     turns = Loop()
     monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
     monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
-    monkeypatch.setattr(broker._running().sliced_responses, "_time_slicer", TimeSlicer(turns))  # type: ignore[arg-type]
+    monkeypatch.setattr(server_of(broker).sliced_responses, "_time_slicer", TimeSlicer(turns))  # type: ignore[arg-type]
     names = [f"n{number}" for number in range(300)]
     wire.send(request_of(names), version)
     broker.wait_for(lambda: turns.due, what="the first slice of the answer")
@@ -359,7 +359,7 @@ def test_a_connection_begins_no_other_answer_before_its_long_one_is_made(
     turns = Loop()
     monkeypatch.setattr("barnabas.network.time_slicing.SLICE_S", 0.0)
     monkeypatch.setattr("barnabas.network.time_slicing.TURN_S", 0.0)
-    server = broker._running()
+    server = server_of(broker)
     monkeypatch.setattr(server.sliced_responses, "_time_slicer", TimeSlicer(turns))  # type: ignore[arg-type]
     request = DescribeConfigsRequest(
         resources=[DescribeConfigsResource(resource_type=TOPIC, resource_name=f"n{number}") for number in range(50)]
@@ -380,7 +380,7 @@ def test_a_connection_has_one_request_about_many_groups_in_work(
 ) -> None:
     """Whoever pipelines hundreds of them would have the results of all held until the last piece of each."""
     wire.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
-    server = broker._running()
+    server = server_of(broker)
     pieces: list[Callable[[], None]] = []
     monkeypatch.setattr(server.groups, "_later", pieces.append)
     handled = handled_requests(broker, ApiKey.DESCRIBE_GROUPS, monkeypatch)
@@ -419,14 +419,14 @@ def test_the_pieces_of_many_requests_take_turns(loop: "Loop", broker: Broker, mo
         begun = len(started)
     loop.all()
     assert finished == [30] * 5
-    server = broker._running()
+    server = server_of(broker)
     assert server.groups._later == server.time_slicer.call_soon
     assert server.transactions._later == server.time_slicer.call_soon
 
 
 def handled_requests(broker: Broker, api_key: ApiKey, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The correlation ids of the requests that are handled from now on."""
-    dispatcher = broker._running().dispatcher
+    dispatcher = server_of(broker).dispatcher
     handle = dispatcher.handle
     handled: list[int] = []
 

@@ -13,6 +13,7 @@ from barnabas.log.directories.checkpoints import read_properties
 from barnabas.testing import Broker
 from broker.served import Served
 from broker.startup.test_startup_errors import serve
+from broker.wire import server_of
 
 PARTITIONS = 4
 
@@ -157,7 +158,7 @@ def test_a_lost_directory_can_be_given_up(two: tuple[Path, Path], tmp_path: Path
     assert "2 partitions have no log here and begin anew, empty: " + ", ".join(f"t-{number}" for number in gone) in told
     with broker_on(first, second) as broker:
         assert [broker.end_offsets("t")[number] for number in (*kept, *gone)] == [1, 1, 0, 0]
-        partitions = broker._broker.image.topics["t"].partitions
+        partitions = server_of(broker).image.topics["t"].partitions
         assert [partitions[number].leader_epoch for number in (*kept, *gone)] == [0, 0, 1, 1]
         produce_to_all(broker)
     assert directory_id(second) != lost

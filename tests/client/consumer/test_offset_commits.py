@@ -318,7 +318,7 @@ def test_without_a_subscription_commits_come_from_outside() -> None:
     assert "a group of its own" in str(error)
 
 
-# --- asking -----------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_committed(group: Committing) -> None:

@@ -225,7 +225,7 @@ def test_what_failed_is_asked_again_later() -> None:
     assert state.partitions_needing_reset(4.9) == {}
     assert state.partitions_needing_reset(5.0) == {T0: LATEST_RESET}
     state.request_reset(T0, ResetStrategy("earliest"))
-    assert state.partitions_needing_reset(0) == {T0: ResetStrategy("earliest")}, "a new wish need not wait"
+    assert state.partitions_needing_reset(0) == {T0: ResetStrategy("earliest")}, "a new reset need not wait"
 
 
 def test_consumed_positions_are_what_is_committed() -> None:

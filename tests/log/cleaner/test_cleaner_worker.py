@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.cleaner.cleaner_process import CleanerProcess, _words
+from barnabas.broker.cleaner.cleaner_process import CleanerProcess, exit_description
 from barnabas.log.cleaner.cleaner_protocol import BrokenFrame, CleanerConfig, CleaningJob, Frames, frame
 from barnabas.log.cleaner.cleaner_worker import NICENESS, BrokerGone, PipeHost, Throttle
 from barnabas.log.cleaner.log_cleaner_manager import DEATHS_MAX, RETRY_MAX_MS, SILENCE_MAX_S, LogCleanerManager
@@ -284,7 +284,7 @@ def test_no_pause_is_too_long_for_poll() -> None:
 
 @pytest.mark.parametrize(("code", "words"), [(-9, "was killed by SIGKILL"), (-40, "was killed by signal 40")])
 def test_how_it_ended_is_said_for_every_signal(code: int, words: str) -> None:
-    assert _words(code) == words
+    assert exit_description(code) == words
 
 
 def test_killed_it_costs_the_work_and_nothing_else(make_running: MakeRunning) -> None:

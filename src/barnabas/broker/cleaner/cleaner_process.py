@@ -13,7 +13,7 @@ from typing import Any, Final
 import barnabas
 from barnabas.log.cleaner.cleaner_protocol import EVENT_MAX_BYTES, BrokenFrame, CleaningJob, Frames
 
-__all__ = ["CleanerProcess"]
+__all__ = ["CleanerProcess", "exit_description"]
 
 _READ_BYTES: Final = 1 << 16
 _REAP_INTERVAL_S: Final = 0.01
@@ -154,10 +154,11 @@ class CleanerProcess:
             except OSError as error:
                 self._on_end(f"cannot be started: {error}")
             return
-        self._on_end(_words(code))
+        self._on_end(exit_description(code))
 
 
-def _words(code: int) -> str:
+def exit_description(code: int) -> str:
+    """Returns how a process with this exit code of `subprocess` has ended."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

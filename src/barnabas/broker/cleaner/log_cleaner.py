@@ -44,7 +44,7 @@ class LogCleaner:
         self.process = CleanerProcess(
             loop, lambda event: self.manager.event(event), lambda reason: self.manager.ended(reason)
         )
-        self.manager = LogCleanerManager(log_manager, self.process, self._cleaner_config, clock, self._on_cleaned)
+        self.manager = LogCleanerManager(log_manager, self.process, self.cleaner_config, clock, self._on_cleaned)
 
     def start(self) -> None:
         """Begins to look for dirty logs if log.cleaner.enable is set."""
@@ -57,10 +57,10 @@ class LogCleaner:
         self._timer = self._loop.call_later(max(_INTERVAL_MIN_S, min(backoff_s, interval_max_s)), self._on_timer)
 
     def _on_timer(self) -> None:
-        self._run()
+        self.run()
         self._schedule()
 
-    def _run(self) -> None:
+    def run(self) -> None:
         try:
             self.logs_changed()
             self.manager.run()
@@ -74,7 +74,7 @@ class LogCleaner:
 
     def _on_cleaned(self) -> None:
         self._write_checkpoints()
-        self._loop.call_soon(self._run)  # like Kafka: no pause while there are more dirty logs
+        self._loop.call_soon(self.run)  # like Kafka: no pause while there are more dirty logs
 
     def _write_checkpoints(self) -> None:
         done = self._loop.run_in_executor(self._executor, self.manager.persist)
@@ -85,7 +85,7 @@ class LogCleaner:
             self._log.error("cleaner-offset-checkpoint cannot be written: %s", error)
             self._log_manager.cleaned_offsets_lost = True  # the next run tries again
 
-    def _cleaner_config(self) -> CleanerConfig:
+    def cleaner_config(self) -> CleanerConfig:
         config = self._config()
         return CleanerConfig(
             dedupe_buffer_size=config.log_cleaner_dedupe_buffer_size,

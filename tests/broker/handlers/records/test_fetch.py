@@ -11,7 +11,7 @@ from barnabas.protocol.apis import SERVED, ApiKey
 from barnabas.protocol.messages.fetch import FetchRequest, ForgottenTopic
 from barnabas.testing import Broker
 from broker.sent_requests import batch, fetch, produce, topic_id, values, whole_batches
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 
 VERSIONS = range(SERVED[ApiKey.FETCH].first, SERVED[ApiKey.FETCH].last + 1)
 WITH_SESSIONS = [version for version in VERSIONS if version >= 7]
@@ -182,7 +182,7 @@ def test_a_long_poll_ends_when_its_topic_goes(broker: Broker, wire: Wire) -> Non
 
 def test_a_client_that_goes_away_while_it_waits_leaves_nothing(broker: Broker) -> None:
     def parked() -> int:
-        return int(on_loop(broker, lambda: broker._running().purgatory.size))
+        return int(on_loop(broker, lambda: server_of(broker).purgatory.size))
 
     with Wire(broker) as impatient:
         impatient.send(fetch(broker, {0: 0}, max_wait_ms=120_000), 12)
@@ -206,7 +206,7 @@ def test_clients_that_know_another_epoch_are_fenced(broker: Broker, wire: Wire, 
 
 def test_an_old_epoch_is_fenced(broker: Broker, wire: Wire) -> None:
     def newer() -> None:
-        partition = broker._running().replica_manager.leader_of("t", 0)
+        partition = server_of(broker).replica_manager.leader_of("t", 0)
         partition.leader_epoch = 5
 
     fill(broker, wire, batch(b"x"))
@@ -268,7 +268,7 @@ def test_a_request_that_waits_is_told_that_its_session_went_on_without_it(broker
     wire.send(fetch(broker, {}, 12, session_epoch=1, max_wait_ms=120_000, **session), 12)
     forgotten = [ForgottenTopic(topic="t", partitions=[0])]
     wire.send(fetch(broker, {}, 12, session_epoch=2, forgotten_topics_data=forgotten, **session), 12)
-    sessions = broker._running().fetch_sessions._sessions
+    sessions = server_of(broker).fetch_sessions._sessions
     broker.wait_for(lambda: sessions[first.session_id].epoch == 3, what="the second request at the broker")
     with Wire(broker) as other:
         fill(broker, other, batch(b"x"))

@@ -14,7 +14,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.testing import Broker
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 
 LONG_MS = 120_000
 """Longer than a test may take: who gets an answer did not wait for it."""
@@ -59,7 +59,7 @@ def other(broker: Broker):
 
 
 def parked(broker: Broker, count: int) -> None:
-    broker.wait_for(lambda: broker._broker.purgatory.size == count, what=f"{count} parked requests")
+    broker.wait_for(lambda: server_of(broker).purgatory.size == count, what=f"{count} parked requests")
 
 
 def test_a_session_that_went_on_while_a_request_waited(broker: Broker, wire: Wire, other: Wire) -> None:
@@ -80,11 +80,11 @@ def test_a_session_that_went_on_while_a_request_waited(broker: Broker, wire: Wir
 
 def test_a_session_without_partitions_ends(broker: Broker, wire: Wire) -> None:
     broker.create_topic("t")
-    before = len(broker._broker.fetch_sessions)
+    before = len(server_of(broker).fetch_sessions)
     session_id = wire.ask(fetch(("t", 0, 0), epoch=0, wait_ms=0), 11).session_id
     answer = wire.ask(fetch(session_id=session_id, epoch=1, forget=["t"]), 11)
     assert (answer.error_code, answer.session_id, answer.responses) == (0, 0, [])
-    assert len(broker._broker.fetch_sessions) == before
+    assert len(server_of(broker).fetch_sessions) == before
 
 
 def test_unknown_partitions_wait_with_the_known_ones(broker: Broker, wire: Wire) -> None:
@@ -138,7 +138,7 @@ def test_of_many_partitions_only_what_changed_is_read(broker: Broker, wire: Wire
     broker.create_topic("t", 50)
     wire.send(fetch(*[("t", index, 0) for index in range(50)], min_bytes=1000), 11)
     parked(broker, 1)
-    partition = broker._broker.replica_manager.get("t", 0)
+    partition = server_of(broker).replica_manager.get("t", 0)
     waiting = next(iter(partition.watchers))._completion
     looks = []
     read_partition = type(waiting)._read_partition
@@ -163,14 +163,14 @@ def test_who_leaves_is_not_waited_for_without_bound(broker: Broker, monkeypatch)
             parked(broker, 1)
             leaving.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset
         parked(broker, 0)
-    assert not broker._broker.replica_manager.get("t", 0).watchers
+    assert not server_of(broker).replica_manager.get("t", 0).watchers
 
 
 def test_a_bug_in_a_parked_request_ends_its_connection(broker: Broker, wire: Wire, monkeypatch) -> None:
     broker.create_topic("t")
     wire.send(fetch(("t", 0, 0)), 11)
     parked(broker, 1)
-    partition = broker._broker.replica_manager.get("t", 0)
+    partition = server_of(broker).replica_manager.get("t", 0)
     operation = next(iter(partition.watchers))
     on_loop(broker, lambda: setattr(operation._completion, "_wanted", None))
     with Wire(broker) as producer:

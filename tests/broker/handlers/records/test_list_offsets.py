@@ -20,7 +20,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 )
 from barnabas.testing import Broker
 from broker.sent_requests import T0, batch, fetch, produce
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 
 
 def versions(key: ApiKey) -> range:
@@ -164,7 +164,7 @@ def test_where_epochs_end(broker: Broker, wire: Wire, version: int) -> None:
     assert end_of_epoch(wire, 0, version, current=1)[0] == "UnknownLeaderEpoch"
 
     def newer() -> None:
-        broker._running().replica_manager.leader_of("t", 0).leader_epoch = 4
+        server_of(broker).replica_manager.leader_of("t", 0).leader_epoch = 4
 
     on_loop(broker, newer)
     wire.ask(produce(broker, {0: batch(b"5")}), 12)

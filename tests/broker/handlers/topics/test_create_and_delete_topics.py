@@ -52,7 +52,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
-def wish(name: str, partitions: int = 1, factor: int = 1, **configs: str | None) -> CreatableTopic:
+def creatable_topic(name: str, partitions: int = 1, factor: int = 1, **configs: str | None) -> CreatableTopic:
     settings = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
     return CreatableTopic(name=name, num_partitions=partitions, replication_factor=factor, configs=settings)
 
@@ -62,7 +62,7 @@ def wish(name: str, partitions: int = 1, factor: int = 1, **configs: str | None)
 
 @pytest.mark.parametrize("version", versions(ApiKey.CREATE_TOPICS))
 def test_created_topic_is_led_when_the_answer_leaves(broker: Broker, version: int) -> None:
-    (result,) = ask(broker, CreateTopicsRequest(topics=[wish("a", 3, retention_ms="7")]), version).topics
+    (result,) = ask(broker, CreateTopicsRequest(topics=[creatable_topic("a", 3, retention_ms="7")]), version).topics
     assert (result.name, result.error_code, result.error_message) == ("a", 0, None)
     assert [partition.leader for partition in broker.image.topics["a"].partitions] == [1, 1, 1]
     assert broker.replica_manager.leader_of("a", 2).log.config.retention_ms == 7
@@ -81,21 +81,21 @@ def test_created_topic_is_led_when_the_answer_leaves(broker: Broker, version: in
 @pytest.mark.parametrize(
     ("topic", "code"),
     [
-        (wish("old"), TopicAlreadyExists.code),
-        (wish("b b"), InvalidTopic.code),
-        (wish(""), InvalidTopic.code),
-        (wish("__cluster_metadata"), InvalidRequest.code),
-        (wish("a", 0), InvalidPartitions.code),
-        (wish("a", 1, 2), InvalidReplicationFactor.code),
-        (wish("a", retention_ms="soon"), InvalidConfig.code),
-        (wish("a", retention_ms=None), InvalidConfig.code),
-        (wish("a", nonsense="1"), InvalidConfig.code),
+        (creatable_topic("old"), TopicAlreadyExists.code),
+        (creatable_topic("b b"), InvalidTopic.code),
+        (creatable_topic(""), InvalidTopic.code),
+        (creatable_topic("__cluster_metadata"), InvalidRequest.code),
+        (creatable_topic("a", 0), InvalidPartitions.code),
+        (creatable_topic("a", 1, 2), InvalidReplicationFactor.code),
+        (creatable_topic("a", retention_ms="soon"), InvalidConfig.code),
+        (creatable_topic("a", retention_ms=None), InvalidConfig.code),
+        (creatable_topic("a", nonsense="1"), InvalidConfig.code),
     ],
 )
 @pytest.mark.parametrize("version", [2, 7])
 def test_refused_topic(broker: Broker, topic: CreatableTopic, code: int, version: int) -> None:
     create(broker, "old")
-    refused, granted = ask(broker, CreateTopicsRequest(topics=[topic, wish("good")]), version).topics
+    refused, granted = ask(broker, CreateTopicsRequest(topics=[topic, creatable_topic("good")]), version).topics
     assert (refused.name, refused.error_code) == (topic.name, code)
     assert refused.error_message
     assert (refused.num_partitions, refused.replication_factor, list(refused.configs)) == (-1, -1, [])
@@ -104,14 +104,16 @@ def test_refused_topic(broker: Broker, topic: CreatableTopic, code: int, version
 
 
 def test_topic_named_twice_is_answered_once_and_not_created(broker: Broker) -> None:
-    topics = ask(broker, CreateTopicsRequest(topics=[wish("a"), wish("b"), wish("a", 2)])).topics
+    topics = ask(
+        broker, CreateTopicsRequest(topics=[creatable_topic("a"), creatable_topic("b"), creatable_topic("a", 2)])
+    ).topics
     assert {(t.name, t.error_code) for t in topics} == {("a", InvalidRequest.code), ("b", 0)}
     assert len(topics) == 2
     assert set(broker.image.topics) == {"b"}
 
 
 def test_validation_alone_creates_nothing(broker: Broker) -> None:
-    (result,) = ask(broker, CreateTopicsRequest(topics=[wish("a", 2)], validate_only=True)).topics
+    (result,) = ask(broker, CreateTopicsRequest(topics=[creatable_topic("a", 2)], validate_only=True)).topics
     assert (result.error_code, result.num_partitions) == (0, 2)
     assert not broker.image.topics
 
@@ -129,7 +131,7 @@ def test_every_topic_fails_where_another_broker_decides(broker: Broker, monkeypa
 
     for method in ("create_topics", "create_partitions", "delete_topics", "elect_leaders"):
         monkeypatch.setattr(broker.controller, method, refuse)
-    created = ask(broker, CreateTopicsRequest(topics=[wish("a"), wish("b")])).topics
+    created = ask(broker, CreateTopicsRequest(topics=[creatable_topic("a"), creatable_topic("b")])).topics
     assert [(t.name, t.error_code) for t in created] == [("a", NotController.code), ("b", NotController.code)]
     grown = ask(broker, CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="a", count=2, assignments=None)]))
     assert grown.results[0].error_code == NotController.code

@@ -24,7 +24,7 @@ from barnabas.protocol.messages.produce import PartitionProduceData, ProduceRequ
 from barnabas.records.builder import build_batch
 from barnabas.records.record import Record
 from barnabas.testing import Broker
-from broker.wire import Wire, on_loop
+from broker.wire import Wire, on_loop, server_of
 
 
 def metadata(wire: Wire, *names: str | None, version: int = 12, create: bool = False, ids=()):  # type: ignore[no-untyped-def]
@@ -36,7 +36,7 @@ def metadata(wire: Wire, *names: str | None, version: int = 12, create: bool = F
 
 def test_a_topic_is_answered_once_however_often_it_was_asked_for(broker: Broker, wire: Wire) -> None:
     broker.create_topic("wide", 50)
-    topic_id = broker._broker.image.topics["wide"].topic_id
+    topic_id = server_of(broker).image.topics["wide"].topic_id
     assert metadata(wire, *["wide"] * 1000) == [("wide", 0, 50)]
     assert metadata(wire, *["no"] * 1000) == [("no", UnknownTopicOrPartition.code, 0)]
     assert metadata(wire, ids=[topic_id] * 100) == [("wide", 0, 50)]
@@ -59,14 +59,14 @@ def test_ids_go_before_names(broker: Broker, wire: Wire) -> None:
     broker.create_topic("t")
     broker.create_topic("u")
     unknown = uuid.uuid4()
-    ids = [broker._broker.image.topics["t"].topic_id, unknown]
+    ids = [server_of(broker).image.topics["t"].topic_id, unknown]
     assert metadata(wire, "u", ids=ids) == [("t", 0, 1), (None, UnknownTopicId.code, 0)]
 
 
 @pytest.mark.parametrize("version", [10, 11])
 def test_neither_null_nor_ids_before_v12(broker: Broker, wire: Wire, version: int) -> None:
     broker.create_topic("t")
-    topic_id = broker._broker.image.topics["t"].topic_id
+    topic_id = server_of(broker).image.topics["t"].topic_id
     assert metadata(wire, None, version=version) == [("", InvalidRequest.code, 0)]
     assert metadata(wire, ids=[topic_id], version=version) == [("", InvalidRequest.code, 0)]
 
@@ -85,7 +85,7 @@ def list_offsets(wire: Wire, timestamp: int, version: int = 5) -> tuple[int, int
 
 def test_the_end_is_not_told_before_it_is_known(broker: Broker, wire: Wire) -> None:
     broker.create_topic("t")
-    partition = broker._broker.replica_manager.get("t", 0)
+    partition = server_of(broker).replica_manager.get("t", 0)
 
     def behind(by: int) -> None:
         partition.epoch_start_offset = by
@@ -113,7 +113,7 @@ def test_a_disk_that_does_not_read_is_an_error_of_the_partition(
 
 def test_an_epoch_without_records_ended_where_the_one_before_did(broker: Broker, wire: Wire) -> None:
     broker.create_topic("t")
-    partition = broker._broker.replica_manager.get("t", 0)
+    partition = server_of(broker).replica_manager.get("t", 0)
 
     def end_of(epoch: int) -> tuple[int, int]:
         asked = OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)

@@ -237,7 +237,7 @@ class Client:
         await self._consumers.pop(id).close()
         return {}
 
-    # Asking
+    # Queries
 
     async def metadata(self) -> Json:
         admin = await self._admin()

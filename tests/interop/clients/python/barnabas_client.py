@@ -168,7 +168,7 @@ class Client:
         self._consumers.pop(id)[1].stop()
         return {}
 
-    # Asking
+    # Queries
 
     def metadata(self) -> Json:
         topics = {each.name: len(each.partitions) for each in self._admin.list_topics(internal=True)}

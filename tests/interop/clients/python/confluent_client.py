@@ -258,7 +258,7 @@ class Client:
         self._consumers.pop(id)[1].stop()
         return {}
 
-    # Asking
+    # Queries
 
     def metadata(self) -> Json:
         found = self._admin.list_topics(timeout=WAIT_S)

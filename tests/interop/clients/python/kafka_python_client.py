@@ -219,7 +219,7 @@ class Client:
         self._consumers.pop(id)[1].stop()
         return {}
 
-    # Asking
+    # Queries
 
     def metadata(self) -> Json:
         found = self._admin.describe_topics()

@@ -193,7 +193,7 @@ class Client:
             each.stop()
         return {}
 
-    # Asking
+    # Queries
 
     def metadata(self) -> Json:
         found = json.loads(self._run([*self._kcat, "-L", "-J"], b""))
