@@ -34,7 +34,7 @@ def test_orders_of_a_customer_keep_their_order(kafka: Broker, shop: Shop) -> Non
 
 
 def test_an_answer_that_is_lost_makes_no_second_order(kafka: Broker, shop: Shop) -> None:
-    lost = kafka.faults.disconnect("PRODUCE", after=True)  # written, but nobody is told
+    lost = kafka.faults.disconnect("PRODUCE", after=True)  # written, but the answer is lost
     shop.order("ann", "tea")
     assert lost.hits == 1
     assert len(kafka.records("orders")) == 1
