@@ -138,7 +138,7 @@ def _known(name: str) -> str | None:
 
 
 def _version(*, as_json: bool) -> int:
-    from barnabas.records.compiled.installation import is_compiled, told
+    from barnabas.records.compiled.installation import describe_installation, is_compiled
     from barnabas.version import __version__
 
     if as_json:
@@ -146,7 +146,7 @@ def _version(*, as_json: bool) -> int:
 
         print_json({"version": __version__, "compiled": is_compiled()})
     else:
-        print(f"barnabas {__version__} ({told()})")
+        print(f"barnabas {__version__} ({describe_installation()})")
     return OK
 
 

@@ -1,4 +1,4 @@
-"""What a topic's configuration says about the batches it takes, and how a refusal names the records at fault."""
+"""The rules that a topic's configuration sets for its batches, and the errors that name the records at fault."""
 
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -9,21 +9,21 @@ from barnabas.records.compression import CODEC_IDS, DECOMPRESSED_MAX_BYTES, NONE
 __all__ = ["TARGETS", "AppendPolicy", "RecordError", "RefusedRecords", "RefusedTimestamps", "record_errors_of"]
 
 TARGETS: Final = {**CODEC_IDS, "uncompressed": NONE, "producer": -1}
-"""The codec that each compression.type asks for; -1 is whatever the producer chose."""
+"""The codec of each compression.type; -1 keeps the producer's choice."""
 
 _DECOMPRESSED_FREE_BYTES: Final = 16 * 1024 * 1024
 _DECOMPRESSED_RATIO: Final = 64
 
 
 class RecordError(NamedTuple):
-    """Why one record was refused: its index in the batch and the reason."""
+    """The reason for which one record was refused, and the record's index in the batch."""
 
     batch_index: int
     message: str
 
 
 class RefusedRecords(InvalidRecord):
-    """Some records of the batch are at fault: `record_errors` says which."""
+    """Some records of the batch are at fault; `record_errors` names them."""
 
     def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class RefusedRecords(InvalidRecord):
 
 
 class RefusedTimestamps(InvalidTimestamp):
-    """Some records' timestamps are not acceptable: `record_errors` says which."""
+    """Some records have timestamps out of bounds; `record_errors` names them."""
 
     def __init__(self, message: str, record_errors: tuple[RecordError, ...]) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class RefusedTimestamps(InvalidTimestamp):
 
 
 def record_errors_of(error: KafkaError) -> tuple[RecordError, ...]:
-    """The per-record reasons that `error` carries, for the Produce response; most errors carry none."""
+    """Returns the reasons for single records that `error` carries, for the Produce response; most errors carry none."""
     if isinstance(error, (RefusedRecords, RefusedTimestamps)):
         return error.record_errors
     return ()
@@ -47,33 +47,33 @@ def record_errors_of(error: KafkaError) -> tuple[RecordError, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AppendPolicy:
-    """What a topic's configuration says about the batches it takes. Kafka's config names in brackets.
+    """The rules that a topic's configuration sets for the batches it takes. Kafka's names stand in brackets.
 
     The timestamp bounds apply to CreateTime topics only.
     """
 
     max_message_bytes: int = 1_048_588
-    """The largest batch, header included, as it is stored (max.message.bytes)."""
+    """The largest size of a stored batch, header included (max.message.bytes)."""
     compacted: bool = False
-    """Records need keys (cleanup.policy contains compact)."""
+    """Whether records need keys (cleanup.policy contains compact)."""
     log_append_time: bool = False
-    """The leader's clock sets the timestamps (message.timestamp.type=LogAppendTime)."""
+    """Whether the leader's clock sets the timestamps (message.timestamp.type=LogAppendTime)."""
     timestamp_before_max_ms: int = 2**63 - 1
-    """How old a record's timestamp may be (message.timestamp.before.max.ms)."""
+    """The greatest age of a record's timestamp (message.timestamp.before.max.ms)."""
     timestamp_after_max_ms: int = 3_600_000
-    """How far in the future it may be (message.timestamp.after.max.ms)."""
+    """The greatest distance of a record's timestamp into the future (message.timestamp.after.max.ms)."""
     compression_type: str = "producer"
-    """producer (store as sent), uncompressed, gzip, snappy, lz4, zstd (compression.type)."""
+    """producer (batches are stored as sent), uncompressed, gzip, snappy, lz4 or zstd (compression.type)."""
     compression_level: int | None = None
-    """For recoding (compression.gzip.level and its siblings); None is the codec's default."""
+    """The level of batches that the leader compresses anew (compression.gzip.level etc.); None: the codec's default."""
     decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
-    """What one compressed batch may hold, at any size and ratio; see `decompression_bound`."""
+    """The most that any compressed batch may hold; `decompression_bound` gives the bound of one batch."""
 
     def decompression_bound(self, size: int) -> int:
-        """Bytes that a compressed batch of `size` bytes may hold; MESSAGE_TOO_LARGE beyond, and a producer splits it.
+        """Returns how many bytes a compressed batch of `size` bytes may hold. A batch with more is MESSAGE_TOO_LARGE.
 
-        16 MiB for any batch, more for batches that are large themselves (64 times their size), `decompressed_max_bytes`
-        at most; twice max.message.bytes in any case. So a small request can cost tens of milliseconds, not seconds.
+        The bound is 16 MiB, or 64 times the size of a large batch, and at most `decompressed_max_bytes`; but never less
+        than twice max.message.bytes. So a small request costs tens of milliseconds at most, not seconds.
         """
         own = 2 * self.max_message_bytes
         wanted = max(_DECOMPRESSED_FREE_BYTES, _DECOMPRESSED_RATIO * size)

@@ -1,4 +1,4 @@
-"""The v2 record batch's header and its CRC-32C: all that a broker has to know about the bytes that it stores.
+"""The header of a v2 record batch and its CRC-32C: all that a broker has to know about the bytes that it stores.
 
 Layout (big endian; source: the protocol's record batch format), position: field
 
@@ -7,7 +7,7 @@ Layout (big endian; source: the protocol's record batch format), position: field
     35 max_timestamp i64 · 43 producer_id i64 · 51 producer_epoch i16 · 53 base_sequence i32 · 57 record_count i32
     61 records
 
-The first 21 bytes lie outside the checksum: a leader sets offset and epoch without touching the rest.
+The checksum does not cover the first 21 bytes: a leader sets base offset and epoch without touching the rest.
 """
 
 from collections.abc import Iterator
@@ -39,13 +39,13 @@ Buffer = bytes | bytearray | memoryview
 HEADER_SIZE: Final = 61
 """Bytes before the first record."""
 BATCH_LENGTH_OVERHEAD: Final = 12
-"""What batch_length does not count: base offset and itself."""
+"""Bytes of base offset and batch length, which the batch length does not count."""
 MAGIC: Final = 2
 CRC_POSITION: Final = 17
 CHECKED_POSITION: Final = 21
-"""Where the checksum's region begins."""
+"""The first byte that the checksum covers."""
 PREFIX: Final = Struct(">qiibI")
-"""base_offset, batch_length, partition_leader_epoch, magic, crc: the part outside the checksum."""
+"""base_offset, batch_length, partition_leader_epoch, magic, crc: the part that the checksum does not cover."""
 CHECKED: Final = Struct(">hiqqqhii")
 """attributes to record_count: the part of the header that the checksum covers."""
 
@@ -63,7 +63,7 @@ _LENGTH_MIN: Final = HEADER_SIZE - BATCH_LENGTH_OVERHEAD
 
 
 class BatchHeader(NamedTuple):
-    """The thirteen fields of a v2 batch header, in the order of the wire, and what follows from them."""
+    """The thirteen fields of a v2 batch header, in the order of the wire, and properties derived from them."""
 
     base_offset: Offset
     batch_length: int
@@ -86,7 +86,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_offset(self) -> Offset:
-        """Inclusive; compaction may have removed the record that had it."""
+        """The last offset of the batch, inclusive; compaction may have removed its record."""
         return self.base_offset + self.last_offset_delta  # type: ignore[return-value]  # a call of Offset costs time
 
     @property
@@ -100,7 +100,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_log_append_time(self) -> bool:
-        """max_timestamp is then the timestamp of every record."""
+        """Whether the broker's clock set the timestamps; max_timestamp is then the timestamp of every record."""
         return self.attributes & LOG_APPEND_TIME_FLAG != 0
 
     @property
@@ -113,7 +113,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_delete_horizon(self) -> bool:
-        """base_timestamp is then the time from which the cleaner may drop the batch's tombstones."""
+        """Whether base_timestamp is the time from which the cleaner may drop the batch's tombstones."""
         return self.attributes & DELETE_HORIZON_FLAG != 0
 
     @property
@@ -122,21 +122,21 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """-1 without a sequence; after 2^31-1 comes 0."""
+        """The last record's sequence, -1 if the batch has none; 0 follows 2^31-1."""
         if self.base_sequence < 0:
             return -1
         return increment_sequence(self.base_sequence, self.last_offset_delta)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """`increment_sequence(2**31 - 1, 1)` is 0: sequences have 31 bits."""
+    """Adds to a sequence of 31 bits: `increment_sequence(2**31 - 1, 1)` is 0."""
     return (sequence + increment) & SEQUENCE_MAX
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header of the v2 batch at `position`; CorruptMessage if it is cut off, of another magic or impossibly short.
+    """Returns the header of the v2 batch at `position`. The records need not be there; the checksum is not computed.
 
-    The records need not be there. Neither their end nor the checksum is looked at.
+    Raises CorruptMessage if the header is cut off, has another magic or an impossible length.
     """
     try:
         header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
@@ -150,14 +150,14 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The header's 61 bytes, its crc as it is in `header`."""
+    """Returns the 61 bytes of `header`, with the crc that it has."""
     return _HEADER.pack(*header)
 
 
 def iter_headers(buffer: Buffer) -> Iterator[BatchHeader]:
-    """Headers of the whole v2 batches in `buffer`, one after the other; a torn batch at the end is left out.
+    """Yields the headers of the whole v2 batches in `buffer` and leaves out a torn batch at the end.
 
-    Raises CorruptMessage at a batch that cannot be stepped over.
+    Raises CorruptMessage at a batch without a usable length.
     """
     position, end = 0, len(buffer)
     while end - position >= HEADER_SIZE:
@@ -169,7 +169,7 @@ def iter_headers(buffer: Buffer) -> Iterator[BatchHeader]:
 
 
 def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """As `iter_headers`, with each batch's bytes."""
+    """Yields header and bytes of each batch that `iter_headers` finds."""
     view, position = memoryview(buffer), 0
     for header in iter_headers(view):
         end = position + header.size_bytes
@@ -178,12 +178,12 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def crc_of(batch: Buffer) -> int:
-    """The CRC-32C that the header of this whole batch should carry; nothing may follow the batch in the buffer."""
+    """Computes the CRC-32C of a whole batch; nothing may follow the batch in the buffer."""
     return crc32c(memoryview(batch)[CHECKED_POSITION:])
 
 
 def set_crc(batch: bytearray | memoryview) -> int:
-    """Compute the CRC-32C of the whole batch, write it into the header, return it."""
+    """Computes the CRC-32C of a whole batch, writes it into the header and returns it."""
     crc = crc_of(batch)
     _CRC.pack_into(batch, CRC_POSITION, crc)
     return crc

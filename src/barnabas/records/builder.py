@@ -1,4 +1,4 @@
-"""Building v2 batches: what a producer sends, and what coordinators append to their topics."""
+"""Builds the v2 batches that producers send and that coordinators append to their topics."""
 
 from collections.abc import Iterable
 from typing import Final, TypedDict, Unpack
@@ -28,7 +28,7 @@ ABORT: Final = 0
 
 
 class BatchOptions(TypedDict, total=False):
-    """What BatchBuilder takes, with its defaults there."""
+    """The options of `BatchBuilder`, which has their defaults."""
 
     base_offset: int
     compression: str
@@ -43,9 +43,9 @@ class BatchOptions(TypedDict, total=False):
 
 
 class BatchBuilder:
-    """Collects records with consecutive offsets and yields the bytes of one v2 batch.
+    """Collects records with consecutive offsets and builds one v2 batch of them.
 
-    `size_bytes` is exact for the uncompressed batch, so a caller can stop in time: `append` itself knows no limit.
+    `append` knows no limit: callers stop at a size of their own, for which `size_bytes` is exact before compression.
     """
 
     __slots__ = (
@@ -99,16 +99,16 @@ class BatchBuilder:
         self._max_timestamp = -1
 
     def __len__(self) -> int:
-        """Records so far."""
+        """Returns the number of records so far."""
         return self._count
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the batch so far, before compression."""
+        """The size of the batch so far, before compression."""
         return HEADER_SIZE + len(self._records)
 
     def append(self, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
-        """Add a record; `timestamp` in milliseconds since the epoch."""
+        """Adds a record. `timestamp` is in milliseconds since 1970."""
         if self._count == 0:
             self._base_timestamp = timestamp
         record_walk.write_record(self._records, self._count, timestamp - self._base_timestamp, key, value, headers)
@@ -117,7 +117,7 @@ class BatchBuilder:
             self._max_timestamp = timestamp
 
     def extend(self, records: Iterable[Record]) -> None:
-        """Add records; their own offsets do not matter."""
+        """Adds records with the next offsets in place of their own."""
         added = records if type(records) is list else list(records)
         if not added:
             return
@@ -128,7 +128,7 @@ class BatchBuilder:
         self._max_timestamp = max(self._max_timestamp, most)
 
     def build(self) -> bytes:
-        """The whole batch. An empty builder gives a batch without records, which only a cleaner may write."""
+        """Returns the bytes of the batch. Only a cleaner may write a batch without records."""
         records = self._records.getvalue()
         if self._codec != NONE:
             records = compress(self._codec, records, self._level)
@@ -143,7 +143,7 @@ class BatchBuilder:
 
 
 def build_batch(records: Iterable[Record], **options: Unpack[BatchOptions]) -> bytes:
-    """One v2 batch of `records`; their own offsets do not matter, they get consecutive ones from `base_offset` on."""
+    """Builds one v2 batch of `records`, with consecutive offsets from `base_offset` on in place of their own."""
     builder = BatchBuilder(**options)
     builder.extend(records)
     return builder.build()
@@ -159,7 +159,7 @@ def build_control_batch(
     base_offset: int = 0,
     partition_leader_epoch: int = -1,
 ) -> bytes:
-    """The end marker of a transaction: one control record, COMMIT or ABORT."""
+    """Builds the end marker of a transaction: a batch of one control record, COMMIT or ABORT."""
     kind = COMMIT if committed else ABORT
     key = b"\x00\x00" + kind.to_bytes(2, "big")
     value = b"\x00\x00" + coordinator_epoch.to_bytes(4, "big", signed=True)

@@ -1,7 +1,7 @@
-"""CRC-32C, from the crc32c package's extension alone.
+"""CRC-32C from the extension module of the crc32c package.
 
-The package itself asks for its own version when it is imported, which reads its metadata by way of the e-mail parser:
-55 ms of CPU, more than a whole client takes to start.
+The package itself is not imported: it reads its metadata for its version, by way of the e-mail parser. That takes 55 ms
+of CPU, more than the start of a whole client.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def _load() -> "Callable[..., int]":
     places = None if package is None else package.submodule_search_locations
     spec = PathFinder.find_spec("crc32c._crc32c", places)
     if spec is None or spec.loader is None:
-        from crc32c import crc32c as found  # another layout than that of 2.7 to 2.9
+        from crc32c import crc32c as found  # releases 2.7 to 2.9 have the extension
 
         return found
     module = module_from_spec(spec)

@@ -7,9 +7,9 @@
     3   lz4     one LZ4 frame
     4   zstd    zstd frames
 
-Decompression never holds more than `max_bytes` plus a constant, whatever sizes the input claims, and takes no more gzip
-members, snappy or lz4 blocks, zstd frames and blocks than `pieces_max` of it. Libraries are imported when first used: a
-broker stores compressed batches without them being loaded for anything but the check of records.
+Decompression never holds more than `max_bytes` plus a constant, whatever sizes the input claims. It accepts at most
+`pieces_max(max_bytes)` gzip members, snappy or lz4 blocks, zstd frames and blocks. The libraries are imported at their
+first use: a broker needs them only to check the records of compressed batches.
 """
 
 import functools
@@ -52,8 +52,8 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 CODEC_IDS: Final = {name: number for number, name in enumerate(CODECS)}
 
 DECOMPRESSED_MAX_BYTES: Final = 100_000_000
-"""The most that one batch may hold uncompressed, in bytes. librdkafka's consumers refuse more by default
-(receive.message.max.bytes), so a larger batch would stop a part of its readers."""
+"""The most bytes that one batch may hold uncompressed. librdkafka's consumers refuse larger ones by default
+(receive.message.max.bytes), so such a batch would stop some of its readers."""
 
 _CHUNK: Final = 65_536
 _PIECES_FREE: Final = 100
@@ -61,7 +61,7 @@ _PIECE_BYTES_MIN: Final = 4096
 _JOINED_PARTS_MAX: Final = 64
 _SNAPPY_BLOCK: Final = 32_768
 _LZ4_HEADER: Final = b'\x04"M\x18\x60\x40\x82'
-"""Of a frame of independent blocks of 64 KiB, without checksums and sizes."""
+"""The header of a frame of independent blocks of 64 KiB, without checksums and sizes."""
 _LZ4_STORED: Final = 1 << 31
 _LZ4_END: Final = b"\0\0\0\0"
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -80,31 +80,31 @@ class DamagedData(BarnabasError):
 
 
 class TrailingData(DamagedData):
-    """Bytes follow the compressed records; some readers stop at them and some do not."""
+    """Bytes follow the compressed records; some readers stop there and some do not."""
 
 
 class TooManyPieces(DamagedData):
-    """So many members, blocks or frames that they are made to cost time: each costs some, however little it holds."""
+    """The data has too many members, blocks or frames. Each costs time, even an empty one."""
 
 
 class DecompressedTooLarge(BarnabasError):
-    """More than the allowed number of bytes would come out."""
+    """The data holds more bytes than the caller allows."""
 
 
 def codec_name(codec: int) -> str:
-    """`codec_name(3)` is `lz4`; 5 to 7 are `unknown(5)` and so on."""
+    """Returns the name of a codec: `lz4` for 3, `unknown(5)` for 5, which does not exist."""
     return CODECS[codec] if 0 <= codec < len(CODECS) else f"unknown({codec})"
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` in the codec's form. `level` None is Kafka's default (gzip 6, lz4 fast, zstd 3)."""
+    """Compresses `data`. `level` None is Kafka's default (gzip 6, lz4 fast, zstd 3)."""
     if codec == NONE:
         return bytes(data)
     return _COMPRESSORS[codec](data, level)
 
 
 def decompress(codec: int, data: Buffer, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> bytes:
-    """What `data` holds. Raises DamagedData, or DecompressedTooLarge if that is more than `max_bytes`."""
+    """Decompresses `data`. Raises DamagedData, or DecompressedTooLarge for more than `max_bytes`."""
     if codec == NONE:
         if len(data) > max_bytes:
             raise _too_large(max_bytes)
@@ -120,7 +120,7 @@ def _too_large(max_bytes: int) -> DecompressedTooLarge:
 
 
 def pieces_max(max_bytes: int) -> int:
-    """Members, blocks and frames that may hold `max_bytes`. All writers of Kafka's batches make one gzip member, or
+    """Returns how many members, blocks and frames may hold `max_bytes`. All clients of Kafka write one gzip member, or
     pieces of 32 KiB and more."""
     return _PIECES_FREE + max_bytes // _PIECE_BYTES_MIN
 
@@ -130,7 +130,7 @@ def _too_many(what: str, most: int) -> TooManyPieces:
 
 
 def _joined(parts: list[bytes]) -> bytes:
-    """Where that takes milliseconds other threads may run in between."""
+    """Joins the parts. Other threads may run in between if there are many of them."""
     if len(parts) == 1:
         return parts[0]
     if len(parts) <= _JOINED_PARTS_MAX:
@@ -156,7 +156,7 @@ def _gunzip(data: Buffer, max_bytes: int) -> bytes:
     for _ in range(pieces_max(max_bytes)):
         inflate = zlib.decompressobj(31)
         while not inflate.eof:
-            # a chunk at a time: what is left of it is copied, and there may be many members
+            # in chunks: the unused rest is copied for each member, and there may be many
             chunk = view[position : position + _CHUNK]
             try:
                 part = inflate.decompress(chunk, min(room + 1, max(_CHUNK, 4 * len(chunk))))
@@ -228,7 +228,7 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
         raise DamagedData(f"snappy: {error}") from None
     if size > max_bytes:
         raise _too_large(max_bytes)
-    # 2 bytes yield 64 at most: a larger claim is a lie, nothing is allocated for it
+    # two bytes hold 64 bytes at most: nothing is allocated for a false size
     if size > 64 * len(block):
         raise DamagedData(f"snappy: a block of {len(block)} bytes claims to hold {size}")
     try:
@@ -243,7 +243,7 @@ def _unsnappy_block(block: memoryview, max_bytes: int) -> bytes:
 def _lz4(data: Buffer, level: int | None) -> bytes:
     from lz4 import frame
 
-    # Kafka's default level, 9, is its fast compressor, which lz4 calls 0; Java reads frames of independent blocks only
+    # Kafka's default level 9 is its fast compressor, level 0 of lz4; Java reads frames of independent blocks only
     compressed: bytes = frame.compress(
         data,
         compression_level=0 if level is None or level == 9 else level,
@@ -255,8 +255,8 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def compress_lz4_blocks(data: Buffer) -> bytes:
-    """An LZ4 frame for whom CPU counts more than size: made in two thirds to a third of the time that `compress` takes,
-    and up to 4 percent larger. The blocks are those that Kafka's own compressor makes."""
+    """Compresses `data` as an LZ4 frame with less CPU: in a third to two thirds of the time of `compress`, and up to 4
+    percent larger. Kafka's own compressor makes the same blocks."""
     view = memoryview(data)
     parts: list[Buffer] = [_LZ4_HEADER]
     for start in range(0, len(view), _CHUNK):
@@ -284,7 +284,7 @@ def _unlz4(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _unlz4_blocks(view: memoryview, max_bytes: int) -> bytes:
-    """A frame of the kind that all clients of Kafka write: block by block, in half of the time."""
+    """Decompresses the kind of frame that all clients of Kafka write, block by block: in half of the library's time."""
     codec = _lz4_block()
     parts: list[bytes] = []
     room, position, end = max_bytes, len(_LZ4_HEADER), len(view)
@@ -319,11 +319,11 @@ def _unlz4_blocks(view: memoryview, max_bytes: int) -> bytes:
 
 
 def _unlz4_frame(data: memoryview, max_bytes: int) -> bytes:
-    """Any other frame."""
+    """Decompresses any other frame."""
     from lz4 import frame
 
     context: Any = getattr(_local, "lz4_context", None) or frame.create_decompression_context()
-    _local.lz4_context = None  # it comes back only if it ends at the end of a frame
+    _local.lz4_context = None  # kept again only after a whole frame
     parts: list[bytes] = []
     room = max_bytes
     rest = data
@@ -400,11 +400,11 @@ def _unzstd(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _zstd_frame(data: memoryview, start: int, blocks_max: int) -> tuple[int, int, bool, int]:
-    """Where the frame at `start` ends, the most that it can hold, if that is exact, and how many blocks it has: if they
-    are more than `blocks_max`, they are not looked at to the end (RFC 8878, section 3.1).
+    """Returns the end of the frame at `start`, a bound on its content, whether the bound is exact, and the number of
+    blocks, which are counted up to the first beyond `blocks_max` (RFC 8878, section 3.1).
 
-    The library alone would not do: it takes the content size on trust for its allocation, and its readers, which do
-    not, cannot tell a truncated frame from a whole one.
+    The library alone is not enough: it trusts the content size when it allocates memory, and its stream readers, which
+    do not, cannot tell a truncated frame from a whole one.
     """
     try:
         magic = int.from_bytes(data[start : start + 4], "little")

@@ -1,6 +1,6 @@
-"""The records that consumers give, with the types of their keys and values for type checkers.
+"""The records that consumers return, with the types of keys and values for type checkers.
 
-`consumer_records` makes them. Its class is compiled and cannot be generic, so the types are declared here.
+The class itself is in `compiled.consumer_records`. A compiled class cannot be generic, so the types are declared here.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from barnabas.records.record import Headers
 
     K = TypeVar("K", default=bytes)
-    """What the keys of records are, if they are not None: bytes, or what the deserializer returns."""
+    """The type of keys that are not None: bytes, or the type that the deserializer returns."""
     V = TypeVar("V", default=bytes)
-    """The same of values."""
+    """The type of values that are not None."""
 
     class ConsumerRecord(Generic[K, V]):
-        """One record as a consumer gets it."""
+        """One record that a consumer has fetched."""
 
         key: K | None
         value: V | None
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
         def headers(self) -> Headers: ...
 
     AnyRecord = ConsumerRecord[Any, Any]
-    """A record where nothing is known of its types."""
+    """A record with keys and values of unknown types."""
 else:
     from typing import TypeVar
 
     from barnabas.records.compiled.consumer_records import ConsumerRecord
 
-    K, V = TypeVar("K"), TypeVar("V")  # Python 3.13 is the first to know defaults
+    K, V = TypeVar("K"), TypeVar("V")  # typing has defaults from Python 3.13 on
     AnyRecord = ConsumerRecord

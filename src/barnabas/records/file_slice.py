@@ -1,4 +1,4 @@
-"""A range of a file on its way to a socket: named by the log, sent by the network, read by neither."""
+"""A range of a file that the log names and the network sends, without reading it into memory."""
 
 import os
 
@@ -6,7 +6,7 @@ __all__ = ["FileSlice"]
 
 
 class FileSlice:
-    """`size` bytes of the open file `fd` from `position` on. The bytes are final once a slice names them."""
+    """Names `size` bytes of the open file `fd` from `position` on. Nobody changes these bytes any more."""
 
     __slots__ = ("fd", "position", "size")
 
@@ -22,7 +22,7 @@ class FileSlice:
         return self.size
 
     def read(self) -> bytes:
-        """The bytes themselves, for small slices and for TLS; raises EOFError if the file ends early."""
+        """Reads the bytes, for small slices and for TLS. Raises EOFError if the file ends early."""
         data = os.pread(self.fd, self.size, self.position)
         while len(data) < self.size:
             more = os.pread(self.fd, self.size - len(data), self.position + len(data))

@@ -1,9 +1,9 @@
-"""Message formats v0 and v1: what brokers wrote before 2017 and old files still hold. Read by tools and clients only.
+"""Message formats v0 and v1, which brokers wrote before 2017. Tools and clients read them; brokers refuse them.
 
 A message (big endian): offset i64, size i32, then crc u32 (CRC-32 of all that follows it), magic i8, attributes i8,
 in v1 timestamp i64, key and value each with an i32 length (-1: null). A compressed set is a wrapper message whose value
-holds messages. In v0 those carry absolute offsets. In v1 they count from 0 and the wrapper has the last one's absolute
-offset; if its timestamp type is LogAppendTime, its timestamp is theirs.
+holds messages. In v0 the messages inside carry absolute offsets. In v1 their offsets count from 0 and the wrapper has
+the absolute offset of the last one; a wrapper of type LogAppendTime gives its timestamp to all of them.
 """
 
 import zlib
@@ -30,9 +30,9 @@ from barnabas.records.record import Record
 __all__ = ["LegacyMessage", "build_message", "build_wrapper", "iter_messages", "read_message", "records_of"]
 
 OVERHEAD: Final = 12
-"""Offset and size, which the size does not count."""
+"""Bytes of offset and size, which the size does not count."""
 SIZE_MIN: Final = 14
-"""A v0 message with null key and null value."""
+"""The size of a v0 message with null key and null value."""
 
 _HEAD: Final = Struct(">qiIbb")
 _I64: Final = Struct(">q")
@@ -43,21 +43,21 @@ _LZ4_CONTENT_SIZE: Final = 0x08
 
 
 class LegacyMessage(NamedTuple):
-    """A message as it lies in the file: one record, or the wrapper of a compressed set."""
+    """A stored message: one record, or the wrapper of a compressed set."""
 
     offset: int
-    """A wrapper's is its last record's."""
+    """The record's offset; in a wrapper, that of its last record."""
     size_bytes: int
-    """The whole message, offset and size included."""
+    """The size of the whole message, offset and size included."""
     crc: int
     magic: int
     attributes: int
     timestamp: int
-    """-1 in v0."""
+    """In milliseconds; -1 in v0."""
     key: bytes | None
     value: bytes | None
     is_valid: bool
-    """The crc is that of the bytes."""
+    """Whether the crc matches the bytes."""
 
     @property
     def compression_type(self) -> int:
@@ -69,9 +69,9 @@ class LegacyMessage(NamedTuple):
 
 
 def read_message(buffer: Buffer, position: int = 0) -> LegacyMessage:
-    """The message at `position`; CorruptMessage if it is not whole, of another magic, or its fields do not fit it.
+    """Reads the message at `position`. A wrong checksum only makes its `is_valid` False.
 
-    A wrong checksum does not raise: `is_valid` tells.
+    Raises CorruptMessage if the message is not whole, has another magic, or fields that do not fit its size.
     """
     try:
         offset, size, crc, magic, attributes = _HEAD.unpack_from(buffer, position)
@@ -108,7 +108,7 @@ def _field(view: memoryview, position: int) -> tuple[bytes | None, int]:
 
 
 def iter_messages(buffer: Buffer) -> Iterator[LegacyMessage]:
-    """The messages in `buffer`, wrappers unopened; a torn one at the end is left out."""
+    """Yields the messages in `buffer`, without opening wrappers; a torn message at the end is left out."""
     view, position = memoryview(buffer), 0
     while len(view) - position >= OVERHEAD + SIZE_MIN:
         (size,) = _I32.unpack_from(view, position + 8)
@@ -120,7 +120,7 @@ def iter_messages(buffer: Buffer) -> Iterator[LegacyMessage]:
 
 
 def records_of(message: LegacyMessage, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> list[Record]:
-    """The record of a message, or those of a wrapper, with absolute offsets. Raises CorruptMessage."""
+    """Returns the record of a message, or the records of a wrapper, with absolute offsets. Raises CorruptMessage."""
     name = f"message of offset {message.offset}"
     if not message.is_valid:
         raise CorruptMessage(f"{name} fails its checksum")
@@ -147,7 +147,7 @@ def records_of(message: LegacyMessage, max_bytes: int = DECOMPRESSED_MAX_BYTES) 
 
 
 def _base_offset(wrapper: LegacyMessage, last_inner: int) -> int:
-    """What to add to the offsets inside: v0 has absolute ones; some producers sent v1 wrappers with offset 0."""
+    """Returns the offset to add to those inside a wrapper: 0 for absolute ones (v0, and v1 wrappers of offset 0)."""
     if wrapper.magic == 0 or wrapper.offset == 0:
         return 0
     if wrapper.offset < last_inner:
@@ -164,7 +164,7 @@ def build_message(
     timestamp: int = -1,
     attributes: int = 0,
 ) -> bytes:
-    """One message, as old producers sent it."""
+    """Builds one message in an old format."""
     body = magic.to_bytes(1, "big") + attributes.to_bytes(1, "big")
     if magic == 1:
         body += _I64.pack(timestamp)
@@ -176,7 +176,7 @@ def build_message(
 def build_wrapper(
     records: Iterable[Record], *, codec: int, magic: int = 1, log_append_time: int | None = None
 ) -> bytes:
-    """A compressed set of `records`, whose offsets are absolute; v0 lz4 gets the wrong header checksum of its day."""
+    """Builds a compressed set of `records` with absolute offsets; lz4 in v0 with the wrong checksum of old clients."""
     entries = list(records)
     base = entries[0].offset if magic == 1 else 0
     inner = b"".join(
@@ -193,7 +193,7 @@ def build_wrapper(
 
 
 def _with_right_header_checksum(frame: bytes) -> bytes:
-    """The first Kafka clients with lz4 summed over the magic number too; lz4 itself refuses their frames."""
+    """Corrects the header checksum of the first Kafka clients with lz4, which covered the magic number too."""
     return _with_header_checksum(frame, 4)
 
 
@@ -205,7 +205,7 @@ def _with_header_checksum(frame: bytes, start: int) -> bytes:
 
 
 def _xxh32(data: bytes) -> int:
-    """xxHash32 with seed 0 of fewer than 16 bytes, which is all that an lz4 frame's header can have."""
+    """Computes xxHash32 with seed 0 of fewer than 16 bytes; the header of an lz4 frame has no more."""
     assert len(data) < 16, len(data)
     prime1, prime2, prime3, prime4, prime5 = 2654435761, 2246822519, 3266489917, 668265263, 374761393
     mask = 0xFFFFFFFF

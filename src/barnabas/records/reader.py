@@ -1,7 +1,7 @@
-"""Reading records out of batches: for clients, coordinators and tools. The broker's data path never does this.
+"""Reads records out of batches, for clients, coordinators and tools. A broker serves records without reading them.
 
-`iter_records` and `read_records` read one v2 batch; `iter_entries` and `iter_any` whole buffers (a Fetch answer, a
-segment file) in which v0, v1 and v2 may follow each other.
+`iter_records` and `read_records` read one v2 batch. `iter_entries` and `iter_any` read whole buffers, such as a Fetch
+response or a segment file, in which batches of v0, v1 and v2 may follow each other.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ _LENGTH: Final = Struct(">i")
 
 
 def iter_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Iterator[Record]:
-    """The records of one v2 batch, with absolute offsets and timestamps; control batches included.
+    """Returns an iterator of the records of one v2 batch, with absolute offsets and timestamps; of control batches too.
 
-    `batch` starts with the batch; what follows it is ignored. Raises CorruptMessage, before the first record, if the
+    `batch` starts with the batch; bytes after it are ignored. Raises CorruptMessage, before the first record, if the
     batch is cut off, fails its checksum (unless `check_crc` is off), is damaged inside, or holds more than `max_bytes`
     uncompressed.
     """
@@ -32,7 +32,7 @@ def iter_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECO
 
 
 def read_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> list[Record]:
-    """As `iter_records`, as a list."""
+    """Returns a list of the records that `iter_records` iterates over, with the same errors."""
     header = read_header(batch)
     size = header.size_bytes
     if size > len(batch):
@@ -59,9 +59,10 @@ def read_records(batch: Buffer, *, check_crc: bool = True, max_bytes: int = DECO
 
 
 def iter_entries(buffer: Buffer) -> Iterator[tuple[int, BatchHeader | LegacyMessage, memoryview]]:
-    """Position, header and bytes of each whole batch or message of any magic; a torn one at the end is left out.
+    """Yields position, header and bytes of each whole batch or message of any magic.
 
-    Checksums are not looked at. Raises CorruptMessage at what is neither a batch nor a message.
+    A torn one at the end is left out. Checksums are not checked. Raises CorruptMessage at bytes that are neither a
+    batch nor a message.
     """
     view, position = memoryview(buffer), 0
     while len(view) - position > _MAGIC_POSITION:
@@ -84,14 +85,14 @@ def records_of_entry(
     check_crc: bool = True,
     max_bytes: int = DECOMPRESSED_MAX_BYTES,
 ) -> list[Record]:
-    """The records of what `iter_entries` found. Raises CorruptMessage."""
+    """Returns the records of a batch or message that `iter_entries` found. Raises CorruptMessage."""
     if isinstance(entry, LegacyMessage):
         return records_of(entry, max_bytes)
     return read_records(whole, check_crc=check_crc, max_bytes=max_bytes)
 
 
 def iter_any(buffer: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPRESSED_MAX_BYTES) -> Iterator[Record]:
-    """The records of all the batches and messages in `buffer`, control batches left out. Raises CorruptMessage."""
+    """Yields the records of all batches and messages in `buffer`, except control batches. Raises CorruptMessage."""
     for _, entry, whole in iter_entries(buffer):
         if isinstance(entry, BatchHeader) and entry.is_control:
             continue
@@ -99,7 +100,7 @@ def iter_any(buffer: Buffer, *, check_crc: bool = True, max_bytes: int = DECOMPR
 
 
 def records_section(header: BatchHeader, batch: Buffer, max_bytes: int) -> tuple[bytes, int]:
-    """Bytes that hold the uncompressed records up to their end, and where the first begins.
+    """Returns bytes that end with the uncompressed records, and the position of the first record in them.
 
     Raises DamagedData or DecompressedTooLarge.
     """
@@ -110,5 +111,5 @@ def records_section(header: BatchHeader, batch: Buffer, max_bytes: int) -> tuple
 
 
 def header_text(header: BatchHeader) -> str:
-    """How messages name a batch."""
+    """Returns the name of a batch for error messages."""
     return f"batch of offsets {header.base_offset} to {header.last_offset}"

@@ -1,4 +1,4 @@
-"""One record as clients, coordinators and tools see it, whatever format it was stored in."""
+"""One record, independent of the format that it was stored in."""
 
 from typing import NamedTuple
 

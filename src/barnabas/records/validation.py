@@ -1,7 +1,7 @@
-"""What a leader checks before it appends: a batch that would poison its readers is refused here, with Kafka's code.
+"""A leader's checks of a batch before it appends it. A batch that its readers could not read is refused as in Kafka.
 
-In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogValidator, and the answers of Apache Kafka
-4.3.1 to each of the payloads in tests/records/poisons.py):
+The rules, in the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogValidator, and the responses of
+Apache Kafka 4.3.1 to each payload of tests/records/poisons.py):
 
     rule                                                                     refused with
     -----------------------------------------------------------------------  ----------------------------
@@ -23,10 +23,10 @@ In the order of the checks (source: Kafka's ProduceRequest, UnifiedLog and LogVa
     no key on a compacted topic                                               INVALID_RECORD per record
     a timestamp out of bounds (CreateTime), a LogAppendTime batch             INVALID_TIMESTAMP per record
 
-Stricter than Kafka, which stores these batches although some reader then fails or misnumbers their records: wrong
-offset deltas; a compressed record whose length is not that of its fields; key, value or header lengths below -1; bytes
-after the end of gzip, snappy or lz4 data; decompressed size and number of pieces without bound. A torn batch after the
-only one is cut off, a header's max_timestamp that the records contradict is put right: both as Kafka does.
+Barnabas refuses some batches that Kafka stores, on which some readers then fail or misnumber the records: wrong offset
+deltas; a compressed record whose length is not that of its fields; key, value or header lengths below -1; bytes after
+the end of gzip, snappy or lz4 data; decompressed size and number of pieces without bound. As Kafka does, it cuts off a
+torn second batch and corrects a header's max_timestamp that the records contradict.
 """
 
 import time
@@ -96,14 +96,14 @@ __all__ = [
 ]
 
 RECORD_ERRORS_MAX: Final = 1_000
-"""Reasons given for one batch at most: a batch of a megabyte can hold 140,000 wrong records."""
+"""The most reasons that are given for one batch. A batch of a megabyte can hold 140,000 wrong records."""
 
 _AT_ONCE_BYTES_MAX: Final = 1 << 20
 _AT_ONCE_GZIP_BYTES_MAX: Final = 1 << 18
 _AT_ONCE_RECODED_BYTES_MAX: Final = 1 << 15
-"""Records that a batch may hold to be validated at once: a millisecond's work, or about two."""
+"""The most uncompressed bytes of a batch that is validated at once: one or two milliseconds of work."""
 _PAUSE_S: Final = 0.0002
-"""Long enough for another thread to take the interpreter."""
+"""Long enough for another thread to take the interpreter lock."""
 
 _I64_MIN: Final = -(2**63)
 _I64_MAX: Final = 2**63 - 1
@@ -116,15 +116,15 @@ _FLAGS_KEPT: Final = COMPRESSION_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | DELE
 _LZ4_FLAGS_POSITION: Final = HEADER_SIZE + 4
 _LZ4_MASK: Final = 0x23
 _LZ4_INDEPENDENT: Final = 0x20
-"""Blocks that stand alone, neither a dictionary nor the reserved bit: the only frames that Java clients read."""
+"""Independent blocks, no dictionary, no reserved bit: Java clients read no other frames."""
 
 
 class TooMuchWork(BarnabasError):
-    """The batch takes more than about a millisecond to decompress, check or compress: validate it in a thread."""
+    """The batch takes more than about a millisecond to validate: do it in a thread."""
 
 
 class ValidatedBatch:
-    """A batch that may be appended. `payload` is the whole batch: as it was sent, or rewritten as the topic asks."""
+    """A batch that the leader may append. `payload` is the whole batch, as sent or rewritten as the topic requires."""
 
     __slots__ = ("header", "max_timestamp", "offset_of_max_timestamp_delta", "payload", "record_count")
 
@@ -142,7 +142,7 @@ class ValidatedBatch:
         self.max_timestamp = max_timestamp
         """In milliseconds, -1 if no record has a timestamp."""
         self.offset_of_max_timestamp_delta = offset_of_max_timestamp_delta
-        """What Kafka's time index points to: the batch's last offset, as a delta, whichever record is the youngest."""
+        """The offset delta for the time index: as in Kafka, the last of the batch, not the latest record's."""
         self.record_count = record_count
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class ValidatedBatch:
 
 
 def own_batch(batch: bytes) -> ValidatedBatch:
-    """A batch that this broker has built itself, which needs no validation."""
+    """Wraps a batch that this broker has built itself, without validation."""
     header = read_header(batch)
     return ValidatedBatch(header, batch, header.max_timestamp, header.last_offset_delta, header.record_count)
 
@@ -158,10 +158,10 @@ def own_batch(batch: bytes) -> ValidatedBatch:
 def validate_produce(
     records: Buffer | None, policy: AppendPolicy, now_ms: int, *, zstd_allowed: bool = True, at_once: bool = False
 ) -> ValidatedBatch:
-    """Check the records of one partition of a Produce request (v3 and later) as the table above says.
+    """Checks the records of one partition of a Produce request (v3 and later) by the rules of this module.
 
-    `records` is not kept unless it becomes the payload. Raises a KafkaError; `record_errors_of` gives its reasons.
-    With `at_once`, TooMuchWork before much time is spent on the batch; without, other threads may run meanwhile.
+    `records` is not kept unless it becomes the payload. Raises a KafkaError; `record_errors_of` returns its reasons.
+    `at_once` raises TooMuchWork before the batch takes much time; without it, other threads may run meanwhile.
     """
     size_all = 0 if records is None else len(records)
     if records is None or size_all < HEADER_SIZE:
@@ -205,7 +205,7 @@ def validate_produce(
 
 
 def _short(records: Buffer | None) -> KafkaError:
-    """What is wrong with fewer bytes than a header has."""
+    """Returns the error for fewer bytes than a header has."""
     size = 0 if records is None else len(records)
     if records is not None and size >= BATCH_LENGTH_OVERHEAD:
         (length,) = _LENGTH.unpack_from(records, 8)
@@ -233,7 +233,7 @@ def _too_large(size: int, policy: AppendPolicy) -> MessageTooLarge:
 
 
 def _one_batch(records: Buffer, length: int, magic: int, size_all: int, codec_allowed: bool) -> Buffer:
-    """The bytes of the only batch. What follows it must not be a whole batch; Kafka cuts a torn one off, so do we."""
+    """Returns the bytes of the only batch. A second whole batch is refused; a torn one is cut off, as in Kafka."""
     if length < _LENGTH_MIN_ANY_MAGIC:
         raise CorruptMessage(f"the batch's length is {length}, no batch is that short")
     if not 0 <= magic <= 2:
@@ -302,14 +302,14 @@ _pause: Final = partial(time.sleep, _PAUSE_S)
 def _check_records(
     data: bytes, position: int, header: BatchHeader, policy: AppendPolicy, now_ms: int, at_once: bool
 ) -> int:
-    """Walk the records; the timestamp that the batch's header must carry as max_timestamp."""
+    """Checks the records and returns the max_timestamp that the batch's header must have."""
     base = header[7]
     append_time = header[5] & LOG_APPEND_TIME_FLAG
     low, high = _I64_MIN, _I64_MAX
     if not policy.log_append_time:
         low = max(low, max(low, now_ms - policy.timestamp_before_max_ms) - base)
         high = min(high, min(high, now_ms + policy.timestamp_after_max_ms) - base)
-        if low > _I64_MAX or high < _I64_MIN:  # base itself is out of any bounds, and no delta leads back
+        if low > _I64_MAX or high < _I64_MIN:  # the base timestamp is out of bounds, and no delta corrects that
             low, high = _I64_MAX, _I64_MIN
     refused: list[tuple[int, int, int, int]] = []
     keyed = policy.compacted
@@ -334,7 +334,7 @@ def _check_records(
 def _refusal(
     header: BatchHeader, refused: list[tuple[int, int, int, int]], policy: AppendPolicy, now_ms: int
 ) -> KafkaError:
-    """The error for records that are well formed but not acceptable: one reason each."""
+    """Returns the error for well-formed records that the policy refuses, with one reason for each."""
     reasons: dict[int, str] = {}
     about_time = False
     for index, offset_delta, timestamp_delta, key_length in refused:
@@ -370,9 +370,9 @@ def _refused(reasons: dict[int, str], about_time: bool, record_count: int) -> Ka
 def _check_append_time(
     header: BatchHeader, policy: AppendPolicy, now_ms: int, refused: list[tuple[int, int, int, int]]
 ) -> None:
-    """A client's batch says LogAppendTime: its max_timestamp has to be acceptable as every record's timestamp.
+    """Checks a client's batch of type LogAppendTime: its max_timestamp is the timestamp of every record for readers.
 
-    Kafka then takes it, as CreateTime. So do we, but the timestamps that readers will see have to be acceptable too.
+    Kafka appends such a batch as CreateTime. So does Barnabas, if this timestamp is within the bounds.
     """
     timestamp = header.max_timestamp
     low, high = now_ms - policy.timestamp_before_max_ms, now_ms + policy.timestamp_after_max_ms
@@ -391,13 +391,13 @@ def _check_append_time(
 def _recoded(
     header: BatchHeader, records: bytes, target: int, max_timestamp: int, policy: AppendPolicy
 ) -> ValidatedBatch:
-    """The batch with its records in the topic's codec."""
+    """Compresses the records with the topic's codec."""
     attributes = (header.attributes & TRANSACTIONAL_FLAG) | target
     return _rewritten(header, compress(target, records, policy.compression_level), attributes, max_timestamp, policy)
 
 
 def _retimed(header: BatchHeader, batch: Buffer, max_timestamp: int, policy: AppendPolicy) -> ValidatedBatch:
-    """The batch with another maximum timestamp or timestamp type; the records stay as they are."""
+    """Sets another maximum timestamp or timestamp type and keeps the records."""
     attributes = header.attributes & _FLAGS_KEPT
     return _rewritten(header, memoryview(batch)[HEADER_SIZE:], attributes, max_timestamp, policy)
 
@@ -420,9 +420,9 @@ def _rewritten(
 
 
 def validate_replicated(records: Buffer) -> list[tuple[BatchHeader, memoryview]]:
-    """Check the batches of a leader's Fetch answer, one after the other, by header and checksum only.
+    """Checks header and checksum of each batch in a leader's Fetch response, not the records.
 
-    A torn batch at the end is left out, as a Fetch may end in the middle of one. Raises CorruptMessage.
+    A torn batch at the end is left out: a Fetch response may end in the middle of a batch. Raises CorruptMessage.
     """
     view = memoryview(records)
     position, end = 0, len(view)

@@ -16,7 +16,7 @@ from barnabas.broker.server import Broker, StartInterrupted
 from barnabas.config.broker import BrokerConfig
 from barnabas.config.endpoints import Endpoint
 from barnabas.errors import KafkaStorageError, UsageError
-from barnabas.records.compiled.installation import HOW_TO_COMPILE, is_compiled, told
+from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 
 __all__ = ["run"]
 
@@ -87,7 +87,7 @@ def _tell_ready(broker: Broker, ready_file: Path | None, began: float, as_json: 
     directories = broker.config.data_dirs
     text = (
         f"barnabas broker {broker.node_id} is ready on {', '.join(addresses)} "
-        f"({ready_ms:.0f} ms, data in {', '.join(directories)}, {told()})"
+        f"({ready_ms:.0f} ms, data in {', '.join(directories)}, {describe_installation()})"
     )
     if as_json:
         facts = {

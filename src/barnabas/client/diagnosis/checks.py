@@ -28,7 +28,7 @@ from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from barnabas.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from barnabas.protocol.schema import Request
-from barnabas.records.compiled.installation import HOW_TO_COMPILE, is_compiled, told
+from barnabas.records.compiled.installation import HOW_TO_COMPILE, describe_installation, is_compiled
 
 __all__ = ["Check", "diagnose", "tls_name"]
 
@@ -295,7 +295,7 @@ def _check_installation() -> Check:
     from barnabas.version import __version__
 
     status, hint = (OK, "") if is_compiled() else (WARNING, HOW_TO_COMPILE)
-    return Check("install", f"barnabas {__version__}", status, told(), hint)
+    return Check("install", f"barnabas {__version__}", status, describe_installation(), hint)
 
 
 def _check_versions(probe: Probe, answer: ApiVersionsResponse) -> Check:

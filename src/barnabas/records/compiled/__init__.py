@@ -1,5 +1,5 @@
-"""The loops over every record: plain typed Python, which mypyc compiles where there is a C compiler.
+"""The loops over every record: plain typed Python, which mypyc compiles if there is a C compiler.
 
-`record_walk` checks, reads and writes the records of a batch; `consumer_records` and `record_columns` make objects and
-columns of them; `bulk_rows` takes rows to be sent; `offset_map` and `batch_filter` are the log cleaner's.
+`record_walk` checks, reads and writes the records of a batch. `consumer_records` and `record_columns` make objects and
+columns of fetched records. `bulk_rows` reads rows to be sent. `offset_map` and `batch_filter` are the log cleaner's.
 """

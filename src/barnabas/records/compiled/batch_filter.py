@@ -1,8 +1,6 @@
-"""The compaction kernel: which records of a block of batches stay, and the batches that are left of it.
+"""Filters batches for the log cleaner: decides which records stay, and rewrites the batches. Compiled by mypyc.
 
-Compiled by mypyc together with `record_walk` and `offset_map`, and as those it runs as it is where there is no
-compiler. It knows bytes and numbers only; which logs are cleaned and what becomes of the files is the business of
-`barnabas.log.cleaner`.
+The module knows bytes and numbers only. `barnabas.log.cleaner` chooses the logs to be cleaned and replaces their files.
 """
 
 from __future__ import annotations
@@ -31,16 +29,16 @@ if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
 _LOG_APPEND_TIME: Final = 0x08
 _DELETE_HORIZON: Final = 0x40
 _EMPTY_BITS: Final = 0x38
-"""What an emptied batch keeps of its attributes: whose time it has, if it is of a transaction, if it is a marker."""
+"""The attributes that an emptied batch keeps: timestamp type, transactional, control."""
 _LOW: Final = 0xFFFFFFFF
 _NO_DELTA: Final = -(2**62)
 _POSITION_MAX: Final = 2**31 - 1
 
 
 class BatchFilter:
-    """Walks blocks of a segment file and collects what is left of them, with the entries of the new indexes.
+    """Filters blocks of a segment file and collects the batches that stay, with the entries of the new indexes.
 
-    The batches to be kept leave in `parts`; those that nothing was taken out of are copied as they are.
+    `parts` holds the bytes of the batches that stay; a batch that keeps all of its records is copied unchanged.
     """
 
     def __init__(
@@ -59,22 +57,22 @@ class BatchFilter:
         self._base_offset: i64 = base_offset
         self._now_ms: i64 = now_ms
         self._delete_horizon_ms: i64 = delete_horizon_ms
-        """What a batch gets that shows its first tombstones."""
+        """The horizon of a batch in which the cleaner finds tombstones for the first time."""
         self._kept_offsets = kept_offsets
-        """Last offsets of batches that stay even when they are empty: the last ones of their producers."""
+        """Last offsets of the last batches of producers, which stay even if they are empty."""
         self._last_kept_offset: i64 = last_kept_offset
-        """The last offset of the cleaned part, whose batch stays too."""
+        """The last offset of the cleaned part; its batch stays even if it is empty."""
         self._interval: i64 = index_interval_bytes
         self.parts: list[bytes] = []
         self.changed = False
-        """Whether anything differs from the source."""
+        """Whether the result differs from the source."""
         self.stop: i64 = TORN
         self.size: i64 = 0
-        """Bytes collected so far, also those that were taken away from `parts` meanwhile."""
+        """The number of bytes collected so far, those that the caller has taken out of `parts` included."""
         self.records_read: i64 = 0
         self.records_kept: i64 = 0
         self.next_horizon_ms: i64 = -1
-        """The earliest horizon of a batch that stays and still has tombstones; -1 if there is none."""
+        """The earliest horizon of the batches that stay with tombstones; -1 if there are none."""
         self.max_timestamp: i64 = -1
         self.offset_entries = BytesWriter()
         """The content of the offset index."""
@@ -94,7 +92,7 @@ class BatchFilter:
     # -- blocks --------------------------------------------------------------------------------------------------------
 
     def filter_batches(self, data: bytes, position: i64) -> i64:
-        """Filter the batches from `position` on; where the walk ended, and why in `stop`.
+        """Filters the batches from `position` on. Returns the position after the last of them; `stop` has the reason.
 
         Raises ValueError or IndexError for broken structure.
         """
@@ -124,13 +122,13 @@ class BatchFilter:
     # -- one batch: its header in `head` at `at`, its records uncompressed in `data` -----------------------------------
 
     def judges_records(self, head: bytes, at: i64) -> bool:
-        """Whether the batch's records matter: `stands` does not look at those of others."""
+        """Returns whether `stands` reads the records of this batch."""
         if read_i64_be(head, at) > self._latest_offset:
             return False
         return self._offsets.entries > 0 or head[at + 22] & _DELETE_HORIZON > 0
 
     def stands(self, head: bytes, at: i64, data: bytes, position: i64, end: i64) -> bool:
-        """Whether the batch stays as it is; it is then entered into the indexes, otherwise it has to be rewritten."""
+        """Returns whether the batch stays unchanged. Its index entries are then made. If not, it must be rewritten."""
         base_offset: i64 = read_i64_be(head, at)
         last_offset: i64 = last_offset_of(head, at)
         count: i64 = read_i64_be(head, at + 53) & _LOW
@@ -151,9 +149,9 @@ class BatchFilter:
         return True
 
     def stands_marker(self, head: bytes, at: i64, needed: bool, last: bool) -> bool:
-        """As `stands` for the end marker of a transaction. `needed`: records of the transaction are still there; a
-        marker that is not needed goes when its horizon is over, which it gets here. `last`: only this batch tells of
-        its producer's epoch."""
+        """Returns whether the end marker of a transaction stays unchanged, like `stands`. `needed`: records of the
+        transaction are still there. A marker that is not needed gets a horizon here and is dropped after it. `last`:
+        only this batch has its producer's epoch."""
         count: i64 = read_i64_be(head, at + 53) & _LOW
         horizon: i64 = read_i64_be(head, at + 27) if head[at + 22] & _DELETE_HORIZON else -1
         self.records_read += count
@@ -172,7 +170,7 @@ class BatchFilter:
         return True
 
     def discard(self, head: bytes, at: i64) -> None:
-        """The batch is of an aborted transaction: none of its records stays."""
+        """Drops all records of the batch, which is part of an aborted transaction."""
         self.changed = True
         self.records_read += read_i64_be(head, at + 53) & _LOW
         self._keep_all(0)
@@ -283,7 +281,7 @@ class BatchFilter:
     # -- rewriting the batch that `stands` was asked about last --------------------------------------------------------
 
     def rewrite(self, head: bytes, at: i64, data: bytes, position: i64, end: i64) -> None:
-        """Append what is left of the batch, uncompressed."""
+        """Appends the uncompressed batch with the records that stay, or without records if it has to stay empty."""
         if self._kept:
             check_crc(head, at)
             self.append_batch(head, at, self.payload(head, at, data, position, end))
@@ -292,7 +290,7 @@ class BatchFilter:
             self._append(head, at, head[at + 22] & _EMPTY_BITS, -1, read_i64_be(head, at + 35), 0, b"")
 
     def _stays_empty(self, head: bytes, at: i64) -> bool:
-        """Whether the batch stays though it has no records: its producer's sequence or the end of the log needs it."""
+        """Returns whether the batch stays without records: its producer's sequence or the end of the log needs it."""
         last_offset: i64 = last_offset_of(head, at)
         if last_offset == self._last_kept_offset or self._last_of_producer:
             return True
@@ -304,14 +302,14 @@ class BatchFilter:
         return self._kept == 0
 
     def payload(self, head: bytes, at: i64, data: bytes, position: i64, end: i64) -> bytes:
-        """The records that stay."""
+        """Returns the bytes of the records that stay."""
         records = self._out.getvalue() if self._dropped else data[position:end]
         if self._sets_horizon:
             return shift_timestamps(records, self._kept, read_i64_be(head, at + 27) - self._delete_horizon_ms)
         return records
 
     def append_batch(self, head: bytes, at: i64, records: bytes) -> None:
-        """Append the batch with these records, in the compression that its header names."""
+        """Appends the batch with these records, which are compressed as its header says."""
         attributes: i64 = head[at + 22]
         base_timestamp: i64 = read_i64_be(head, at + 27)
         max_timestamp: i64 = read_i64_be(head, at + 35)
@@ -371,7 +369,7 @@ class BatchFilter:
             raise ValueError(f"the cleaned segment at {self._base_offset} is larger than {_POSITION_MAX} bytes")
 
     def note_time(self) -> None:
-        """Bring the largest timestamp so far into the time index; to be called at the end, too."""
+        """Enters the largest timestamp so far into the time index. The caller does so once more at the end."""
         if self.max_timestamp > self._last_time_entry:
             write_i64_be(self.time_entries, self.max_timestamp)
             _write_i32(self.time_entries, self._max_timestamp_offset - self._base_offset)
@@ -386,7 +384,7 @@ def _write_i32(out: BytesWriter, number: i64) -> None:
 
 
 def shift_timestamps(records: bytes, count: i64, shift: i64) -> bytes:
-    """The records with `shift` added to their timestamp deltas."""
+    """Returns the records with `shift` added to their timestamp deltas."""
     out = BytesWriter()
     position: i64 = 0
     delta: i64

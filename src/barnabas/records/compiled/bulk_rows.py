@@ -1,6 +1,6 @@
-"""Many records to be sent, row by row: from lists, or from the buffers of Arrow columns; and Kafka's murmur2.
+"""Reads the rows that a producer sends in bulk, from lists or from the buffers of Arrow columns; and Kafka's murmur2.
 
-Compiled like `record_walk`. What is in doubt about rows is found by `check_lists` before the first of them is taken.
+Compiled by mypyc. `check_lists` checks the rows of lists before the first of them is read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["BinaryBuffers", "ColumnRows", "ListRows", "Rows", "check_lists", "he
 Headers = tuple[tuple[str, bytes | None], ...]
 
 RECORD_OVERHEAD: Final = 32
-"""A record's varints at most, without headers; its offset fits 32 bits."""
+"""The most bytes of a record's varints, without headers. Its offset delta fits 32 bits."""
 HEADER_OVERHEAD: Final = 10
 
 _SEED: Final = 0x9747B28C
@@ -30,7 +30,7 @@ def is_compiled() -> bool:
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit murmur2 as a signed number: `murmur2(b"21")` is -973932308. Source: Kafka's Utils.murmur2."""
+    """Computes Kafka's 32-bit murmur2 as a signed number: -973932308 for b"21". Source: Kafka's Utils.murmur2."""
     length: i64 = len(data)
     h: i64 = (_SEED ^ length) & _MASK
     whole: i64 = length & ~3
@@ -55,16 +55,17 @@ def murmur2(data: bytes) -> int:
 
 
 class Rows:
-    """Records by their number from 0 on. What is not `keyed`, `stamped`, `placed` or `headed` is not asked for."""
+    """Rows by their index from 0 on. Callers read keys only if `keyed`, timestamps only if `stamped`, partitions only
+    if `placed` and headers only if `headed`."""
 
     def __init__(self, count: i64, base: i64, to: i64, heads: Headers) -> None:
         self.count: i64 = count
         self.base: i64 = base
-        """The number of the first one in the call that they belong to."""
+        """The index of the first row among all rows of the call."""
         self.to: i64 = to
-        """Everyone's partition; -1: each has its own, or by the key, or wherever."""
+        """The partition of all rows; -1: each row has its own, or the partitioner chooses."""
         self.heads = heads
-        """Everyone's headers, unless each has its own."""
+        """The headers of all rows, unless each row has its own."""
         self.keyed: bool = False
         self.stamped: bool = False
         self.placed: bool = False
@@ -77,11 +78,11 @@ class Rows:
         raise NotImplementedError
 
     def timestamp(self, index: i64) -> i64:
-        """Milliseconds since 1970; -1: the clock's."""
+        """Returns milliseconds since 1970; -1: the time of the call."""
         raise NotImplementedError
 
     def partition(self, index: i64) -> i64:
-        """-1: by the key, or wherever."""
+        """Returns the row's partition; -1: the partitioner chooses."""
         raise NotImplementedError
 
     def headers(self, index: i64) -> Headers:
@@ -89,7 +90,7 @@ class Rows:
 
 
 class ListRows(Rows):
-    """Rows of lists that `check_lists` has let pass."""
+    """Rows of lists that `check_lists` has checked."""
 
     def __init__(
         self,
@@ -143,7 +144,7 @@ def _length(given: object, what: str, index: i64) -> i64:
 
 
 def header_bytes(headers: Headers) -> i64:
-    """The most that they take in a record."""
+    """Returns the most bytes that `headers` take in a record."""
     size: i64 = 0
     for header in headers:
         content = header[1]
@@ -161,8 +162,8 @@ def check_lists(
     heads: Headers,
     record_max: i64,
 ) -> None:
-    """Raises TypeError, ValueError, or OverflowError for its size, for the first row that cannot be sent. `headers` are
-    in order already."""
+    """Raises TypeError or ValueError for the first row that cannot be sent, and OverflowError if it is too large.
+    `headers` have been checked already."""
     count: i64 = len(values)
     index: i64 = 0
     fixed: i64 = RECORD_OVERHEAD + header_bytes(heads)
@@ -191,7 +192,7 @@ class BinaryBuffers:
     __slots__ = ("_base", "_bit", "_data", "_offsets", "_validity")
 
     def __init__(self, offsets: bytes, data: bytes, validity: bytes | None, bit: i64) -> None:
-        """`data` begins where the first offset points to; `bit`: where the first value is in the validity bitmap."""
+        """Takes `data` from the first offset's position on. `bit` is the first value's bit in the validity bitmap."""
         self._offsets = offsets
         self._data = data
         self._base: i64 = i64(read_i32_le(offsets, 0))
@@ -211,7 +212,7 @@ class BinaryBuffers:
 
 
 class ColumnRows(Rows):
-    """Rows of Arrow's buffers: `timestamps` are little-endian numbers of 64 bits, `partitions` of 32."""
+    """Rows of Arrow's buffers: `timestamps` are little-endian 64-bit numbers, `partitions` 32-bit numbers."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""Records for consumers: light objects one by one, or their positions for Arrow. Compiled by mypyc like `record_walk`.
+"""Reads the records of fetched batches as light objects, for consumers. Compiled by mypyc.
 
-The bytes of a whole Fetch answer may be the buffer: nothing is read beyond the `end` of the records at hand, and
-whatever does not fit is a ValueError or IndexError.
+The buffer may be a whole Fetch response: nothing beyond the end of the batch is read. Records that do not fit their
+batch raise ValueError or IndexError.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMPILED: Final = is_compiled()
 
 
 class RecordOrigin:
-    """What the records of a batch share."""
+    """The properties that all records of a batch share."""
 
     __slots__ = ("leader_epoch", "partition", "timestamp_type", "topic")
 
@@ -42,28 +42,28 @@ class RecordOrigin:
         self.timestamp_type = timestamp_type
 
 
-# Not tracked by the garbage collector: a million of them cost it nothing. They would only leak if a key or value held
-# the very record that it came in.
+# The garbage collector does not track these records: a million of them cost it nothing. A record would only leak if its
+# key or value referred to the record itself.
 @mypyc_attr(acyclic=True)
 class ConsumerRecord:
-    """One record as a consumer gets it. Key and value are bytes, or what the deserializers made of them."""
+    """One record that a consumer has fetched. Key and value are bytes, or objects that deserializers returned."""
 
     __slots__ = ("_headers", "_origin", "key", "offset", "timestamp", "value")
 
     def __init__(
         self, origin: RecordOrigin, offset: i64, timestamp: i64, key: object, value: object, headers: object
     ) -> None:
-        """`headers`: a tuple, or the bytes of the records' section that holds them, decoded when asked for."""
+        """Takes `headers` as a tuple, or as the bytes that hold them, which are decoded at the first access."""
         self._origin = origin
         self._headers = headers
-        self.offset: int = offset  # not i64, which type checkers of applications do not know
+        self.offset: int = offset  # type checkers of applications do not know i64
         self.timestamp: int = timestamp
         self.key: Any = key
         self.value: Any = value
 
     @classmethod
     def __class_getitem__(cls, types: Any) -> Any:
-        """For annotations such as `ConsumerRecord[str, dict]`: type checkers see a generic class."""
+        """Allows annotations such as `ConsumerRecord[str, dict]`: for type checkers the class is generic."""
         return GenericAlias(cls, types)
 
     @property
@@ -76,7 +76,7 @@ class ConsumerRecord:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the leader that took the record; -1 in records of old formats."""
+        """The epoch of the leader that appended the record; -1 in records of old formats."""
         return self._origin.leader_epoch
 
     @property
@@ -141,13 +141,13 @@ def make_record(
     headers: Headers = (),
     leader_epoch: int = -1,
 ) -> ConsumerRecord:
-    """A record by hand: for tests of consumers, and for pickle."""
+    """Makes a record from its fields, for tests of consumers and for pickle."""
     origin = RecordOrigin(topic, partition, leader_epoch, timestamp_type)
     return ConsumerRecord(origin, offset, timestamp, key, value, headers)
 
 
 class RecordCursor:
-    """Reads the records of one v2 batch, as many at a time as are wanted."""
+    """Reads the records of one v2 batch, as many at a time as the caller asks for."""
 
     __slots__ = (
         "_append_timestamp",
@@ -176,8 +176,8 @@ class RecordCursor:
         minimum: i64,
         last_offset: i64,
     ) -> None:
-        """The `count` records of `data[position:end]`; those below offset `minimum` are left out, as are those whose
-        offset is not above the one before. `append_timestamp` is that of all if the origin says LogAppendTime."""
+        """Reads the `count` records of `data[position:end]`, except those below offset `minimum` and those whose offset
+        is not above the one before. With an origin of LogAppendTime all get the timestamp `append_timestamp`."""
         if not 0 <= position <= end <= len(data):
             raise ValueError(f"records from byte {position} to {end} of {len(data)}")
         if count < 0 or (count == 0 and position != end):
@@ -187,7 +187,7 @@ class RecordCursor:
         self._position = position
         self._end = end
         self.left = count
-        """Records that have not been read."""
+        """The number of records that have not been read."""
         self._base_offset = base_offset
         self._base_timestamp = base_timestamp
         self._log_append = origin.timestamp_type == 1
@@ -196,9 +196,9 @@ class RecordCursor:
         self._last_offset = last_offset
 
     def read(self, out: list[Any], limit: i64) -> None:
-        """Read at most `limit` records and append those that are wanted. ValueError or IndexError at the first that is
-        broken: those before it are in `out`, and the next call finds the same."""
-        # Varints of one and two bytes are read in place: nearly all are, and it doubles the speed of the plain form.
+        """Reads at most `limit` records and appends them to `out`. Raises ValueError or IndexError at the first broken
+        record: the records before it are in `out`, and the next call raises again."""
+        # Nearly all varints have one or two bytes: reading these in place doubles the speed of the uncompiled form.
         data = self._data
         position: i64 = self._position
         last: i64 = self._end
@@ -211,11 +211,11 @@ class RecordCursor:
         log_append = self._log_append
         lowest: i64 = I64_MIN
         highest: i64 = I64_MAX
-        if not log_append:  # a time beyond 64 bits is no time
+        if not log_append:  # a timestamp has 64 bits
             lowest -= min(base_timestamp, 0)
             highest -= max(base_timestamp, 0)
         tight: bool = lowest > -64 or highest < 63
-        """Whether deltas of one byte may be too much."""
+        """Whether even deltas of one byte may exceed the bounds."""
         origin = self._origin
         compiled = _COMPILED
         new = ConsumerRecord.__new__
@@ -245,7 +245,7 @@ class RecordCursor:
                         raise ValueError(f"a record has length {_signed(length)}, {last - position} bytes are left")
                     if left == 1 and end != last:
                         raise ValueError(f"{last - end} bytes follow the last record")
-                delta: i64 = data[position + 1]  # behind the attributes: no bit has a meaning yet
+                delta: i64 = data[position + 1]  # after the attributes, of which no bit has a meaning yet
                 if delta > 127:
                     delta, position = _varlong(data, position + 1)
                     if delta < lowest or delta > highest:
@@ -320,7 +320,7 @@ class RecordCursor:
                 timestamp: i64 = append_timestamp if log_append else base_timestamp + delta
                 if compiled:
                     out.append(ConsumerRecord(origin, offset, timestamp, key, value, headers))
-                else:  # in half the time of a call of the class
+                else:  # takes half the time of ConsumerRecord(...)
                     record = new(record_class)
                     record._origin = origin
                     record._headers = headers
@@ -341,7 +341,7 @@ def _no_time(delta: i64, base_timestamp: i64) -> ValueError:
 
 
 def _end_of_headers(data: bytes, position: i64, end: i64) -> i64:
-    """The position after the headers, their count included; ValueError if that is beyond `end`."""
+    """Returns the position after the headers, whose count is at `position`. Raises ValueError if it is beyond `end`."""
     count: i64
     length: i64
     count, position = _varint(data, position)

@@ -1,7 +1,4 @@
-"""What the modules that mypyc compiles need from its world, for when they run as plain Python.
-
-Never compiled itself.
-"""
+"""Stand-ins for mypyc's types and decorators, for compiled modules that run as plain Python. Never compiled itself."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
@@ -17,5 +14,5 @@ else:
     _Class = TypeVar("_Class", bound=type)
 
     def mypyc_attr(**_: object) -> Callable[[_Class], _Class]:
-        """Only the compiler listens."""
+        """Does nothing: the options are for the compiler."""
         return lambda cls: cls

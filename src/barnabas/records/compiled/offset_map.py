@@ -1,7 +1,6 @@
-"""The offset map: for each key the offset of its last record. Compiled by mypyc, like `record_walk` and `batch_filter`.
+"""The log cleaner's offset map, which holds the offset of each key's last record. Compiled by mypyc.
 
-Batches that need more than their bytes (compressed ones, those of transactions) are left to the caller: the walk stops
-in front of them and says so.
+Compressed batches and those of transactions are left to the caller: `map_batches` stops before them and says so.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64
 
 TORN: Final = 0
-"""The block ends, or a batch in it is cut off."""
+"""The block ends, or its last batch is cut off."""
 SPECIAL: Final = 1
 """The next batch is compressed, of a transaction or a control batch."""
 FULL: Final = 2
@@ -31,17 +30,17 @@ OLD_FORMAT: Final = 3
 
 HEADER: Final = 61
 SPECIAL_BITS: Final = 0x37
-"""The attributes of a batch that is SPECIAL."""
+"""The attributes that make a batch SPECIAL."""
 _LOW: Final = 0xFFFFFFFF
 _RELATIVE_BITS: Final = 40
 RELATIVE_MAX: Final = 2**40 - 2
-"""How far behind the first offset of a map its last one may be."""
+"""The greatest distance between the first and the last offset of a map."""
 _RELATIVE: Final = 2**40 - 1
 _KEY_MAX: Final = 256
-"""Longer keys are hashed in two steps."""
+"""The length up to which keys are hashed in one step."""
 _LANES: Final = 3
 _COPY_MAX: Final = 4096
-"""Up to so many bytes a copy is cheaper than a view."""
+"""The size up to which a copy is cheaper than a memoryview."""
 _MULTIPLIERS: Final = _LANES * (2 + _KEY_MAX // 4)
 
 
@@ -51,14 +50,14 @@ def is_compiled() -> bool:
 
 
 def _table(words: int) -> vec[i64]:
-    """So many zeros."""
+    """Returns a table of zeros."""
     if not is_compiled():
         return cast("vec[i64]", array("q", bytes(8 * words)))
     return vec[i64]([0] * words)
 
 
 def _random_table(words: int) -> vec[i64]:
-    """So many random numbers of 64 bits."""
+    """Returns a table of random 64-bit numbers."""
     table = _table(words)
     noise = urandom(8 * words)
     index: i64 = 0
@@ -69,11 +68,10 @@ def _random_table(words: int) -> vec[i64]:
 
 
 class OffsetMap:
-    """For each key the offset of its last record, in a table of fixed size: a hash in place of the key, as in Kafka.
+    """Holds the offset of each key's last record, in a table of fixed size with hashes in place of keys, as in Kafka.
 
-    The hash is a multilinear one over 32-bit words with random multipliers (Lemire and Kaser, 2013), in three lanes of
-    which 86 bits are kept: of n keys, whatever they are, two share a hash with a probability below n² / 2^87. One entry
-    takes 16 bytes.
+    The hash is multilinear over 32-bit words with random multipliers (Lemire and Kaser, 2013). Of its three lanes 86
+    bits are kept: any two of n keys share a hash with a probability below n² / 2^87. One entry takes 16 bytes.
     """
 
     def __init__(self, slots: int, entries_max: int, first_offset: int) -> None:
@@ -82,11 +80,11 @@ class OffsetMap:
         self.entries_max: i64 = entries_max
         self.entries: i64 = 0
         self.first_offset: i64 = first_offset
-        """Records below are not entered."""
+        """Records below this offset are not entered."""
         self.latest_offset: i64 = first_offset - 1
-        """What is above has not been entered: such records stand whatever their key."""
+        """The last offset that has been entered: records above it stay, whatever their key."""
         self.records: i64 = 0
-        """Records that were looked at."""
+        """The number of records that have been read."""
         self.stop: i64 = TORN
         self._table: vec[i64] = _table(2 * slots)
         self._multipliers: vec[i64] = _random_table(_MULTIPLIERS)
@@ -94,7 +92,7 @@ class OffsetMap:
     # -- the table -----------------------------------------------------------------------------------------------------
 
     def _hash(self, data: bytes, position: i64, length: i64) -> tuple[i64, i64, i64]:
-        """Slot, 63 bits, 23 bits."""
+        """Returns the slot of a key, and 63 and 23 bits of its hash."""
         m = self._multipliers
         if length > _KEY_MAX:
             digest = blake2b(data[position : position + length], digest_size=32).digest()
@@ -158,7 +156,6 @@ class OffsetMap:
         table[at + 1] = tag << _RELATIVE_BITS | (offset - self.first_offset + 1)
 
     def _get(self, data: bytes, position: i64, length: i64) -> i64:
-        """The last offset of the key, -1 if it has not been entered."""
         slot: i64
         key_hash: i64
         tag: i64
@@ -177,18 +174,18 @@ class OffsetMap:
         return -1
 
     def get(self, key: bytes) -> int:
-        """The last offset of a key, -1 if it has not been entered."""
+        """Returns the last offset of a key, -1 if it has not been entered."""
         return self._get(key, 0, len(key))
 
     def skip_to(self, next_offset: int) -> None:
-        """Nothing below `next_offset` is left to be entered."""
+        """Notes that no record below `next_offset` is left to be entered."""
         if next_offset - 1 > self.latest_offset:
             self.latest_offset = next_offset - 1
 
     # -- filling it ----------------------------------------------------------------------------------------------------
 
     def map_batches(self, data: bytes, position: i64) -> i64:
-        """Enter the batches from `position` on; where the walk ended, and why in `stop`.
+        """Enters the batches from `position` on. Returns the position after the last of them; `stop` has the reason.
 
         Raises ValueError or IndexError for broken structure.
         """
@@ -213,7 +210,10 @@ class OffsetMap:
         return position
 
     def map_batch(self, head: bytes, at: i64, data: bytes, position: i64, end: i64) -> bool:
-        """Enter the batch whose header stands in `head`, its records uncompressed in `data`; False: the map is full."""
+        """Enters the batch with the header at `head[at]` and the uncompressed records `data[position:end]`.
+
+        Returns False if the map is full.
+        """
         base_offset: i64 = read_i64_be(head, at)
         last_offset: i64 = last_offset_of(head, at)
         if last_offset < self.first_offset:
@@ -282,7 +282,7 @@ class OffsetMap:
 
 
 def batch_size(data: bytes, position: i64) -> i64:
-    """Bytes of the batch at `position`. Raises ValueError for an impossible length."""
+    """Returns the size of the batch at `position`. Raises ValueError for an impossible length."""
     size: i64 = (read_i64_be(data, position + 8) >> 32) + 12
     if size < HEADER:
         raise ValueError(f"a batch of {size} bytes at byte {position}")
@@ -302,5 +302,5 @@ def check_crc(data: bytes, position: i64) -> None:
 
 
 def last_offset_of(data: bytes, position: i64) -> i64:
-    """The last offset of the batch at `position`."""
+    """Returns the last offset of the batch at `position`."""
     return read_i64_be(data, position) + (read_i64_be(data, position + 23) >> 32)

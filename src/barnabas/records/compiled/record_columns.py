@@ -1,7 +1,7 @@
-"""Records as columns: numbers as they are, keys and values as positions. Compiled like `record_walk`.
+"""Reads the records of fetched batches as columns, with keys and values as positions. Compiled by mypyc.
 
-Nothing of a key or value is copied while the records are read. Of each the buffer says "bytes from a to b of the data,
-then a gap up to the next one", which Arrow's `take` turns into a column in one go (see `client.fetch.columns`).
+No key or value is copied while the records are read: the columns say where it begins and ends in the data. Arrow's
+`take` then makes a column of each in one call (`client.fetch.columns`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def is_compiled() -> bool:
 
 
 class BinaryColumn:
-    """Places of byte strings in a buffer that is read from front to back."""
+    """Positions of byte strings in a buffer that is read from front to back."""
 
     __slots__ = ("_bits", "_byte", "_count", "_is_mixed", "_places", "null_count")
 
@@ -63,7 +63,7 @@ class BinaryColumn:
             self._byte = 0
 
     def _begin_bits(self) -> None:
-        """Nulls and others meet here for the first time."""
+        """Begins the validity bitmap: the column is about to have both nulls and values."""
         self._is_mixed = True
         same: i64 = 0 if self.null_count else 0xFF
         for _ in range(self._count >> 3):
@@ -71,17 +71,17 @@ class BinaryColumn:
         self._byte = same & (1 << (self._count & 7)) - 1
 
     def places(self) -> bytes:
-        """Pairs of little-endian 32-bit numbers: where each begins and ends. A null has the same number twice."""
+        """Returns pairs of little-endian 32-bit numbers: start and end of each. A null has the same number twice."""
         return self._places.getvalue()
 
     def validity(self) -> bytes:
-        """Arrow's bitmap, where some are null and some are not: a one for those that are not, the first in the lowest
-        bit."""
+        """Returns Arrow's validity bitmap of a column with nulls and values: a bit for each, 1 for a value, the lowest
+        bit first."""
         bits = self._bits.getvalue()
         return bits + bytes([int(self._byte)]) if self._count & 7 else bits
 
     def of(self, data: bytes) -> list[bytes | None]:
-        """The byte strings themselves, out of the data that the places are of."""
+        """Returns the byte strings. `data` is the buffer in which they are."""
         if self.null_count == self._count:
             return [None] * int(self._count)
         found: list[bytes | None] = []
@@ -99,7 +99,7 @@ class BinaryColumn:
 
 
 class RecordColumns:
-    """The buffers for some batches of one partition; `count` records so far."""
+    """The columns of some batches of one partition, with `count` records so far."""
 
     __slots__ = (
         "count",
@@ -122,7 +122,7 @@ class RecordColumns:
         self.keys = BinaryColumn()
         self.values = BinaryColumn()
         self.headers = BytesWriter()
-        """Little-endian 32-bit numbers: how many headers there are before each record's, and after the last."""
+        """Little-endian 32-bit numbers: the index of each record's first header, and the number of all headers."""
         self.header_keys = BinaryColumn()
         self.header_values = BinaryColumn()
         if with_headers:
@@ -141,16 +141,16 @@ class RecordColumns:
         minimum: i64,
         last_offset: i64,
     ) -> None:
-        """The `count` records of `data[position:last]`, without those below offset `minimum` and those not above the
-        one before. Positions are those in `data`, which must be shorter than 2 GiB and the same for all batches.
-        ValueError or IndexError for broken structure; the columns are then of no use."""
-        # Varints of one and two bytes are read in place: nearly all are, and it doubles the speed of the plain form.
+        """Adds the `count` records of `data[position:last]`, except those below offset `minimum` and those whose offset
+        is not above the one before. `data` must be shorter than 2 GiB and the same for all batches. Raises ValueError
+        or IndexError for broken structure; the columns are then unusable."""
+        # Nearly all varints have one or two bytes: reading these in place doubles the speed of the uncompiled form.
         if not 0 <= position <= last <= len(data) or last > 0x7FFFFFFF or count < 0:
             raise ValueError(f"{count} records from byte {position} to {last} of {len(data)}")
         keys, values = self.keys, self.values
         lowest: i64 = I64_MIN
         highest: i64 = I64_MAX
-        if not log_append:  # a time beyond 64 bits is no time
+        if not log_append:  # a timestamp has 64 bits
             lowest -= min(base_timestamp, 0)
             highest -= max(base_timestamp, 0)
         second: i64
@@ -212,7 +212,7 @@ class RecordColumns:
             raise ValueError(f"{last - position} bytes follow the last record")
 
     def _field(self, column: BinaryColumn, data: bytes, position: i64, end: i64) -> i64:
-        """Note a key or value; the position after it."""
+        """Adds a key or value and returns the position after it."""
         size: i64 = data[position]
         position += 1
         if size == 1:
@@ -233,7 +233,7 @@ class RecordColumns:
         return position
 
     def _headers(self, data: bytes, position: i64, end: i64) -> i64:
-        """Note the headers; the position after them."""
+        """Adds the headers of a record and returns the position after them."""
         count: i64
         count, position = _varint(data, position)
         if count < 0:

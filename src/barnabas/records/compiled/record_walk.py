@@ -1,10 +1,10 @@
-"""The record walker: varints, lengths and deltas of magic v2 records, written as plain typed Python.
+"""Checks, reads and writes v2 records: their varints, lengths and deltas, as plain typed Python.
 
-The file runs as it is; where a C compiler exists the wheel holds it compiled by mypyc, ten to thirty times faster, with
-the same results. It knows bytes and numbers only: no headers, no codecs, no policies.
+Wheels hold the module compiled by mypyc, ten to thirty times faster, with the same results. It knows bytes and numbers
+only: no batch headers, no codecs, no policies.
 
 A varint here is Kafka's: zigzag, 7 bits a byte, at most 5 bytes for 32 bits and 10 for 64. Encodings whose value does
-not fit are refused (clients disagree about them).
+not fit are refused, because clients disagree about them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:  # machine integers when compiled, plain ones when not
     from mypy_extensions import i64
 
 PAUSE_RECORDS: Final = 65_536
-"""Records that `check_records` looks at between two pauses: half a millisecond."""
+"""Records that `check_records` checks between two pauses: half a millisecond."""
 
 _BYTES: Final = [bytes([number]) for number in range(256)]
 _SMALL: Final = 8192
 """Numbers from 0 up to this fit varints of two bytes."""
 
-# what Record(...) does, without a call of Python code for each record
+# as Record(...), without a call of Python code for each record
 _new_record = tuple.__new__
 
 
@@ -37,12 +37,12 @@ def is_compiled() -> bool:
 
 
 def _signed(raw: i64) -> i64:
-    """The number that zigzag stands for: 0, 1, 2, 3 are 0, -1, 1, -2."""
+    """Returns the number that a zigzag code stands for: 0, 1, 2, 3 are 0, -1, 1, -2."""
     return raw >> 1 ^ -(raw & 1)
 
 
 def _long_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
-    """The raw value and the position after it, for a varint that began with the byte `first` before `position`."""
+    """Returns the zigzag code of the varint whose first byte precedes `position`, and the position after it."""
     raw: i64 = first & 127
     shift: i64 = 7
     while True:
@@ -60,7 +60,8 @@ def _long_varint(data: bytes, position: i64, first: i64) -> tuple[i64, i64]:
 
 
 def _varint(data: bytes, position: i64) -> tuple[i64, i64]:
-    """Value and the position after it. IndexError at the end of data, ValueError beyond 32 bits."""
+    """Reads a varint; returns it and the position after it. Raises IndexError at the end of data, ValueError beyond 32
+    bits."""
     raw: i64 = data[position]
     position += 1
     if raw > 127:
@@ -69,7 +70,8 @@ def _varint(data: bytes, position: i64) -> tuple[i64, i64]:
 
 
 def _varlong(data: bytes, position: i64) -> tuple[i64, i64]:
-    """Value and the position after it. IndexError at the end of data, ValueError beyond 64 bits."""
+    """Reads a varlong; returns it and the position after it. Raises IndexError at the end of data, ValueError beyond 64
+    bits."""
     byte: i64 = data[position]
     position += 1
     raw: i64 = byte & 127
@@ -80,7 +82,7 @@ def _varlong(data: bytes, position: i64) -> tuple[i64, i64]:
         if shift == 63:
             if byte > 1:
                 raise ValueError("a varlong exceeds 64 bits")
-            # raw holds 63 bits; the 64th decides the sign bit of the unsigned raw value
+            # raw holds 63 bits; this byte is the 64th
             low: i64 = raw & 1
             half: i64 = raw >> 1
             if byte == 1:
@@ -103,16 +105,16 @@ def check_records(
     refused_max: i64,
     pause: Callable[[], None] | None = None,
 ) -> i64:
-    """Walk `count` records from `position` to the end of `data`; the largest timestamp delta (-2^63 without records).
+    """Checks the `count` records from `position` to the end of `data`; returns the largest timestamp delta, -2^63
+    without records. Raises ValueError or IndexError for broken structure.
 
-    A record that is well formed but may not be accepted is appended to `refused`, up to `refused_max` of them, as
-    (index, offset delta, timestamp delta, key length): its offset delta is not its index, its timestamp delta is
-    outside [delta_min, delta_max] and not `no_timestamp_delta`, or it lacks a key although `keys_required`.
-    ValueError or IndexError: broken structure. `pause` is called every PAUSE_RECORDS records: compiled code does not
-    let other threads run by itself.
+    A well-formed record is refused if its offset delta is not its index, if its timestamp delta is outside [delta_min,
+    delta_max] and not `no_timestamp_delta`, or if it lacks a key although `keys_required`. The function appends it to
+    `refused`, which takes `refused_max` of them, as (index, offset delta, timestamp delta, key length).
+
+    `pause` is called every PAUSE_RECORDS records: compiled code does not let other threads run by itself.
     """
-    # Raw varints (before the zigzag) are compared where that will do, and those of one and two bytes are read in place:
-    # nearly all are, and it doubles the speed of the uncompiled form.
+    # Nearly all varints have one or two bytes: reading these in place doubles the speed of the uncompiled form.
     size: i64 = len(data)
     index: i64 = 0
     max_delta: i64 = -(2**63)
@@ -200,7 +202,7 @@ def check_records(
 
 
 def _skip_headers(data: bytes, position: i64) -> i64:
-    """The position after the headers, their count included."""
+    """Returns the position after the headers, whose count is at `position`."""
     count: i64
     length: i64
     count, position = _varint(data, position)
@@ -251,9 +253,9 @@ def _read_headers(data: bytes, position: i64, count: i64) -> tuple[tuple[str, by
 def read_records(
     data: bytes, position: i64, count: i64, base_offset: i64, base_timestamp: int, append_timestamp: int | None
 ) -> list[Record]:
-    """The `count` records between `position` and the end of `data`. `append_timestamp` replaces each record's own.
+    """Reads the `count` records from `position` to the end of `data`. `append_timestamp` replaces each record's own.
 
-    Raises ValueError or IndexError for broken structure. Offsets need not be consecutive: compaction leaves gaps.
+    Offsets need not be consecutive: compaction leaves gaps. Raises ValueError or IndexError for broken structure.
     """
     size: i64 = len(data)
     records: list[Record] = []
@@ -339,7 +341,7 @@ def write_record(
     value: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...],
 ) -> None:
-    """Append one record to `out`. Deltas of more than 32 and 64 bits are the caller's mistake."""
+    """Appends one record to `out`. The caller sees to it that the deltas fit 32 and 64 bits."""
     if headers or not 0 <= offset_delta < _SMALL or not 0 <= timestamp_delta < _SMALL:
         _write_any_record(out, offset_delta, timestamp_delta, key, value, headers)
         return
@@ -348,8 +350,8 @@ def write_record(
     if key_length + value_length >= _SMALL - 16:
         _write_any_record(out, offset_delta, timestamp_delta, key, value, headers)
         return
-    # All varints are of one or two bytes: they are put together in a number, written as eight bytes, and what is too
-    # much is cut off again. `packed` and `bits` are what follows the record's length.
+    # All varints have one or two bytes: they are packed into one number of `bits` bits, which is written as eight bytes
+    # and then cut to its length.
     timestamp_raw: i64 = timestamp_delta << 1
     packed: i64
     bits: i64
@@ -391,7 +393,7 @@ def write_record(
 
 
 def _write_short(out: BytesWriter, field: bytes, length: i64) -> None:
-    """Append a field of fewer than 8,192 bytes, its length in front."""
+    """Appends the length of a field of fewer than 8,192 bytes, and the field."""
     if length < 64:
         out.write(_BYTES[length << 1])
     else:
@@ -430,9 +432,9 @@ def _write_any_record(
 
 
 def write_records(out: BytesWriter, records: list[Record], first_delta: i64, base_timestamp: int) -> int:
-    """Append `records` with consecutive offset deltas from `first_delta` on; the largest timestamp, -1 at least.
+    """Appends `records` with consecutive offset deltas from `first_delta` on, in place of their own offsets.
 
-    Their own offsets are not looked at.
+    Returns the largest timestamp, at least -1.
     """
     delta: i64 = first_delta
     most: int = -1

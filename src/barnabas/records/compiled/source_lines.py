@@ -1,7 +1,7 @@
 """The lines of compiled modules in tracebacks.
 
-Code that mypyc has compiled names its file as the compiler saw it, `src/barnabas/...`, which is there in a checkout
-alone. Python then asks the module's loader, which has no source. What is noted here goes before that.
+Code that mypyc has compiled names its file as the compiler saw it, `src/barnabas/...`, which exists in a checkout only.
+Python then asks the module's loader, which has no source. Entries in `linecache` go before that.
 """
 
 import linecache
@@ -28,13 +28,13 @@ _COMPILED_IN: Final = (
 
 
 def show_source() -> None:
-    """Notes where the source of each compiled module is. The files are read when a traceback shows them."""
-    notes: dict[str, Any] = linecache.cache  # a getter alone in a tuple is what linecache calls a lazy entry
+    """Registers the source of each compiled module. A file is read when a traceback shows it."""
+    cache: dict[str, Any] = linecache.cache  # a tuple of a getter alone is a lazy entry of linecache
     for folder in _COMPILED_IN:
         for entry in os.scandir(_PACKAGE / folder):
             if entry.name.endswith(".so"):
                 source = f"{entry.name.partition('.')[0]}.py"
-                notes.setdefault(f"src/barnabas/{folder}/{source}", (_getter(_PACKAGE / folder / source),))
+                cache.setdefault(f"src/barnabas/{folder}/{source}", (_getter(_PACKAGE / folder / source),))
 
 
 def _getter(path: Path) -> Callable[[], str]:
